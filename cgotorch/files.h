@@ -15,6 +15,14 @@ CGOTORCH_API const char *cgotorch_load_open_tensors(int fd, const char *path, bo
 CGOTORCH_API const char *cgotorch_map_open_file(int fd, const char *path, int64_t offset, int64_t n,
                                                 Storage *result);
 
+/* How a safetensors file of these tensors begins, for a caller that writes it himself: the header,
+ * and in order the numbers of the tensors, as their elements follow it. Errors are those of
+ * SaveTensors. head is the caller's, who gives it to FreeString; order has room for n. */
+CGOTORCH_API const char *cgotorch_tensors_header(const char *const *names, const Tensor *tensors,
+                                                 int64_t n, const char *const *metadata,
+                                                 int64_t n_metadata, char **head,
+                                                 int64_t *head_size, int64_t *order);
+
 #ifdef __cplusplus
 }
 

@@ -158,7 +158,7 @@ class File {
 
 // Saving ---------------------------------------------------------------------------------------
 
-at::Tensor plain_cpu(const at::Tensor &t, const std::string &name) {
+void check_plain(const at::Tensor &t, const std::string &name) {
   if (t.layout() != at::kStrided || t.is_quantized() || t.is_meta() || t.is_nested())
     throw Failure{"NotImplementedError", "tensor '" + name + "' is " +
                                              (t.is_quantized() ? "quantised"
@@ -166,7 +166,6 @@ at::Tensor plain_cpu(const at::Tensor &t, const std::string &name) {
                                               : t.is_nested()  ? "nested"
                                                                : "sparse") +
                                              ", which a safetensors file cannot hold"};
-  return t.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
 }
 
 Entry describe(const std::string &name, const at::Tensor &t) {
@@ -201,11 +200,18 @@ std::string in_utf8(std::string_view s) {
   return std::string(s);
 }
 
-void write_tensors(File &file, const char *const *names, const Tensor *tensors, int64_t n,
-                   const char *const *metadata, int64_t n_metadata) {
+// The header of a file, and the numbers of the tensors in the order in which they follow it.
+struct Plan {
+  std::string head;
+  std::vector<int64_t> order;
+};
+
+Plan plan(const char *const *names, const Tensor *tensors, int64_t n, const char *const *metadata,
+          int64_t n_metadata) {
   struct Item {
     Entry entry;
-    at::Tensor data;
+    size_t itemsize, nbytes;
+    int64_t number;
   };
   std::vector<Item> items;
   std::unordered_set<std::string> seen{"__metadata__"};
@@ -215,30 +221,42 @@ void write_tensors(File &file, const char *const *names, const Tensor *tensors, 
       throw Failure{"ValueError", name == "__metadata__" ? "a tensor cannot be named '__metadata__'"
                                                          : "two tensors are named '" + name + "'"};
     const at::Tensor &t = in(tensors[i], names[i]);
-    at::Tensor data = plain_cpu(t, name);
-    items.push_back({describe(name, data), std::move(data)});
+    check_plain(t, name);
+    items.push_back({describe(name, t), t.itemsize(), t.nbytes(), i});
   }
   // Wide elements first, so that each tensor is aligned without padding.
   std::sort(items.begin(), items.end(), [](const Item &a, const Item &b) {
-    if (a.data.itemsize() != b.data.itemsize()) return a.data.itemsize() > b.data.itemsize();
+    if (a.itemsize != b.itemsize) return a.itemsize > b.itemsize;
     return a.entry.name < b.entry.name;
   });
   Header header;
   for (int64_t i = 0; i < n_metadata; i++)
     header.metadata.emplace_back(in_utf8(str(metadata[2 * i], "metadata")),
                                  in_utf8(str(metadata[2 * i + 1], "metadata")));
+  Plan result;
   uint64_t at = 0;
   for (Item &item : items) {
     item.entry.begin = at;
-    at += item.data.nbytes();
+    at += item.nbytes;
     item.entry.end = at;
     header.entries.push_back(item.entry);
+    result.order.push_back(item.number);
   }
-  const std::string head = safetensors::format(header);
-  if (head.size() - 8 > safetensors::kMaxHeader)
+  result.head = safetensors::format(header);
+  if (result.head.size() - 8 > safetensors::kMaxHeader)
     throw Failure{"ValueError", "names and metadata take more than the format's 100 MB"};
-  file.write(head.data(), head.size());
-  for (const Item &item : items) file.write(item.data.const_data_ptr(), item.data.nbytes());
+  return result;
+}
+
+// What is not in one piece in the computer's memory is copied when its turn comes, one tensor at a
+// time.
+void write_tensors(File &file, const Plan &plan, const Tensor *tensors) {
+  file.write(plan.head.data(), plan.head.size());
+  for (const int64_t i : plan.order) {
+    const at::Tensor data =
+        in(tensors[i], "tensors").detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+    file.write(data.const_data_ptr(), data.nbytes());
+  }
 }
 
 // A file that is written beside its place until it is complete. Its saver keeps it locked, so that
@@ -311,9 +329,17 @@ class PartFile {
     return mark;
   }
 
+  static int try_lock(int fd) {
+    int result;
+    do result = flock(fd, LOCK_EX | LOCK_NB);
+    while (result != 0 && errno == EINTR);
+    return result;
+  }
+
   // False where another has taken the file for dead before it was locked.
   bool lock() const {
-    if (flock(fd_, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
+    // A file system without locks is one where nobody can take it for dead.
+    if (try_lock(fd_) != 0) return errno != EWOULDBLOCK;
     struct stat here, named;
     return fstat(fd_, &here) == 0 && lstat(path_.c_str(), &named) == 0 &&
            here.st_ino == named.st_ino && here.st_dev == named.st_dev;
@@ -326,7 +352,7 @@ class PartFile {
     if (fd < 0) return;
     struct stat s;
     if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && (ours || time(nullptr) - s.st_mtime >= kDay) &&
-        flock(fd, LOCK_EX | LOCK_NB) == 0)
+        try_lock(fd) == 0)
       unlink(path.c_str());
     close(fd);
   }
@@ -360,7 +386,8 @@ void replace_file(std::string path, const std::function<void(File &)> &fill) {
   PartFile part(folder);
   if (part.fd() < 0) throw_errno(path, "create");
   File file(part.fd(), path);  // another descriptor: the lock outlives it
-  if (exists && fchmod(file.fd(), old.st_mode & 07777) != 0) throw_errno(path, "chmod");
+  // Only who may read and write it: what was written here does not run as another.
+  if (exists && fchmod(file.fd(), old.st_mode & 0777) != 0) throw_errno(path, "chmod");
   fill(file);
   file.sync();
   file.finish();
@@ -560,8 +587,23 @@ extern "C" {
 const char *SaveTensors(const char *path, const char *const *names, const Tensor *tensors,
                         int64_t n, const char *const *metadata, int64_t n_metadata) {
   return guard([&] {
+    const Plan made = plan(names, tensors, n, metadata, n_metadata);
     replace_file(std::string(str(path, "path")),
-                 [&](File &file) { write_tensors(file, names, tensors, n, metadata, n_metadata); });
+                 [&](File &file) { write_tensors(file, made, tensors); });
+  });
+}
+
+const char *cgotorch_tensors_header(const char *const *names, const Tensor *tensors, int64_t n,
+                                    const char *const *metadata, int64_t n_metadata, char **head,
+                                    int64_t *head_size, int64_t *order) {
+  return guard([&] {
+    const Plan made = plan(names, tensors, n, metadata, n_metadata);
+    char *copy = static_cast<char *>(std::malloc(made.head.size()));
+    if (copy == nullptr) throw std::bad_alloc();
+    std::memcpy(copy, made.head.data(), made.head.size());
+    std::copy(made.order.begin(), made.order.end(), order);
+    *head = copy;
+    *head_size = static_cast<int64_t>(made.head.size());
   });
 }
 

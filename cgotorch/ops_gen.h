@@ -4,7 +4,7 @@
 #ifndef CGOTORCH_OPS_GEN_H
 #define CGOTORCH_OPS_GEN_H
 
-#define CGOTORCH_API_HASH "dfd09963279f25a4"
+#define CGOTORCH_API_HASH "a3362e94eaa4fcf9"
 
 /* Abs returns the absolute value of each element; of a complex element its modulus, as a real
  * number.
@@ -16,15 +16,15 @@ CGOTORCH_API const char *Abs(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Abs);
  *     abs_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Abs_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Abs_);
 
-/* Absolute is abs under its NumPy name: the absolute value of each element.
+/* Absolute is Abs under its NumPy name: the absolute value of each element.
  *     absolute(Tensor self) -> Tensor */
 CGOTORCH_API const char *Absolute(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Absolute);
 
-/* Absolute_ is abs under its NumPy name: the absolute value of each element.
+/* Absolute_ is Abs_ under its NumPy name: the absolute value of each element.
  *     absolute_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Absolute_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Absolute_);
 
-/* AbsoluteOut is abs under its NumPy name: the absolute value of each element.
+/* AbsoluteOut is AbsOut under its NumPy name: the absolute value of each element.
  *     absolute.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *AbsoluteOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(AbsoluteOut);
@@ -83,18 +83,18 @@ CGOTORCH_API const char *AdaptiveAvgPool1dOut(Tensor self, const int64_t *output
 CGOTORCH_API const char *AdaptiveAvgPool2d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, Tensor *result) CGOTORCH_SYMBOL(AdaptiveAvgPool2d);
 
-/* _AdaptiveAvgPool2d is adaptive_avg_pool2d as the function that autograd differentiates.
+/* _AdaptiveAvgPool2d is AdaptiveAvgPool2d as the function that autograd differentiates.
  *     _adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor */
 CGOTORCH_API const char *_AdaptiveAvgPool2d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, Tensor *result) CGOTORCH_SYMBOL(_AdaptiveAvgPool2d);
 
-/* _AdaptiveAvgPool2dBackward computes the gradient of _adaptive_avg_pool2d with respect to its
+/* _AdaptiveAvgPool2dBackward computes the gradient of _AdaptiveAvgPool2d with respect to its
  * input.
  *     _adaptive_avg_pool2d_backward(Tensor grad_output, Tensor self) -> Tensor */
 CGOTORCH_API const char *_AdaptiveAvgPool2dBackward(Tensor grad_output, Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(_AdaptiveAvgPool2dBackward);
 
-/* _AdaptiveAvgPool2dBackwardOut computes the gradient of _adaptive_avg_pool2d with respect to its
+/* _AdaptiveAvgPool2dBackwardOut computes the gradient of _AdaptiveAvgPool2d with respect to its
  * input.
  *     _adaptive_avg_pool2d_backward.out(Tensor grad_output, Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_AdaptiveAvgPool2dBackwardOut(Tensor grad_output, Tensor self,
@@ -106,7 +106,7 @@ CGOTORCH_API const char *_AdaptiveAvgPool2dBackwardOut(Tensor grad_output, Tenso
 CGOTORCH_API const char *AdaptiveAvgPool2dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(AdaptiveAvgPool2dOut);
 
-/* _AdaptiveAvgPool2dOut is adaptive_avg_pool2d as the function that autograd differentiates.
+/* _AdaptiveAvgPool2dOut is AdaptiveAvgPool2dOut as the function that autograd differentiates.
  *     _adaptive_avg_pool2d.out(Tensor self, SymInt[2] output_size, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_AdaptiveAvgPool2dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_AdaptiveAvgPool2dOut);
@@ -117,24 +117,23 @@ CGOTORCH_API const char *_AdaptiveAvgPool2dOut(Tensor self, const int64_t *outpu
 CGOTORCH_API const char *AdaptiveAvgPool3d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, Tensor *result) CGOTORCH_SYMBOL(AdaptiveAvgPool3d);
 
-/* _AdaptiveAvgPool3d is adaptive_avg_pool3d as the function that autograd differentiates.
+/* _AdaptiveAvgPool3d is AdaptiveAvgPool3d as the function that autograd differentiates.
  *     _adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor */
 CGOTORCH_API const char *_AdaptiveAvgPool3d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, Tensor *result) CGOTORCH_SYMBOL(_AdaptiveAvgPool3d);
 
-/* AdaptiveAvgPool3dBackward computes the gradient of adaptive_avg_pool3d with respect to its
- * input.
+/* AdaptiveAvgPool3dBackward computes the gradient of AdaptiveAvgPool3d with respect to its input.
  *     adaptive_avg_pool3d_backward.grad_input(Tensor grad_output, Tensor self, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *AdaptiveAvgPool3dBackward(Tensor grad_output, Tensor self,
     Tensor grad_input, Tensor *result) CGOTORCH_SYMBOL(AdaptiveAvgPool3dBackward);
 
-/* _AdaptiveAvgPool3dBackward computes the gradient of _adaptive_avg_pool3d with respect to its
+/* _AdaptiveAvgPool3dBackward computes the gradient of _AdaptiveAvgPool3d with respect to its
  * input.
  *     _adaptive_avg_pool3d_backward(Tensor grad_output, Tensor self) -> Tensor */
 CGOTORCH_API const char *_AdaptiveAvgPool3dBackward(Tensor grad_output, Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(_AdaptiveAvgPool3dBackward);
 
-/* _AdaptiveAvgPool3dBackwardOut computes the gradient of _adaptive_avg_pool3d with respect to its
+/* _AdaptiveAvgPool3dBackwardOut computes the gradient of _AdaptiveAvgPool3d with respect to its
  * input.
  *     _adaptive_avg_pool3d_backward.out(Tensor grad_output, Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_AdaptiveAvgPool3dBackwardOut(Tensor grad_output, Tensor self,
@@ -146,7 +145,7 @@ CGOTORCH_API const char *_AdaptiveAvgPool3dBackwardOut(Tensor grad_output, Tenso
 CGOTORCH_API const char *AdaptiveAvgPool3dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(AdaptiveAvgPool3dOut);
 
-/* _AdaptiveAvgPool3dOut is adaptive_avg_pool3d as the function that autograd differentiates.
+/* _AdaptiveAvgPool3dOut is AdaptiveAvgPool3dOut as the function that autograd differentiates.
  *     _adaptive_avg_pool3d.out(Tensor self, SymInt[3] output_size, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_AdaptiveAvgPool3dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_AdaptiveAvgPool3dOut);
@@ -163,13 +162,13 @@ CGOTORCH_API const char *AdaptiveMaxPool1d(Tensor self, const int64_t *output_si
 CGOTORCH_API const char *AdaptiveMaxPool2d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(AdaptiveMaxPool2d);
 
-/* AdaptiveMaxPool2dBackward computes the gradient of adaptive_max_pool2d with respect to its
- * input, routing it to the positions in indices.
+/* AdaptiveMaxPool2dBackward computes the gradient of AdaptiveMaxPool2d with respect to its input,
+ * routing it to the positions in indices.
  *     adaptive_max_pool2d_backward(Tensor grad_output, Tensor self, Tensor indices) -> Tensor */
 CGOTORCH_API const char *AdaptiveMaxPool2dBackward(Tensor grad_output, Tensor self, Tensor indices,
     Tensor *result) CGOTORCH_SYMBOL(AdaptiveMaxPool2dBackward);
 
-/* AdaptiveMaxPool2dBackwardGradInput computes the gradient of adaptive_max_pool2d with respect to
+/* AdaptiveMaxPool2dBackwardGradInput computes the gradient of AdaptiveMaxPool2d with respect to
  * its input, routing it to the positions in indices.
  *     adaptive_max_pool2d_backward.grad_input(Tensor grad_output, Tensor self, Tensor indices, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *AdaptiveMaxPool2dBackwardGradInput(Tensor grad_output, Tensor self,
@@ -189,13 +188,13 @@ CGOTORCH_API const char *AdaptiveMaxPool2dOut(Tensor self, const int64_t *output
 CGOTORCH_API const char *AdaptiveMaxPool3d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(AdaptiveMaxPool3d);
 
-/* AdaptiveMaxPool3dBackward computes the gradient of adaptive_max_pool3d with respect to its
- * input, routing it to the positions in indices.
+/* AdaptiveMaxPool3dBackward computes the gradient of AdaptiveMaxPool3d with respect to its input,
+ * routing it to the positions in indices.
  *     adaptive_max_pool3d_backward(Tensor grad_output, Tensor self, Tensor indices) -> Tensor */
 CGOTORCH_API const char *AdaptiveMaxPool3dBackward(Tensor grad_output, Tensor self, Tensor indices,
     Tensor *result) CGOTORCH_SYMBOL(AdaptiveMaxPool3dBackward);
 
-/* AdaptiveMaxPool3dBackwardGradInput computes the gradient of adaptive_max_pool3d with respect to
+/* AdaptiveMaxPool3dBackwardGradInput computes the gradient of AdaptiveMaxPool3d with respect to
  * its input, routing it to the positions in indices.
  *     adaptive_max_pool3d_backward.grad_input(Tensor grad_output, Tensor self, Tensor indices, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *AdaptiveMaxPool3dBackwardGradInput(Tensor grad_output, Tensor self,
@@ -298,13 +297,13 @@ CGOTORCH_API const char *_AddMMActivationOut(Tensor self, Tensor mat1, Tensor ma
     Scalar alpha, bool use_gelu, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_AddMMActivationOut);
 
 /* AddMMDType returns beta × self + alpha × mat1·mat2: (n×m)·(m×p) → (n×p), self broadcasting to
- * the result.
+ * the result, with the result in out_dtype.
  *     addmm.dtype(Tensor self, Tensor mat1, Tensor mat2, ScalarType out_dtype, *, Scalar beta=1, Scalar alpha=1) -> Tensor */
 CGOTORCH_API const char *AddMMDType(Tensor self, Tensor mat1, Tensor mat2, ScalarType out_dtype,
     Scalar beta, Scalar alpha, Tensor *result) CGOTORCH_SYMBOL(AddMMDType);
 
 /* AddMMDTypeOut returns beta × self + alpha × mat1·mat2: (n×m)·(m×p) → (n×p), self broadcasting to
- * the result.
+ * the result, with the result in out_dtype.
  *     addmm.dtype_out(Tensor self, Tensor mat1, Tensor mat2, ScalarType out_dtype, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *AddMMDTypeOut(Tensor self, Tensor mat1, Tensor mat2, ScalarType out_dtype,
     Scalar beta, Scalar alpha, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(AddMMDTypeOut);
@@ -350,17 +349,17 @@ CGOTORCH_API const char *AddR_(Tensor self, Tensor vec1, Tensor vec2, Scalar bet
 CGOTORCH_API const char *_AddReLUOut(Tensor self, Tensor other, Scalar alpha, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(_AddReLUOut);
 
-/* _AddReLUScalar returns relu(self + alpha × other) in one pass.
+/* _AddReLUScalar returns relu(self + alpha × other) in one pass. other is a number.
  *     _add_relu.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
 CGOTORCH_API const char *_AddReLUScalar(Tensor self, Scalar other, Scalar alpha, Tensor *result)
     CGOTORCH_SYMBOL(_AddReLUScalar);
 
-/* _AddReLUScalar_ returns relu(self + alpha × other) in one pass.
+/* _AddReLUScalar_ returns relu(self + alpha × other) in one pass. other is a number.
  *     _add_relu_.Scalar(Tensor(a!) self, Scalar other, Scalar alpha=1) -> Tensor(a!) */
 CGOTORCH_API const char *_AddReLUScalar_(Tensor self, Scalar other, Scalar alpha, Tensor *result)
     CGOTORCH_SYMBOL(_AddReLUScalar_);
 
-/* _AddReLUScalarOut returns relu(self + alpha × other) in one pass.
+/* _AddReLUScalarOut returns relu(self + alpha × other) in one pass. other is a number.
  *     _add_relu.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_AddReLUScalarOut(Tensor self, Scalar other, Scalar alpha, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(_AddReLUScalarOut);
@@ -380,17 +379,17 @@ CGOTORCH_API const char *_AddReLUTensor_(Tensor self, Tensor other, Scalar alpha
 CGOTORCH_API const char *AddROut(Tensor self, Tensor vec1, Tensor vec2, Scalar beta, Scalar alpha,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(AddROut);
 
-/* AddScalar returns self + alpha × other, with broadcasting and type promotion.
+/* AddScalar returns self + alpha × other for the number other, with type promotion.
  *     add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
 CGOTORCH_API const char *AddScalar(Tensor self, Scalar other, Scalar alpha, Tensor *result)
     CGOTORCH_SYMBOL(AddScalar);
 
-/* AddScalar_ returns self + alpha × other, with broadcasting and type promotion.
+/* AddScalar_ returns self + alpha × other for the number other, with type promotion.
  *     add_.Scalar(Tensor(a!) self, Scalar other, Scalar alpha=1) -> Tensor(a!) */
 CGOTORCH_API const char *AddScalar_(Tensor self, Scalar other, Scalar alpha, Tensor *result)
     CGOTORCH_SYMBOL(AddScalar_);
 
-/* AddScalarOut returns self + alpha × other, with broadcasting and type promotion.
+/* AddScalarOut returns self + alpha × other for the number other, with type promotion.
  *     add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *AddScalarOut(Tensor self, Scalar other, Scalar alpha, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(AddScalarOut);
@@ -400,20 +399,20 @@ CGOTORCH_API const char *AddScalarOut(Tensor self, Scalar other, Scalar alpha, T
  *     adjoint(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *Adjoint(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Adjoint);
 
-/* AffineGridGenerator makes a sampling grid for grid_sampler from affine matrices: (N×2×3) →
+/* AffineGridGenerator makes a sampling grid for GridSampler from affine matrices: (N×2×3) →
  * (N×H×W×2), or (N×3×4) → (N×D×H×W×3).
  *     affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor */
 CGOTORCH_API const char *AffineGridGenerator(Tensor theta, const int64_t *size, int64_t size_len,
     bool align_corners, Tensor *result) CGOTORCH_SYMBOL(AffineGridGenerator);
 
-/* AffineGridGeneratorBackward computes the gradient of affine_grid_generator with respect to its
+/* AffineGridGeneratorBackward computes the gradient of AffineGridGenerator with respect to its
  * matrices theta.
  *     affine_grid_generator_backward(Tensor grad, SymInt[] size, bool align_corners) -> Tensor */
 CGOTORCH_API const char *AffineGridGeneratorBackward(Tensor grad, const int64_t *size,
     int64_t size_len, bool align_corners, Tensor *result)
     CGOTORCH_SYMBOL(AffineGridGeneratorBackward);
 
-/* AffineGridGeneratorOut makes a sampling grid for grid_sampler from affine matrices: (N×2×3) →
+/* AffineGridGeneratorOut makes a sampling grid for GridSampler from affine matrices: (N×2×3) →
  * (N×H×W×2), or (N×3×4) → (N×D×H×W×3).
  *     affine_grid_generator.out(Tensor theta, SymInt[] size, bool align_corners, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *AffineGridGeneratorOut(Tensor theta, const int64_t *size,
@@ -425,22 +424,20 @@ CGOTORCH_API const char *AffineGridGeneratorOut(Tensor theta, const int64_t *siz
  *     alias(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *Alias(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Alias);
 
-/* AliasCopy is alias that returns a copy instead of a view.
+/* AliasCopy is Alias that returns a copy instead of a view.
  *     alias_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *AliasCopy(Tensor self, Tensor *result) CGOTORCH_SYMBOL(AliasCopy);
 
-/* AliasCopyOut is alias that returns a copy instead of a view.
+/* AliasCopyOut is Alias that returns a copy instead of a view.
  *     alias_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *AliasCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(AliasCopyOut);
 
-/* All tells whether all elements, or all along the given dimensions, are nonzero; the result is
- * bool, uint8 for uint8 inputs.
+/* All tells whether all elements are nonzero; the result is bool, uint8 for uint8 inputs.
  *     all(Tensor self) -> Tensor */
 CGOTORCH_API const char *All(Tensor self, Tensor *result) CGOTORCH_SYMBOL(All);
 
-/* AllAllOut tells whether all elements, or all along the given dimensions, are nonzero; the result
- * is bool, uint8 for uint8 inputs.
+/* AllAllOut tells whether all elements are nonzero; the result is bool, uint8 for uint8 inputs.
  *     all.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *AllAllOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(AllAllOut);
@@ -451,26 +448,28 @@ CGOTORCH_API const char *AllAllOut(Tensor self, Tensor out_, Tensor *result)
 CGOTORCH_API const char *AllClose(Tensor self, Tensor other, double rtol, double atol,
     bool equal_nan, bool *result) CGOTORCH_SYMBOL(AllClose);
 
-/* AllDim tells whether all elements, or all along the given dimensions, are nonzero; the result is
- * bool, uint8 for uint8 inputs.
+/* AllDim tells whether all elements along dimension dim are nonzero; the result is bool, uint8 for
+ * uint8 inputs. keepdim keeps the dimensions that are reduced, with size 1.
  *     all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *AllDim(Tensor self, int64_t dim, bool keepdim, Tensor *result)
     CGOTORCH_SYMBOL(AllDim);
 
-/* AllDims tells whether all elements, or all along the given dimensions, are nonzero; the result
- * is bool, uint8 for uint8 inputs.
+/* AllDims tells whether all elements along the dimensions dim, all if not given, are nonzero; the
+ * result is bool, uint8 for uint8 inputs. keepdim keeps the dimensions that are reduced, with size
+ * 1.
  *     all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *AllDims(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     Tensor *result) CGOTORCH_SYMBOL(AllDims);
 
-/* AllDimsOut tells whether all elements, or all along the given dimensions, are nonzero; the
- * result is bool, uint8 for uint8 inputs.
+/* AllDimsOut tells whether all elements along the dimensions dim, all if not given, are nonzero;
+ * the result is bool, uint8 for uint8 inputs. keepdim keeps the dimensions that are reduced, with
+ * size 1.
  *     all.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *AllDimsOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(AllDimsOut);
 
-/* AllOut tells whether all elements, or all along the given dimensions, are nonzero; the result is
- * bool, uint8 for uint8 inputs.
+/* AllOut tells whether all elements along dimension dim are nonzero; the result is bool, uint8 for
+ * uint8 inputs. keepdim keeps the dimensions that are reduced, with size 1.
  *     all.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *AllOut(Tensor self, int64_t dim, bool keepdim, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(AllOut);
@@ -488,24 +487,25 @@ CGOTORCH_API const char *AlphaDropout_(Tensor self, double p, bool train, Tensor
     CGOTORCH_SYMBOL(AlphaDropout_);
 
 /* AMax returns the maximum along the given dimensions (all if none); ties share the gradient
- * evenly, and no indices are returned.
+ * evenly, and no indices are returned. keepdim keeps the dimensions that are reduced, with size 1.
  *     amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *AMax(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     Tensor *result) CGOTORCH_SYMBOL(AMax);
 
 /* AMaxOut returns the maximum along the given dimensions (all if none); ties share the gradient
- * evenly, and no indices are returned.
+ * evenly, and no indices are returned. keepdim keeps the dimensions that are reduced, with size 1.
  *     amax.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *AMaxOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(AMaxOut);
 
 /* AMin returns the minimum along the given dimensions (all if none); ties share the gradient
- * evenly, and no indices are returned.
+ * evenly, and no indices are returned. keepdim keeps the dimensions that are reduced, with size 1.
  *     amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *AMin(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     Tensor *result) CGOTORCH_SYMBOL(AMin);
 
-/* AMinMax returns the minimum and the maximum in one pass, of all elements or along dim.
+/* AMinMax returns the minimum and the maximum in one pass, of all elements or along dim. keepdim
+ * keeps the dimensions that are reduced, with size 1.
  *     aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max) */
 CGOTORCH_API const char *AMinMax(Tensor self, const int64_t *dim, bool keepdim, Tensor *min,
     Tensor *max) CGOTORCH_SYMBOL(AMinMax);
@@ -515,17 +515,20 @@ CGOTORCH_API const char *AMinMax(Tensor self, const int64_t *dim, bool keepdim, 
 CGOTORCH_API const char *_AMinMax(Tensor self, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(_AMinMax);
 
-/* _AMinMaxDim returns the minimum and the maximum in one pass; aminmax is its public form.
+/* _AMinMaxDim returns the minimum and the maximum in one pass; aminmax is its public form. keepdim
+ * keeps the dimensions that are reduced, with size 1.
  *     _aminmax.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor, Tensor) */
 CGOTORCH_API const char *_AMinMaxDim(Tensor self, int64_t dim, bool keepdim, Tensor *result0,
     Tensor *result1) CGOTORCH_SYMBOL(_AMinMaxDim);
 
 /* _AMinMaxDimOut returns the minimum and the maximum in one pass; aminmax is its public form.
+ * keepdim keeps the dimensions that are reduced, with size 1.
  *     _aminmax.dim_out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *_AMinMaxDimOut(Tensor self, int64_t dim, bool keepdim, Tensor out0,
     Tensor out1, Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(_AMinMaxDimOut);
 
 /* AMinMaxOut returns the minimum and the maximum in one pass, of all elements or along dim.
+ * keepdim keeps the dimensions that are reduced, with size 1.
  *     aminmax.out(Tensor self, *, int? dim=None, bool keepdim=False, Tensor(a!) min, Tensor(b!) max) -> (Tensor(a!) min, Tensor(b!) max) */
 CGOTORCH_API const char *AMinMaxOut(Tensor self, const int64_t *dim, bool keepdim, Tensor min,
     Tensor max, Tensor *min_result, Tensor *max_result) CGOTORCH_SYMBOL(AMinMaxOut);
@@ -536,7 +539,7 @@ CGOTORCH_API const char *_AMinMaxOut(Tensor self, Tensor out0, Tensor out1, Tens
     Tensor *result1) CGOTORCH_SYMBOL(_AMinMaxOut);
 
 /* AMinOut returns the minimum along the given dimensions (all if none); ties share the gradient
- * evenly, and no indices are returned.
+ * evenly, and no indices are returned. keepdim keeps the dimensions that are reduced, with size 1.
  *     amin.out(Tensor self, int[1] dim=[], bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *AMinOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(AMinOut);
@@ -582,20 +585,21 @@ CGOTORCH_API const char *_AmpUpdateScaleOut(Tensor self, Tensor growth_tracker, 
     double scale_growth_factor, double scale_backoff_factor, int64_t growth_interval, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(_AmpUpdateScaleOut);
 
-/* And is bitwise_and as the operator &, logical for bool operands.
+/* And is BitwiseAnd as the operator &, logical for bool operands.
  *     __and__.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *And(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(And);
 
-/* And_ is bitwise_and as the operator &=, writing the result to self.
+/* And_ is BitwiseAnd_ as the operator &=, writing the result to self.
  *     __iand__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *And_(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(And_);
 
-/* AndScalar is bitwise_and as the operator &, logical for bool operands.
+/* AndScalar is BitwiseAndScalar as the operator &, logical for bool operands. other is a number.
  *     __and__.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *AndScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(AndScalar);
 
-/* AndScalar_ is bitwise_and as the operator &=, writing the result to self.
+/* AndScalar_ is BitwiseAndScalar_ as the operator &=, writing the result to self. other is a
+ * number.
  *     __iand__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *AndScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(AndScalar_);
@@ -611,55 +615,55 @@ CGOTORCH_API const char *Angle(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Angl
 CGOTORCH_API const char *AngleOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(AngleOut);
 
-/* Any tells whether any element, or any along the given dimensions, is nonzero; the result is
- * bool, uint8 for uint8 inputs.
+/* Any tells whether any element is nonzero; the result is bool, uint8 for uint8 inputs.
  *     any(Tensor self) -> Tensor */
 CGOTORCH_API const char *Any(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Any);
 
-/* AnyAllOut tells whether any element, or any along the given dimensions, is nonzero; the result
- * is bool, uint8 for uint8 inputs.
+/* AnyAllOut tells whether any element is nonzero; the result is bool, uint8 for uint8 inputs.
  *     any.all_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *AnyAllOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(AnyAllOut);
 
-/* AnyDim tells whether any element, or any along the given dimensions, is nonzero; the result is
- * bool, uint8 for uint8 inputs.
+/* AnyDim tells whether any element along dimension dim is nonzero; the result is bool, uint8 for
+ * uint8 inputs. keepdim keeps the dimensions that are reduced, with size 1.
  *     any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *AnyDim(Tensor self, int64_t dim, bool keepdim, Tensor *result)
     CGOTORCH_SYMBOL(AnyDim);
 
-/* AnyDims tells whether any element, or any along the given dimensions, is nonzero; the result is
- * bool, uint8 for uint8 inputs.
+/* AnyDims tells whether any element along the dimensions dim, all if not given, is nonzero; the
+ * result is bool, uint8 for uint8 inputs. keepdim keeps the dimensions that are reduced, with size
+ * 1.
  *     any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *AnyDims(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     Tensor *result) CGOTORCH_SYMBOL(AnyDims);
 
-/* AnyDimsOut tells whether any element, or any along the given dimensions, is nonzero; the result
- * is bool, uint8 for uint8 inputs.
+/* AnyDimsOut tells whether any element along the dimensions dim, all if not given, is nonzero; the
+ * result is bool, uint8 for uint8 inputs. keepdim keeps the dimensions that are reduced, with size
+ * 1.
  *     any.dims_out(Tensor self, int[]? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *AnyDimsOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(AnyDimsOut);
 
-/* AnyOut tells whether any element, or any along the given dimensions, is nonzero; the result is
- * bool, uint8 for uint8 inputs.
+/* AnyOut tells whether any element along dimension dim is nonzero; the result is bool, uint8 for
+ * uint8 inputs. keepdim keeps the dimensions that are reduced, with size 1.
  *     any.out(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *AnyOut(Tensor self, int64_t dim, bool keepdim, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(AnyOut);
 
-/* Arange returns the values start, start + step, ... up to but without end, as a vector; int64 if
- * all bounds are integers.
+/* Arange returns the values 0, 1, ... up to but without end, as a vector; int64 if all bounds are
+ * integers.
  *     arange(Scalar end, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *Arange(Scalar end, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) CGOTORCH_SYMBOL(Arange);
 
-/* ArangeOut returns the values start, start + step, ... up to but without end, as a vector; int64
- * if all bounds are integers.
+/* ArangeOut returns the values 0, 1, ... up to but without end, as a vector; int64 if all bounds
+ * are integers.
  *     arange.out(Scalar end, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ArangeOut(Scalar end, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ArangeOut);
 
-/* ArangeStart returns the values start, start + step, ... up to but without end, as a vector;
- * int64 if all bounds are integers.
+/* ArangeStart returns the values start, start + 1, ... up to but without end, as a vector; int64
+ * if all bounds are integers.
  *     arange.start(Scalar start, Scalar end, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *ArangeStart(Scalar start, Scalar end, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result)
@@ -678,139 +682,141 @@ CGOTORCH_API const char *ArangeStartStep(Scalar start, Scalar end, Scalar step,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(ArangeStartStep);
 
-/* Arccos is acos under its NumPy name: the inverse cosine of each element.
+/* Arccos is Acos under its NumPy name: the inverse cosine of each element.
  *     arccos(Tensor self) -> Tensor */
 CGOTORCH_API const char *Arccos(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Arccos);
 
-/* Arccos_ is acos under its NumPy name: the inverse cosine of each element.
+/* Arccos_ is Acos_ under its NumPy name: the inverse cosine of each element.
  *     arccos_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Arccos_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Arccos_);
 
-/* Arccosh is acosh under its NumPy name: the inverse hyperbolic cosine of each element.
+/* Arccosh is Acosh under its NumPy name: the inverse hyperbolic cosine of each element.
  *     arccosh(Tensor self) -> Tensor */
 CGOTORCH_API const char *Arccosh(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Arccosh);
 
-/* Arccosh_ is acosh under its NumPy name: the inverse hyperbolic cosine of each element.
+/* Arccosh_ is Acosh_ under its NumPy name: the inverse hyperbolic cosine of each element.
  *     arccosh_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Arccosh_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Arccosh_);
 
-/* ArccoshOut is acosh under its NumPy name: the inverse hyperbolic cosine of each element.
+/* ArccoshOut is AcoshOut under its NumPy name: the inverse hyperbolic cosine of each element.
  *     arccosh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ArccoshOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ArccoshOut);
 
-/* ArccosOut is acos under its NumPy name: the inverse cosine of each element.
+/* ArccosOut is AcosOut under its NumPy name: the inverse cosine of each element.
  *     arccos.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ArccosOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ArccosOut);
 
-/* Arcsin is asin under its NumPy name: the inverse sine of each element.
+/* Arcsin is Asin under its NumPy name: the inverse sine of each element.
  *     arcsin(Tensor self) -> Tensor */
 CGOTORCH_API const char *Arcsin(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Arcsin);
 
-/* Arcsin_ is asin under its NumPy name: the inverse sine of each element.
+/* Arcsin_ is Asin_ under its NumPy name: the inverse sine of each element.
  *     arcsin_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Arcsin_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Arcsin_);
 
-/* Arcsinh is asinh under its NumPy name: the inverse hyperbolic sine of each element.
+/* Arcsinh is Asinh under its NumPy name: the inverse hyperbolic sine of each element.
  *     arcsinh(Tensor self) -> Tensor */
 CGOTORCH_API const char *Arcsinh(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Arcsinh);
 
-/* Arcsinh_ is asinh under its NumPy name: the inverse hyperbolic sine of each element.
+/* Arcsinh_ is Asinh_ under its NumPy name: the inverse hyperbolic sine of each element.
  *     arcsinh_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Arcsinh_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Arcsinh_);
 
-/* ArcsinhOut is asinh under its NumPy name: the inverse hyperbolic sine of each element.
+/* ArcsinhOut is AsinhOut under its NumPy name: the inverse hyperbolic sine of each element.
  *     arcsinh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ArcsinhOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ArcsinhOut);
 
-/* ArcsinOut is asin under its NumPy name: the inverse sine of each element.
+/* ArcsinOut is AsinOut under its NumPy name: the inverse sine of each element.
  *     arcsin.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ArcsinOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ArcsinOut);
 
-/* Arctan is atan under its NumPy name: the inverse tangent of each element.
+/* Arctan is Atan under its NumPy name: the inverse tangent of each element.
  *     arctan(Tensor self) -> Tensor */
 CGOTORCH_API const char *Arctan(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Arctan);
 
-/* Arctan2 is atan2 under its NumPy name: the angle of the point (other, self), sign-aware.
+/* Arctan2 is Atan2 under its NumPy name: the angle of the point (other, self), sign-aware.
  *     arctan2(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Arctan2(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(Arctan2);
 
-/* Arctan2_ is atan2 under its NumPy name: the angle of the point (other, self), sign-aware.
+/* Arctan2_ is Atan2_ under its NumPy name: the angle of the point (other, self), sign-aware.
  *     arctan2_(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *Arctan2_(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(Arctan2_);
 
-/* Arctan2Out is atan2 under its NumPy name: the angle of the point (other, self), sign-aware.
+/* Arctan2Out is Atan2Out under its NumPy name: the angle of the point (other, self), sign-aware.
  *     arctan2.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *Arctan2Out(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(Arctan2Out);
 
-/* Arctan_ is atan under its NumPy name: the inverse tangent of each element.
+/* Arctan_ is Atan_ under its NumPy name: the inverse tangent of each element.
  *     arctan_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Arctan_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Arctan_);
 
-/* Arctanh is atanh under its NumPy name: the inverse hyperbolic tangent of each element.
+/* Arctanh is Atanh under its NumPy name: the inverse hyperbolic tangent of each element.
  *     arctanh(Tensor self) -> Tensor */
 CGOTORCH_API const char *Arctanh(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Arctanh);
 
-/* Arctanh_ is atanh under its NumPy name: the inverse hyperbolic tangent of each element.
+/* Arctanh_ is Atanh_ under its NumPy name: the inverse hyperbolic tangent of each element.
  *     arctanh_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Arctanh_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Arctanh_);
 
-/* ArctanhOut is atanh under its NumPy name: the inverse hyperbolic tangent of each element.
+/* ArctanhOut is AtanhOut under its NumPy name: the inverse hyperbolic tangent of each element.
  *     arctanh.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ArctanhOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ArctanhOut);
 
-/* ArctanOut is atan under its NumPy name: the inverse tangent of each element.
+/* ArctanOut is AtanOut under its NumPy name: the inverse tangent of each element.
  *     arctan.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ArctanOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ArctanOut);
 
 /* ArgMax returns the int64 positions of the maxima along dim; without dim, one position in the
- * flattened tensor.
+ * flattened tensor. keepdim keeps the dimensions that are reduced, with size 1.
  *     argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *ArgMax(Tensor self, const int64_t *dim, bool keepdim, Tensor *result)
     CGOTORCH_SYMBOL(ArgMax);
 
 /* ArgMaxOut returns the int64 positions of the maxima along dim; without dim, one position in the
- * flattened tensor.
+ * flattened tensor. keepdim keeps the dimensions that are reduced, with size 1.
  *     argmax.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ArgMaxOut(Tensor self, const int64_t *dim, bool keepdim, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(ArgMaxOut);
 
 /* ArgMin returns the int64 positions of the minima along dim; without dim, one position in the
- * flattened tensor.
+ * flattened tensor. keepdim keeps the dimensions that are reduced, with size 1.
  *     argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *ArgMin(Tensor self, const int64_t *dim, bool keepdim, Tensor *result)
     CGOTORCH_SYMBOL(ArgMin);
 
 /* ArgMinOut returns the int64 positions of the minima along dim; without dim, one position in the
- * flattened tensor.
+ * flattened tensor. keepdim keeps the dimensions that are reduced, with size 1.
  *     argmin.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ArgMinOut(Tensor self, const int64_t *dim, bool keepdim, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(ArgMinOut);
 
-/* ArgSort returns the int64 indices that would sort self along dim.
+/* ArgSort returns the int64 indices that would sort self along dim, ascending unless descending.
  *     argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor */
 CGOTORCH_API const char *ArgSort(Tensor self, int64_t dim, bool descending, Tensor *result)
     CGOTORCH_SYMBOL(ArgSort);
 
-/* ArgSortStable returns the int64 indices that would sort self along dim.
+/* ArgSortStable returns the int64 indices that would sort self along dim, ascending unless
+ * descending; where stable, equal elements keep their order.
  *     argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor */
 CGOTORCH_API const char *ArgSortStable(Tensor self, bool stable, int64_t dim, bool descending,
     Tensor *result) CGOTORCH_SYMBOL(ArgSortStable);
 
-/* ArgSortStableOut returns the int64 indices that would sort self along dim.
+/* ArgSortStableOut returns the int64 indices that would sort self along dim, ascending unless
+ * descending; where stable, equal elements keep their order.
  *     argsort.stable_out(Tensor self, *, bool stable, int dim=-1, bool descending=False, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ArgSortStableOut(Tensor self, bool stable, int64_t dim, bool descending,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(ArgSortStableOut);
 
-/* ArgWhere is nonzero under its NumPy name: the int64 coordinates of the nonzero elements, one row
+/* ArgWhere is NonZero under its NumPy name: the int64 coordinates of the nonzero elements, one row
  * each.
  *     argwhere(Tensor self) -> Tensor */
 CGOTORCH_API const char *ArgWhere(Tensor self, Tensor *result) CGOTORCH_SYMBOL(ArgWhere);
@@ -880,13 +886,13 @@ CGOTORCH_API const char *AsStrided_(Tensor self, const int64_t *size, int64_t si
     const int64_t *stride, int64_t stride_len, const int64_t *storage_offset, Tensor *result)
     CGOTORCH_SYMBOL(AsStrided_);
 
-/* AsStridedCopy is as_strided that returns a copy instead of a view.
+/* AsStridedCopy is AsStrided that returns a copy instead of a view.
  *     as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor */
 CGOTORCH_API const char *AsStridedCopy(Tensor self, const int64_t *size, int64_t size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *storage_offset, Tensor *result)
     CGOTORCH_SYMBOL(AsStridedCopy);
 
-/* AsStridedCopyOut is as_strided that returns a copy instead of a view.
+/* AsStridedCopyOut is AsStrided that returns a copy instead of a view.
  *     as_strided_copy.out(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *AsStridedCopyOut(Tensor self, const int64_t *size, int64_t size_len,
     const int64_t *stride, int64_t stride_len, const int64_t *storage_offset, Tensor out_,
@@ -953,35 +959,32 @@ CGOTORCH_API const char *AtanhOut(Tensor self, Tensor out_, Tensor *result)
  *     atan.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *AtanOut(Tensor self, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(AtanOut);
 
-/* Atleast1d returns self, or each tensor of a list, with at least one dimension: a 0-d tensor
- * becomes shape (1).
+/* Atleast1d returns self with at least one dimension: a 0-d tensor becomes shape (1).
  *     atleast_1d(Tensor self) -> Tensor */
 CGOTORCH_API const char *Atleast1d(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Atleast1d);
 
-/* Atleast1dSequence returns self, or each tensor of a list, with at least one dimension: a 0-d
- * tensor becomes shape (1).
+/* Atleast1dSequence returns each of tensors with at least one dimension: a 0-d tensor becomes
+ * shape (1).
  *     atleast_1d.Sequence(Tensor[] tensors) -> Tensor[] */
 CGOTORCH_API const char *Atleast1dSequence(const Tensor *tensors, int64_t tensors_len,
     Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(Atleast1dSequence);
 
-/* Atleast2d returns self, or each tensor of a list, with at least two dimensions, adding leading
- * ones of size 1.
+/* Atleast2d returns self with at least two dimensions, adding leading ones of size 1.
  *     atleast_2d(Tensor self) -> Tensor */
 CGOTORCH_API const char *Atleast2d(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Atleast2d);
 
-/* Atleast2dSequence returns self, or each tensor of a list, with at least two dimensions, adding
- * leading ones of size 1.
+/* Atleast2dSequence returns each of tensors with at least two dimensions, adding leading ones of
+ * size 1.
  *     atleast_2d.Sequence(Tensor[] tensors) -> Tensor[] */
 CGOTORCH_API const char *Atleast2dSequence(const Tensor *tensors, int64_t tensors_len,
     Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(Atleast2dSequence);
 
-/* Atleast3d returns self, or each tensor of a list, with at least three dimensions: (n) → (1×n×1),
- * (n×m) → (n×m×1).
+/* Atleast3d returns self with at least three dimensions: (n) → (1×n×1), (n×m) → (n×m×1).
  *     atleast_3d(Tensor self) -> Tensor */
 CGOTORCH_API const char *Atleast3d(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Atleast3d);
 
-/* Atleast3dSequence returns self, or each tensor of a list, with at least three dimensions: (n) →
- * (1×n×1), (n×m) → (n×m×1).
+/* Atleast3dSequence returns each of tensors with at least three dimensions: (n) → (1×n×1), (n×m) →
+ * (n×m×1).
  *     atleast_3d.Sequence(Tensor[] tensors) -> Tensor[] */
 CGOTORCH_API const char *Atleast3dSequence(const Tensor *tensors, int64_t tensors_len,
     Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(Atleast3dSequence);
@@ -1023,14 +1026,14 @@ CGOTORCH_API const char *AvgPool2d(Tensor self, const int64_t *kernel_size,
     int64_t padding_len, bool ceil_mode, bool count_include_pad, const int64_t *divisor_override,
     Tensor *result) CGOTORCH_SYMBOL(AvgPool2d);
 
-/* AvgPool2dBackward computes the gradient of avg_pool2d with respect to its input.
+/* AvgPool2dBackward computes the gradient of AvgPool2d with respect to its input.
  *     avg_pool2d_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool count_include_pad, int? divisor_override) -> Tensor */
 CGOTORCH_API const char *AvgPool2dBackward(Tensor grad_output, Tensor self,
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, bool ceil_mode, bool count_include_pad,
     const int64_t *divisor_override, Tensor *result) CGOTORCH_SYMBOL(AvgPool2dBackward);
 
-/* AvgPool2dBackwardGradInput computes the gradient of avg_pool2d with respect to its input.
+/* AvgPool2dBackwardGradInput computes the gradient of AvgPool2d with respect to its input.
  *     avg_pool2d_backward.grad_input(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, bool ceil_mode, bool count_include_pad, int? divisor_override, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *AvgPool2dBackwardGradInput(Tensor grad_output, Tensor self,
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
@@ -1054,14 +1057,14 @@ CGOTORCH_API const char *AvgPool3d(Tensor self, const int64_t *kernel_size,
     int64_t padding_len, bool ceil_mode, bool count_include_pad, const int64_t *divisor_override,
     Tensor *result) CGOTORCH_SYMBOL(AvgPool3d);
 
-/* AvgPool3dBackward computes the gradient of avg_pool3d with respect to its input.
+/* AvgPool3dBackward computes the gradient of AvgPool3d with respect to its input.
  *     avg_pool3d_backward(Tensor grad_output, Tensor self, int[3] kernel_size, int[3] stride, int[3] padding, bool ceil_mode, bool count_include_pad, int? divisor_override) -> Tensor */
 CGOTORCH_API const char *AvgPool3dBackward(Tensor grad_output, Tensor self,
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, bool ceil_mode, bool count_include_pad,
     const int64_t *divisor_override, Tensor *result) CGOTORCH_SYMBOL(AvgPool3dBackward);
 
-/* AvgPool3dBackwardGradInput computes the gradient of avg_pool3d with respect to its input.
+/* AvgPool3dBackwardGradInput computes the gradient of AvgPool3d with respect to its input.
  *     avg_pool3d_backward.grad_input(Tensor grad_output, Tensor self, int[3] kernel_size, int[3] stride, int[3] padding, bool ceil_mode, bool count_include_pad, int? divisor_override, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *AvgPool3dBackwardGradInput(Tensor grad_output, Tensor self,
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
@@ -1096,13 +1099,13 @@ CGOTORCH_API const char *BAddBMM_(Tensor self, Tensor batch1, Tensor batch2, Sca
     Scalar alpha, Tensor *result) CGOTORCH_SYMBOL(BAddBMM_);
 
 /* BAddBMMDType returns beta × self + alpha × batch1·batch2 for each matrix of the batch: (b×n×m),
- * (b×m×p) → (b×n×p).
+ * (b×m×p) → (b×n×p), with the result in out_dtype.
  *     baddbmm.dtype(Tensor self, Tensor batch1, Tensor batch2, ScalarType out_dtype, *, Scalar beta=1, Scalar alpha=1) -> Tensor */
 CGOTORCH_API const char *BAddBMMDType(Tensor self, Tensor batch1, Tensor batch2,
     ScalarType out_dtype, Scalar beta, Scalar alpha, Tensor *result) CGOTORCH_SYMBOL(BAddBMMDType);
 
 /* BAddBMMDTypeOut returns beta × self + alpha × batch1·batch2 for each matrix of the batch:
- * (b×n×m), (b×m×p) → (b×n×p).
+ * (b×n×m), (b×m×p) → (b×n×p), with the result in out_dtype.
  *     baddbmm.dtype_out(Tensor self, Tensor batch1, Tensor batch2, ScalarType out_dtype, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BAddBMMDTypeOut(Tensor self, Tensor batch1, Tensor batch2,
     ScalarType out_dtype, Scalar beta, Scalar alpha, Tensor out_, Tensor *result)
@@ -1115,27 +1118,29 @@ CGOTORCH_API const char *BAddBMMOut(Tensor self, Tensor batch1, Tensor batch2, S
     Scalar alpha, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(BAddBMMOut);
 
 /* BartlettWindow returns a triangular window of window_length samples that starts at 0 and rises
- * to 1 in the middle; periodic by default.
+ * to 1 in the middle; one period of a periodic function.
  *     bartlett_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *BartlettWindow(int64_t window_length, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result)
     CGOTORCH_SYMBOL(BartlettWindow);
 
 /* BartlettWindowOut returns a triangular window of window_length samples that starts at 0 and
- * rises to 1 in the middle; periodic by default.
+ * rises to 1 in the middle; one period of a periodic function.
  *     bartlett_window.out(int window_length, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BartlettWindowOut(int64_t window_length, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(BartlettWindowOut);
 
 /* BartlettWindowPeriodic returns a triangular window of window_length samples that starts at 0 and
- * rises to 1 in the middle; periodic by default.
+ * rises to 1 in the middle; where periodic, one period of a periodic function, otherwise
+ * symmetric.
  *     bartlett_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *BartlettWindowPeriodic(int64_t window_length, bool periodic,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(BartlettWindowPeriodic);
 
 /* BartlettWindowPeriodicOut returns a triangular window of window_length samples that starts at 0
- * and rises to 1 in the middle; periodic by default.
+ * and rises to 1 in the middle; where periodic, one period of a periodic function, otherwise
+ * symmetric.
  *     bartlett_window.periodic_out(int window_length, bool periodic, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BartlettWindowPeriodicOut(int64_t window_length, bool periodic,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(BartlettWindowPeriodicOut);
@@ -1226,7 +1231,7 @@ CGOTORCH_API const char *BatchNormGatherStatsWithCountsOut(Tensor input, Tensor 
     Tensor counts, Tensor out0, Tensor out1, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(BatchNormGatherStatsWithCountsOut);
 
-/* _BatchNormImplIndex is batch_norm that also returns saved statistics, a reserve buffer and the
+/* _BatchNormImplIndex is BatchNorm that also returns saved statistics, a reserve buffer and the
  * number of the backend that ran.
  *     _batch_norm_impl_index(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, bool cudnn_enabled) -> (Tensor, Tensor, Tensor, Tensor, int) */
 CGOTORCH_API const char *_BatchNormImplIndex(Tensor input, Tensor weight, Tensor bias,
@@ -1234,7 +1239,7 @@ CGOTORCH_API const char *_BatchNormImplIndex(Tensor input, Tensor weight, Tensor
     bool cudnn_enabled, Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3,
     int64_t *result4) CGOTORCH_SYMBOL(_BatchNormImplIndex);
 
-/* _BatchNormImplIndexBackward computes the gradients of _batch_norm_impl_index with the backend of
+/* _BatchNormImplIndexBackward computes the gradients of _BatchNormImplIndex with the backend of
  * number impl_index.
  *     _batch_norm_impl_index_backward(int impl_index, Tensor input, Tensor grad_output, Tensor? weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_var_transform, bool train, float eps, bool[3] output_mask, Tensor reservedSpace) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_BatchNormImplIndexBackward(int64_t impl_index, Tensor input,
@@ -1243,14 +1248,14 @@ CGOTORCH_API const char *_BatchNormImplIndexBackward(int64_t impl_index, Tensor 
     Tensor reservedSpace, Tensor *result0, Tensor *result1, Tensor *result2)
     CGOTORCH_SYMBOL(_BatchNormImplIndexBackward);
 
-/* _BatchNormNoUpdate is batch_norm by the running statistics, which stay as they are; also returns
+/* _BatchNormNoUpdate is BatchNorm by the running statistics, which stay as they are; also returns
  * saved statistics and a reserve buffer.
  *     _batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_BatchNormNoUpdate(Tensor input, Tensor weight, Tensor bias,
     Tensor running_mean, Tensor running_var, double momentum, double eps, Tensor *result0,
     Tensor *result1, Tensor *result2, Tensor *result3) CGOTORCH_SYMBOL(_BatchNormNoUpdate);
 
-/* _BatchNormNoUpdateOut is batch_norm by the running statistics, which stay as they are; also
+/* _BatchNormNoUpdateOut is BatchNorm by the running statistics, which stay as they are; also
  * returns saved statistics and a reserve buffer.
  *     _batch_norm_no_update.out(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, float momentum, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!)) */
 CGOTORCH_API const char *_BatchNormNoUpdateOut(Tensor input, Tensor weight, Tensor bias,
@@ -1284,73 +1289,73 @@ CGOTORCH_API const char *BatchNormUpdateStatsOut(Tensor input, Tensor running_me
     Tensor running_var, double momentum, Tensor out0, Tensor out1, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(BatchNormUpdateStatsOut);
 
-/* _BatchNormWithUpdate is batch_norm in training, updating the running statistics; also returns
+/* _BatchNormWithUpdate is BatchNorm in training, updating the running statistics; also returns
  * saved statistics and a reserve buffer.
  *     _batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_BatchNormWithUpdate(Tensor input, Tensor weight, Tensor bias,
     Tensor running_mean, Tensor running_var, double momentum, double eps, Tensor *result0,
     Tensor *result1, Tensor *result2, Tensor *result3) CGOTORCH_SYMBOL(_BatchNormWithUpdate);
 
-/* _BatchNormWithUpdateFunctional is batch_norm in training, updating the running statistics; also
- * returns saved statistics and a reserve buffer.
+/* _BatchNormWithUpdateFunctional is _BatchNormWithUpdate that returns new running statistics and
+ * leaves the given ones as they are.
  *     _batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out) */
 CGOTORCH_API const char *_BatchNormWithUpdateFunctional(Tensor input, Tensor weight, Tensor bias,
     Tensor running_mean, Tensor running_var, double momentum, double eps, Tensor *result0,
     Tensor *result1, Tensor *result2, Tensor *result3, Tensor *running_mean_out,
     Tensor *running_var_out) CGOTORCH_SYMBOL(_BatchNormWithUpdateFunctional);
 
-/* _BatchNormWithUpdateOut is batch_norm in training, updating the running statistics; also returns
- * saved statistics and a reserve buffer.
+/* _BatchNormWithUpdateOut is _BatchNormWithUpdate that returns new running statistics and leaves
+ * the given ones as they are.
  *     _batch_norm_with_update.out(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, float momentum, float eps, *, Tensor(d!) out, Tensor(e!) save_mean, Tensor(f!) save_invstd, Tensor(g!) reserve) -> (Tensor(d!), Tensor(e!), Tensor(f!), Tensor(g!)) */
 CGOTORCH_API const char *_BatchNormWithUpdateOut(Tensor input, Tensor weight, Tensor bias,
     Tensor running_mean, Tensor running_var, double momentum, double eps, Tensor out_,
     Tensor save_mean, Tensor save_invstd, Tensor reserve, Tensor *result0, Tensor *result1,
     Tensor *result2, Tensor *result3) CGOTORCH_SYMBOL(_BatchNormWithUpdateOut);
 
-/* Bernoulli draws 0 or 1 for each element, 1 with the element's own value as probability, or with
- * p where p is given.
+/* Bernoulli draws 0 or 1 for each element, 1 with the element's own value as probability. Random
+ * numbers come from generator, by default the device's own.
  *     bernoulli(Tensor self, *, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *Bernoulli(Tensor self, Generator generator, Tensor *result)
     CGOTORCH_SYMBOL(Bernoulli);
 
-/* Bernoulli_ draws 0 or 1 for each element, 1 with the element's own value as probability, or with
- * p where p is given.
+/* Bernoulli_ draws 0 or 1 for each element, 1 with probability p. Random numbers come from
+ * generator, by default the device's own.
  *     bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!) */
 CGOTORCH_API const char *Bernoulli_(Tensor self, double p, Generator generator, Tensor *result)
     CGOTORCH_SYMBOL(Bernoulli_);
 
-/* BernoulliFloatOut draws 0 or 1 for each element, 1 with the element's own value as probability,
- * or with p where p is given.
+/* BernoulliFloatOut draws 0 or 1 for each element, 1 with probability p. Random numbers come from
+ * generator, by default the device's own.
  *     bernoulli.float_out(Tensor self, float p=0.5, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BernoulliFloatOut(Tensor self, double p, Generator generator, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(BernoulliFloatOut);
 
-/* BernoulliOut draws 0 or 1 for each element, 1 with the element's own value as probability, or
- * with p where p is given.
+/* BernoulliOut draws 0 or 1 for each element, 1 with the element's own value as probability.
+ * Random numbers come from generator, by default the device's own.
  *     bernoulli.out(Tensor self, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BernoulliOut(Tensor self, Generator generator, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(BernoulliOut);
 
-/* BernoulliP draws 0 or 1 for each element, 1 with the element's own value as probability, or with
- * p where p is given.
+/* BernoulliP draws 0 or 1 for each element, 1 with probability p. Random numbers come from
+ * generator, by default the device's own.
  *     bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *BernoulliP(Tensor self, double p, Generator generator, Tensor *result)
     CGOTORCH_SYMBOL(BernoulliP);
 
-/* BernoulliTensor draws 0 or 1 for each element, 1 with the element's own value as probability, or
- * with p where p is given.
+/* BernoulliTensor draws 0 or 1 for each element, 1 with the probability at its place in p, which
+ * broadcasts. Random numbers come from generator, by default the device's own.
  *     bernoulli.Tensor(Tensor self, Tensor p, *, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *BernoulliTensor(Tensor self, Tensor p, Generator generator, Tensor *result)
     CGOTORCH_SYMBOL(BernoulliTensor);
 
-/* BernoulliTensor_ draws 0 or 1 for each element, 1 with the element's own value as probability,
- * or with p where p is given.
+/* BernoulliTensor_ draws 0 or 1 for each element, 1 with the probability at its place in p, which
+ * broadcasts. Random numbers come from generator, by default the device's own.
  *     bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, Generator? generator=None) -> Tensor(a!) */
 CGOTORCH_API const char *BernoulliTensor_(Tensor self, Tensor p, Generator generator,
     Tensor *result) CGOTORCH_SYMBOL(BernoulliTensor_);
 
-/* BernoulliTensorOut draws 0 or 1 for each element, 1 with the element's own value as probability,
- * or with p where p is given.
+/* BernoulliTensorOut draws 0 or 1 for each element, 1 with the probability at its place in p,
+ * which broadcasts. Random numbers come from generator, by default the device's own.
  *     bernoulli.Tensor_out(Tensor self, Tensor p, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BernoulliTensorOut(Tensor self, Tensor p, Generator generator,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(BernoulliTensorOut);
@@ -1362,39 +1367,44 @@ CGOTORCH_API const char *Bilinear(Tensor input1, Tensor input2, Tensor weight, T
     Tensor *result) CGOTORCH_SYMBOL(Bilinear);
 
 /* BinaryCrossEntropy computes the loss -(t·log(x) + (1-t)·log(1-x)) for probabilities self and
- * targets t, reduced as asked.
+ * targets t, reduced as asked. reduction 0 leaves the losses as they are, 1 takes their mean, 2
+ * their sum.
  *     binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean) -> Tensor */
 CGOTORCH_API const char *BinaryCrossEntropy(Tensor self, Tensor target, Tensor weight,
     int64_t reduction, Tensor *result) CGOTORCH_SYMBOL(BinaryCrossEntropy);
 
-/* BinaryCrossEntropyBackward computes the gradient of binary_cross_entropy with respect to its
- * input probabilities.
+/* BinaryCrossEntropyBackward computes the gradient of BinaryCrossEntropy with respect to its input
+ * probabilities. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     binary_cross_entropy_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean) -> Tensor */
 CGOTORCH_API const char *BinaryCrossEntropyBackward(Tensor grad_output, Tensor self, Tensor target,
     Tensor weight, int64_t reduction, Tensor *result) CGOTORCH_SYMBOL(BinaryCrossEntropyBackward);
 
-/* BinaryCrossEntropyBackwardGradInput computes the gradient of binary_cross_entropy with respect
- * to its input probabilities.
+/* BinaryCrossEntropyBackwardGradInput computes the gradient of BinaryCrossEntropy with respect to
+ * its input probabilities. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their
+ * sum.
  *     binary_cross_entropy_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *BinaryCrossEntropyBackwardGradInput(Tensor grad_output, Tensor self,
     Tensor target, Tensor weight, int64_t reduction, Tensor grad_input, Tensor *result)
     CGOTORCH_SYMBOL(BinaryCrossEntropyBackwardGradInput);
 
 /* BinaryCrossEntropyOut computes the loss -(t·log(x) + (1-t)·log(1-x)) for probabilities self and
- * targets t, reduced as asked.
+ * targets t, reduced as asked. reduction 0 leaves the losses as they are, 1 takes their mean, 2
+ * their sum.
  *     binary_cross_entropy.out(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BinaryCrossEntropyOut(Tensor self, Tensor target, Tensor weight,
     int64_t reduction, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(BinaryCrossEntropyOut);
 
 /* BinaryCrossEntropyWithLogits computes binary cross entropy of sigmoid(self) against target in a
- * numerically stable form; pos_weight scales the positives.
+ * numerically stable form; pos_weight scales the positives. reduction 0 leaves the losses as they
+ * are, 1 takes their mean, 2 their sum.
  *     binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, int reduction=Mean) -> Tensor */
 CGOTORCH_API const char *BinaryCrossEntropyWithLogits(Tensor self, Tensor target, Tensor weight,
     Tensor pos_weight, int64_t reduction, Tensor *result)
     CGOTORCH_SYMBOL(BinaryCrossEntropyWithLogits);
 
 /* BinaryCrossEntropyWithLogitsOut computes binary cross entropy of sigmoid(self) against target in
- * a numerically stable form; pos_weight scales the positives.
+ * a numerically stable form; pos_weight scales the positives. reduction 0 leaves the losses as
+ * they are, 1 takes their mean, 2 their sum.
  *     binary_cross_entropy_with_logits.out(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, int reduction=Mean, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BinaryCrossEntropyWithLogitsOut(Tensor self, Tensor target, Tensor weight,
     Tensor pos_weight, int64_t reduction, Tensor out_, Tensor *result)
@@ -1413,13 +1423,15 @@ CGOTORCH_API const char *BinCountOut(Tensor self, Tensor weights, int64_t minlen
     Tensor *result) CGOTORCH_SYMBOL(BinCountOut);
 
 /* Binomial draws from the binomial distribution with count trials and success probability prob,
- * element by element; the result is float.
+ * element by element; the result is float. Random numbers come from generator, by default the
+ * device's own.
  *     binomial(Tensor count, Tensor prob, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *Binomial(Tensor count, Tensor prob, Generator generator, Tensor *result)
     CGOTORCH_SYMBOL(Binomial);
 
 /* BinomialOut draws from the binomial distribution with count trials and success probability prob,
- * element by element; the result is float.
+ * element by element; the result is float. Random numbers come from generator, by default the
+ * device's own.
  *     binomial.out(Tensor count, Tensor prob, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BinomialOut(Tensor count, Tensor prob, Generator generator, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(BinomialOut);
@@ -1443,31 +1455,31 @@ CGOTORCH_API const char *BitwiseAndOut(Tensor self, Tensor other, Tensor out_, T
     CGOTORCH_SYMBOL(BitwiseAndOut);
 
 /* BitwiseAndScalar returns the bitwise AND of two integer operands, or the logical AND of two bool
- * ones, with broadcasting.
+ * ones, with broadcasting. other is a number.
  *     bitwise_and.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *BitwiseAndScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseAndScalar);
 
 /* BitwiseAndScalar_ returns the bitwise AND of two integer operands, or the logical AND of two
- * bool ones, with broadcasting.
+ * bool ones, with broadcasting. other is a number.
  *     bitwise_and_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *BitwiseAndScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseAndScalar_);
 
 /* BitwiseAndScalarOut returns the bitwise AND of two integer operands, or the logical AND of two
- * bool ones, with broadcasting.
+ * bool ones, with broadcasting. other is a number.
  *     bitwise_and.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BitwiseAndScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseAndScalarOut);
 
 /* BitwiseAndScalarTensor returns the bitwise AND of two integer operands, or the logical AND of
- * two bool ones, with broadcasting.
+ * two bool ones, with broadcasting. self is a number.
  *     bitwise_and.Scalar_Tensor(Scalar self, Tensor other) -> Tensor */
 CGOTORCH_API const char *BitwiseAndScalarTensor(Scalar self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseAndScalarTensor);
 
 /* BitwiseAndScalarTensorOut returns the bitwise AND of two integer operands, or the logical AND of
- * two bool ones, with broadcasting.
+ * two bool ones, with broadcasting. self is a number.
  *     bitwise_and.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BitwiseAndScalarTensorOut(Scalar self, Tensor other, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(BitwiseAndScalarTensorOut);
@@ -1491,31 +1503,31 @@ CGOTORCH_API const char *BitwiseLeftShiftOut(Tensor self, Tensor other, Tensor o
     CGOTORCH_SYMBOL(BitwiseLeftShiftOut);
 
 /* BitwiseLeftShiftScalarTensor shifts the bits of each integer element to the left by other
- * places, which multiplies it by 2 to that power.
+ * places, which multiplies it by 2 to that power. self is a number.
  *     bitwise_left_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor */
 CGOTORCH_API const char *BitwiseLeftShiftScalarTensor(Scalar self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseLeftShiftScalarTensor);
 
 /* BitwiseLeftShiftScalarTensorOut shifts the bits of each integer element to the left by other
- * places, which multiplies it by 2 to that power.
+ * places, which multiplies it by 2 to that power. self is a number.
  *     bitwise_left_shift.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BitwiseLeftShiftScalarTensorOut(Scalar self, Tensor other, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(BitwiseLeftShiftScalarTensorOut);
 
 /* BitwiseLeftShiftTensorScalar shifts the bits of each integer element to the left by other
- * places, which multiplies it by 2 to that power.
+ * places, which multiplies it by 2 to that power. other is a number.
  *     bitwise_left_shift.Tensor_Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *BitwiseLeftShiftTensorScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseLeftShiftTensorScalar);
 
 /* BitwiseLeftShiftTensorScalar_ shifts the bits of each integer element to the left by other
- * places, which multiplies it by 2 to that power.
+ * places, which multiplies it by 2 to that power. other is a number.
  *     bitwise_left_shift_.Tensor_Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *BitwiseLeftShiftTensorScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseLeftShiftTensorScalar_);
 
 /* BitwiseLeftShiftTensorScalarOut shifts the bits of each integer element to the left by other
- * places, which multiplies it by 2 to that power.
+ * places, which multiplies it by 2 to that power. other is a number.
  *     bitwise_left_shift.Tensor_Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BitwiseLeftShiftTensorScalarOut(Tensor self, Scalar other, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(BitwiseLeftShiftTensorScalarOut);
@@ -1552,31 +1564,31 @@ CGOTORCH_API const char *BitwiseOrOut(Tensor self, Tensor other, Tensor out_, Te
     CGOTORCH_SYMBOL(BitwiseOrOut);
 
 /* BitwiseOrScalar returns the bitwise OR of two integer operands, or the logical OR of two bool
- * ones, with broadcasting.
+ * ones, with broadcasting. other is a number.
  *     bitwise_or.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *BitwiseOrScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseOrScalar);
 
 /* BitwiseOrScalar_ returns the bitwise OR of two integer operands, or the logical OR of two bool
- * ones, with broadcasting.
+ * ones, with broadcasting. other is a number.
  *     bitwise_or_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *BitwiseOrScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseOrScalar_);
 
 /* BitwiseOrScalarOut returns the bitwise OR of two integer operands, or the logical OR of two bool
- * ones, with broadcasting.
+ * ones, with broadcasting. other is a number.
  *     bitwise_or.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BitwiseOrScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseOrScalarOut);
 
 /* BitwiseOrScalarTensor returns the bitwise OR of two integer operands, or the logical OR of two
- * bool ones, with broadcasting.
+ * bool ones, with broadcasting. self is a number.
  *     bitwise_or.Scalar_Tensor(Scalar self, Tensor other) -> Tensor */
 CGOTORCH_API const char *BitwiseOrScalarTensor(Scalar self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseOrScalarTensor);
 
 /* BitwiseOrScalarTensorOut returns the bitwise OR of two integer operands, or the logical OR of
- * two bool ones, with broadcasting.
+ * two bool ones, with broadcasting. self is a number.
  *     bitwise_or.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BitwiseOrScalarTensorOut(Scalar self, Tensor other, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(BitwiseOrScalarTensorOut);
@@ -1600,31 +1612,31 @@ CGOTORCH_API const char *BitwiseRightShiftOut(Tensor self, Tensor other, Tensor 
     Tensor *result) CGOTORCH_SYMBOL(BitwiseRightShiftOut);
 
 /* BitwiseRightShiftScalarTensor shifts the bits of each integer element to the right by other
- * places, keeping the sign.
+ * places, keeping the sign. self is a number.
  *     bitwise_right_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor */
 CGOTORCH_API const char *BitwiseRightShiftScalarTensor(Scalar self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseRightShiftScalarTensor);
 
 /* BitwiseRightShiftScalarTensorOut shifts the bits of each integer element to the right by other
- * places, keeping the sign.
+ * places, keeping the sign. self is a number.
  *     bitwise_right_shift.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BitwiseRightShiftScalarTensorOut(Scalar self, Tensor other, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(BitwiseRightShiftScalarTensorOut);
 
 /* BitwiseRightShiftTensorScalar shifts the bits of each integer element to the right by other
- * places, keeping the sign.
+ * places, keeping the sign. other is a number.
  *     bitwise_right_shift.Tensor_Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *BitwiseRightShiftTensorScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseRightShiftTensorScalar);
 
 /* BitwiseRightShiftTensorScalar_ shifts the bits of each integer element to the right by other
- * places, keeping the sign.
+ * places, keeping the sign. other is a number.
  *     bitwise_right_shift_.Tensor_Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *BitwiseRightShiftTensorScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseRightShiftTensorScalar_);
 
 /* BitwiseRightShiftTensorScalarOut shifts the bits of each integer element to the right by other
- * places, keeping the sign.
+ * places, keeping the sign. other is a number.
  *     bitwise_right_shift.Tensor_Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BitwiseRightShiftTensorScalarOut(Tensor self, Scalar other, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(BitwiseRightShiftTensorScalarOut);
@@ -1648,57 +1660,59 @@ CGOTORCH_API const char *BitwiseXorOut(Tensor self, Tensor other, Tensor out_, T
     CGOTORCH_SYMBOL(BitwiseXorOut);
 
 /* BitwiseXorScalar returns the bitwise exclusive OR of two integer operands, or the logical one of
- * two bool ones, with broadcasting.
+ * two bool ones, with broadcasting. other is a number.
  *     bitwise_xor.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *BitwiseXorScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseXorScalar);
 
 /* BitwiseXorScalar_ returns the bitwise exclusive OR of two integer operands, or the logical one
- * of two bool ones, with broadcasting.
+ * of two bool ones, with broadcasting. other is a number.
  *     bitwise_xor_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *BitwiseXorScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseXorScalar_);
 
 /* BitwiseXorScalarOut returns the bitwise exclusive OR of two integer operands, or the logical one
- * of two bool ones, with broadcasting.
+ * of two bool ones, with broadcasting. other is a number.
  *     bitwise_xor.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BitwiseXorScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseXorScalarOut);
 
 /* BitwiseXorScalarTensor returns the bitwise exclusive OR of two integer operands, or the logical
- * one of two bool ones, with broadcasting.
+ * one of two bool ones, with broadcasting. self is a number.
  *     bitwise_xor.Scalar_Tensor(Scalar self, Tensor other) -> Tensor */
 CGOTORCH_API const char *BitwiseXorScalarTensor(Scalar self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(BitwiseXorScalarTensor);
 
 /* BitwiseXorScalarTensorOut returns the bitwise exclusive OR of two integer operands, or the
- * logical one of two bool ones, with broadcasting.
+ * logical one of two bool ones, with broadcasting. self is a number.
  *     bitwise_xor.Scalar_Tensor_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BitwiseXorScalarTensorOut(Scalar self, Tensor other, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(BitwiseXorScalarTensorOut);
 
 /* BlackmanWindow returns a Blackman window of n = window_length samples: 0.42 - 0.5·cos(2πi/n) +
- * 0.08·cos(4πi/n); periodic by default.
+ * 0.08·cos(4πi/n); one period of a periodic function.
  *     blackman_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *BlackmanWindow(int64_t window_length, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result)
     CGOTORCH_SYMBOL(BlackmanWindow);
 
 /* BlackmanWindowOut returns a Blackman window of n = window_length samples: 0.42 - 0.5·cos(2πi/n)
- * + 0.08·cos(4πi/n); periodic by default.
+ * + 0.08·cos(4πi/n); one period of a periodic function.
  *     blackman_window.out(int window_length, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BlackmanWindowOut(int64_t window_length, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(BlackmanWindowOut);
 
 /* BlackmanWindowPeriodic returns a Blackman window of n = window_length samples: 0.42 -
- * 0.5·cos(2πi/n) + 0.08·cos(4πi/n); periodic by default.
+ * 0.5·cos(2πi/n) + 0.08·cos(4πi/n); where periodic, one period of a periodic function, otherwise
+ * symmetric.
  *     blackman_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *BlackmanWindowPeriodic(int64_t window_length, bool periodic,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(BlackmanWindowPeriodic);
 
 /* BlackmanWindowPeriodicOut returns a Blackman window of n = window_length samples: 0.42 -
- * 0.5·cos(2πi/n) + 0.08·cos(4πi/n); periodic by default.
+ * 0.5·cos(2πi/n) + 0.08·cos(4πi/n); where periodic, one period of a periodic function, otherwise
+ * symmetric.
  *     blackman_window.periodic_out(int window_length, bool periodic, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BlackmanWindowPeriodicOut(int64_t window_length, bool periodic,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(BlackmanWindowPeriodicOut);
@@ -1719,12 +1733,14 @@ CGOTORCH_API const char *BlockDiagOut(const Tensor *tensors, int64_t tensors_len
  *     bmm(Tensor self, Tensor mat2) -> Tensor */
 CGOTORCH_API const char *BMM(Tensor self, Tensor mat2, Tensor *result) CGOTORCH_SYMBOL(BMM);
 
-/* BMMDType multiplies two batches of matrices: (b×n×m)·(b×m×p) → (b×n×p); nothing is broadcast.
+/* BMMDType multiplies two batches of matrices: (b×n×m)·(b×m×p) → (b×n×p), with the result in
+ * out_dtype; nothing is broadcast.
  *     bmm.dtype(Tensor self, Tensor mat2, ScalarType out_dtype) -> Tensor */
 CGOTORCH_API const char *BMMDType(Tensor self, Tensor mat2, ScalarType out_dtype, Tensor *result)
     CGOTORCH_SYMBOL(BMMDType);
 
-/* BMMDTypeOut multiplies two batches of matrices: (b×n×m)·(b×m×p) → (b×n×p); nothing is broadcast.
+/* BMMDTypeOut multiplies two batches of matrices: (b×n×m)·(b×m×p) → (b×n×p), with the result in
+ * out_dtype; nothing is broadcast.
  *     bmm.dtype_out(Tensor self, Tensor mat2, ScalarType out_dtype, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BMMDTypeOut(Tensor self, Tensor mat2, ScalarType out_dtype, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(BMMDTypeOut);
@@ -1757,20 +1773,20 @@ CGOTORCH_API const char *Bucketize(Tensor self, Tensor boundaries, bool out_int3
 CGOTORCH_API const char *BucketizeOut(Tensor self, Tensor boundaries, bool out_int32, bool right,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(BucketizeOut);
 
-/* BucketizeScalar returns, for each element, the index of the interval between the sorted
+/* BucketizeScalar returns, for the number self, the index of the interval between the sorted
  * boundaries it falls into, as int64 or int32.
  *     bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor */
 CGOTORCH_API const char *BucketizeScalar(Scalar self, Tensor boundaries, bool out_int32,
     bool right, Tensor *result) CGOTORCH_SYMBOL(BucketizeScalar);
 
-/* BucketizeScalarOut returns, for each element, the index of the interval between the sorted
+/* BucketizeScalarOut returns, for the number self, the index of the interval between the sorted
  * boundaries it falls into, as int64 or int32.
  *     bucketize.Scalar_out(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *BucketizeScalarOut(Scalar self, Tensor boundaries, bool out_int32,
     bool right, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(BucketizeScalarOut);
 
-/* CanCast tells whether type promotion rules allow a value of the first dtype to be stored as the
- * second.
+/* CanCast tells whether the rules of type promotion allow a value of dtype from_ to be stored as
+ * to.
  *     can_cast(ScalarType from_, ScalarType to) -> bool */
 CGOTORCH_API const char *CanCast(ScalarType from_, ScalarType to, bool *result)
     CGOTORCH_SYMBOL(CanCast);
@@ -1832,19 +1848,19 @@ CGOTORCH_API const char *CatOut(const Tensor *tensors, int64_t tensors_len, int6
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(CatOut);
 
 /* Cauchy draws samples of the Cauchy distribution with the given median and scale sigma, in the
- * shape of self.
+ * shape of self. Random numbers come from generator, by default the device's own.
  *     cauchy(Tensor self, float median=0, float sigma=1, *, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *Cauchy(Tensor self, double median, double sigma, Generator generator,
     Tensor *result) CGOTORCH_SYMBOL(Cauchy);
 
 /* Cauchy_ draws samples of the Cauchy distribution with the given median and scale sigma, in the
- * shape of self.
+ * shape of self. Random numbers come from generator, by default the device's own.
  *     cauchy_(Tensor(a!) self, float median=0, float sigma=1, *, Generator? generator=None) -> Tensor(a!) */
 CGOTORCH_API const char *Cauchy_(Tensor self, double median, double sigma, Generator generator,
     Tensor *result) CGOTORCH_SYMBOL(Cauchy_);
 
 /* CauchyOut draws samples of the Cauchy distribution with the given median and scale sigma, in the
- * shape of self.
+ * shape of self. Random numbers come from generator, by default the device's own.
  *     cauchy.out(Tensor self, float median=0, float sigma=1, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *CauchyOut(Tensor self, double median, double sigma, Generator generator,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(CauchyOut);
@@ -1853,12 +1869,12 @@ CGOTORCH_API const char *CauchyOut(Tensor self, double median, double sigma, Gen
  *     ccol_indices(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *CcolIndices(Tensor self, Tensor *result) CGOTORCH_SYMBOL(CcolIndices);
 
-/* CcolIndicesCopy is ccol_indices that returns a copy instead of a view.
+/* CcolIndicesCopy is CcolIndices that returns a copy instead of a view.
  *     ccol_indices_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *CcolIndicesCopy(Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(CcolIndicesCopy);
 
-/* CcolIndicesCopyOut is ccol_indices that returns a copy instead of a view.
+/* CcolIndicesCopyOut is CcolIndices that returns a copy instead of a view.
  *     ccol_indices_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *CcolIndicesCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(CcolIndicesCopyOut);
@@ -1869,22 +1885,22 @@ CGOTORCH_API const char *CcolIndicesCopyOut(Tensor self, Tensor out_, Tensor *re
 CGOTORCH_API const char *CDist(Tensor x1, Tensor x2, double p, const int64_t *compute_mode,
     Tensor *result) CGOTORCH_SYMBOL(CDist);
 
-/* _CDistBackward computes the gradient of cdist with respect to x1, given the distances.
+/* _CDistBackward computes the gradient of CDist with respect to x1, given the distances.
  *     _cdist_backward(Tensor grad_output, Tensor x1, Tensor x2, float p, Tensor cdist) -> Tensor */
 CGOTORCH_API const char *_CDistBackward(Tensor grad_output, Tensor x1, Tensor x2, double p,
     Tensor cdist, Tensor *result) CGOTORCH_SYMBOL(_CDistBackward);
 
-/* _CDistBackwardOut computes the gradient of cdist with respect to x1, given the distances.
+/* _CDistBackwardOut computes the gradient of CDist with respect to x1, given the distances.
  *     _cdist_backward.out(Tensor grad_output, Tensor x1, Tensor x2, float p, Tensor cdist, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_CDistBackwardOut(Tensor grad_output, Tensor x1, Tensor x2, double p,
     Tensor cdist, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_CDistBackwardOut);
 
-/* _CDistForward is cdist as the function that autograd differentiates.
+/* _CDistForward is CDist as the function that autograd differentiates.
  *     _cdist_forward(Tensor x1, Tensor x2, float p, int? compute_mode) -> Tensor */
 CGOTORCH_API const char *_CDistForward(Tensor x1, Tensor x2, double p, const int64_t *compute_mode,
     Tensor *result) CGOTORCH_SYMBOL(_CDistForward);
 
-/* _CDistForwardOut is cdist as the function that autograd differentiates.
+/* _CDistForwardOut is CDist as the function that autograd differentiates.
  *     _cdist_forward.out(Tensor x1, Tensor x2, float p, int? compute_mode, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_CDistForwardOut(Tensor x1, Tensor x2, double p,
     const int64_t *compute_mode, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_CDistForwardOut);
@@ -1918,13 +1934,13 @@ CGOTORCH_API const char *CELUOut(Tensor self, Scalar alpha, Tensor out_, Tensor 
     CGOTORCH_SYMBOL(CELUOut);
 
 /* ChainMatMul multiplies a chain of matrices in the order that costs least; superseded by
- * linalg_multi_dot.
+ * LinalgMultiDot.
  *     chain_matmul(Tensor[] matrices) -> Tensor */
 CGOTORCH_API const char *ChainMatMul(const Tensor *matrices, int64_t matrices_len, Tensor *result)
     CGOTORCH_SYMBOL(ChainMatMul);
 
 /* ChainMatMulOut multiplies a chain of matrices in the order that costs least; superseded by
- * linalg_multi_dot.
+ * LinalgMultiDot.
  *     chain_matmul.out(Tensor[] matrices, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ChainMatMulOut(const Tensor *matrices, int64_t matrices_len, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(ChainMatMulOut);
@@ -1964,13 +1980,13 @@ CGOTORCH_API const char *CholeskyInverseOut(Tensor self, bool upper, Tensor out_
 CGOTORCH_API const char *CholeskySolve(Tensor self, Tensor input2, bool upper, Tensor *result)
     CGOTORCH_SYMBOL(CholeskySolve);
 
-/* _CholeskySolveHelper solves by a Cholesky factor A for cholesky_solve, when the batch sizes
- * agree already.
+/* _CholeskySolveHelper solves by a Cholesky factor A for CholeskySolve, when the batch sizes agree
+ * already.
  *     _cholesky_solve_helper(Tensor self, Tensor A, bool upper) -> Tensor */
 CGOTORCH_API const char *_CholeskySolveHelper(Tensor self, Tensor A, bool upper, Tensor *result)
     CGOTORCH_SYMBOL(_CholeskySolveHelper);
 
-/* _CholeskySolveHelperOut solves by a Cholesky factor A for cholesky_solve, when the batch sizes
+/* _CholeskySolveHelperOut solves by a Cholesky factor A for CholeskySolve, when the batch sizes
  * agree already.
  *     _cholesky_solve_helper.out(Tensor self, Tensor A, bool upper, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_CholeskySolveHelperOut(Tensor self, Tensor A, bool upper, Tensor out_,
@@ -2013,14 +2029,14 @@ CGOTORCH_API const char *_ChunkCat(const Tensor *tensors, int64_t tensors_len, i
 CGOTORCH_API const char *_ChunkCatOut(const Tensor *tensors, int64_t tensors_len, int64_t dim,
     int64_t num_chunks, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_ChunkCatOut);
 
-/* Clamp limits each element to the range from min to max, either of which may be absent; scalars
- * or tensors that broadcast.
+/* Clamp limits each element to the range from min to max, either of which may be absent; they are
+ * numbers.
  *     clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor */
 CGOTORCH_API const char *Clamp(Tensor self, const Scalar *min, const Scalar *max, Tensor *result)
     CGOTORCH_SYMBOL(Clamp);
 
-/* Clamp_ limits each element to the range from min to max, either of which may be absent; scalars
- * or tensors that broadcast.
+/* Clamp_ limits each element to the range from min to max, either of which may be absent; they are
+ * numbers.
  *     clamp_(Tensor(a!) self, Scalar? min=None, Scalar? max=None) -> Tensor(a!) */
 CGOTORCH_API const char *Clamp_(Tensor self, const Scalar *min, const Scalar *max, Tensor *result)
     CGOTORCH_SYMBOL(Clamp_);
@@ -2040,17 +2056,17 @@ CGOTORCH_API const char *ClampMax_(Tensor self, Scalar max, Tensor *result)
 CGOTORCH_API const char *ClampMaxOut(Tensor self, Scalar max, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ClampMaxOut);
 
-/* ClampMaxTensor replaces each element above max by max.
+/* ClampMaxTensor replaces each element above max by max, with broadcasting.
  *     clamp_max.Tensor(Tensor self, Tensor max) -> Tensor */
 CGOTORCH_API const char *ClampMaxTensor(Tensor self, Tensor max, Tensor *result)
     CGOTORCH_SYMBOL(ClampMaxTensor);
 
-/* ClampMaxTensor_ replaces each element above max by max.
+/* ClampMaxTensor_ replaces each element above max by max, with broadcasting.
  *     clamp_max_.Tensor(Tensor(a!) self, Tensor max) -> Tensor(a!) */
 CGOTORCH_API const char *ClampMaxTensor_(Tensor self, Tensor max, Tensor *result)
     CGOTORCH_SYMBOL(ClampMaxTensor_);
 
-/* ClampMaxTensorOut replaces each element above max by max.
+/* ClampMaxTensorOut replaces each element above max by max, with broadcasting.
  *     clamp_max.Tensor_out(Tensor self, Tensor max, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ClampMaxTensorOut(Tensor self, Tensor max, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ClampMaxTensorOut);
@@ -2070,71 +2086,77 @@ CGOTORCH_API const char *ClampMin_(Tensor self, Scalar min, Tensor *result)
 CGOTORCH_API const char *ClampMinOut(Tensor self, Scalar min, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ClampMinOut);
 
-/* ClampMinTensor replaces each element below min by min.
+/* ClampMinTensor replaces each element below min by min, with broadcasting.
  *     clamp_min.Tensor(Tensor self, Tensor min) -> Tensor */
 CGOTORCH_API const char *ClampMinTensor(Tensor self, Tensor min, Tensor *result)
     CGOTORCH_SYMBOL(ClampMinTensor);
 
-/* ClampMinTensor_ replaces each element below min by min.
+/* ClampMinTensor_ replaces each element below min by min, with broadcasting.
  *     clamp_min_.Tensor(Tensor(a!) self, Tensor min) -> Tensor(a!) */
 CGOTORCH_API const char *ClampMinTensor_(Tensor self, Tensor min, Tensor *result)
     CGOTORCH_SYMBOL(ClampMinTensor_);
 
-/* ClampMinTensorOut replaces each element below min by min.
+/* ClampMinTensorOut replaces each element below min by min, with broadcasting.
  *     clamp_min.Tensor_out(Tensor self, Tensor min, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ClampMinTensorOut(Tensor self, Tensor min, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ClampMinTensorOut);
 
-/* ClampOut limits each element to the range from min to max, either of which may be absent;
- * scalars or tensors that broadcast.
+/* ClampOut limits each element to the range from min to max, either of which may be absent; they
+ * are numbers.
  *     clamp.out(Tensor self, Scalar? min=None, Scalar? max=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ClampOut(Tensor self, const Scalar *min, const Scalar *max, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(ClampOut);
 
 /* ClampTensor limits each element to the range from min to max, either of which may be absent;
- * scalars or tensors that broadcast.
+ * they are tensors that broadcast.
  *     clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor */
 CGOTORCH_API const char *ClampTensor(Tensor self, Tensor min, Tensor max, Tensor *result)
     CGOTORCH_SYMBOL(ClampTensor);
 
 /* ClampTensor_ limits each element to the range from min to max, either of which may be absent;
- * scalars or tensors that broadcast.
+ * they are tensors that broadcast.
  *     clamp_.Tensor(Tensor(a!) self, Tensor? min=None, Tensor? max=None) -> Tensor(a!) */
 CGOTORCH_API const char *ClampTensor_(Tensor self, Tensor min, Tensor max, Tensor *result)
     CGOTORCH_SYMBOL(ClampTensor_);
 
 /* ClampTensorOut limits each element to the range from min to max, either of which may be absent;
- * scalars or tensors that broadcast.
+ * they are tensors that broadcast.
  *     clamp.Tensor_out(Tensor self, Tensor? min=None, Tensor? max=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ClampTensorOut(Tensor self, Tensor min, Tensor max, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(ClampTensorOut);
 
-/* Clip is clamp under its NumPy name: limits each element to the range from min to max.
+/* Clip is Clamp under its NumPy name: limits each element to the range from min to max, which are
+ * numbers.
  *     clip(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor */
 CGOTORCH_API const char *Clip(Tensor self, const Scalar *min, const Scalar *max, Tensor *result)
     CGOTORCH_SYMBOL(Clip);
 
-/* Clip_ is clamp under its NumPy name: limits each element to the range from min to max.
+/* Clip_ is Clamp_ under its NumPy name: limits each element to the range from min to max, which
+ * are numbers.
  *     clip_(Tensor(a!) self, Scalar? min=None, Scalar? max=None) -> Tensor(a!) */
 CGOTORCH_API const char *Clip_(Tensor self, const Scalar *min, const Scalar *max, Tensor *result)
     CGOTORCH_SYMBOL(Clip_);
 
-/* ClipOut is clamp under its NumPy name: limits each element to the range from min to max.
+/* ClipOut is ClampOut under its NumPy name: limits each element to the range from min to max,
+ * which are numbers.
  *     clip.out(Tensor self, Scalar? min=None, Scalar? max=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ClipOut(Tensor self, const Scalar *min, const Scalar *max, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(ClipOut);
 
-/* ClipTensor is clamp under its NumPy name: limits each element to the range from min to max.
+/* ClipTensor is ClampTensor under its NumPy name: limits each element to the range from min to
+ * max, tensors that broadcast.
  *     clip.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor */
 CGOTORCH_API const char *ClipTensor(Tensor self, Tensor min, Tensor max, Tensor *result)
     CGOTORCH_SYMBOL(ClipTensor);
 
-/* ClipTensor_ is clamp under its NumPy name: limits each element to the range from min to max.
+/* ClipTensor_ is ClampTensor_ under its NumPy name: limits each element to the range from min to
+ * max, tensors that broadcast.
  *     clip_.Tensor(Tensor(a!) self, Tensor? min=None, Tensor? max=None) -> Tensor(a!) */
 CGOTORCH_API const char *ClipTensor_(Tensor self, Tensor min, Tensor max, Tensor *result)
     CGOTORCH_SYMBOL(ClipTensor_);
 
-/* ClipTensorOut is clamp under its NumPy name: limits each element to the range from min to max.
+/* ClipTensorOut is ClampTensorOut under its NumPy name: limits each element to the range from min
+ * to max, tensors that broadcast.
  *     clip.Tensor_out(Tensor self, Tensor? min=None, Tensor? max=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ClipTensorOut(Tensor self, Tensor min, Tensor max, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(ClipTensorOut);
@@ -2154,7 +2176,7 @@ CGOTORCH_API const char *CloneOut(Tensor self, const MemoryFormat *memory_format
  *     coalesce(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *Coalesce(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Coalesce);
 
-/* _Coalesce is coalesce as the function that autograd differentiates.
+/* _Coalesce is Coalesce as the function that autograd differentiates.
  *     _coalesce(Tensor self) -> Tensor */
 CGOTORCH_API const char *_Coalesce(Tensor self, Tensor *result) CGOTORCH_SYMBOL(_Coalesce);
 
@@ -2173,7 +2195,7 @@ CGOTORCH_API const char *_Coalesced_(Tensor self, bool coalesced, Tensor *result
 CGOTORCH_API const char *_CoalescedOut(Tensor self, bool coalesced, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_CoalescedOut);
 
-/* _CoalesceOut is coalesce as the function that autograd differentiates.
+/* _CoalesceOut is Coalesce as the function that autograd differentiates.
  *     _coalesce.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_CoalesceOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_CoalesceOut);
@@ -2199,12 +2221,12 @@ CGOTORCH_API const char *Col2ImOut(Tensor self, const int64_t *output_size,
  *     col_indices(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *ColIndices(Tensor self, Tensor *result) CGOTORCH_SYMBOL(ColIndices);
 
-/* ColIndicesCopy is col_indices that returns a copy instead of a view.
+/* ColIndicesCopy is ColIndices that returns a copy instead of a view.
  *     col_indices_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *ColIndicesCopy(Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(ColIndicesCopy);
 
-/* ColIndicesCopyOut is col_indices that returns a copy instead of a view.
+/* ColIndicesCopyOut is ColIndices that returns a copy instead of a view.
  *     col_indices_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ColIndicesCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ColIndicesCopyOut);
@@ -2225,12 +2247,12 @@ CGOTORCH_API const char *ColumnStackOut(const Tensor *tensors, int64_t tensors_l
 CGOTORCH_API const char *Combinations(Tensor self, int64_t r, bool with_replacement, Tensor *result)
     CGOTORCH_SYMBOL(Combinations);
 
-/* Complex builds a complex tensor from its real and imaginary parts: float32 gives complex64,
- * float64 gives complex128.
+/* Complex builds a complex tensor from its parts real and imag: float32 gives complex64, float64
+ * gives complex128.
  *     complex(Tensor real, Tensor imag) -> Tensor */
 CGOTORCH_API const char *Complex(Tensor real, Tensor imag, Tensor *result) CGOTORCH_SYMBOL(Complex);
 
-/* ComplexOut builds a complex tensor from its real and imaginary parts: float32 gives complex64,
+/* ComplexOut builds a complex tensor from its parts real and imag: float32 gives complex64,
  * float64 gives complex128.
  *     complex.out(Tensor real, Tensor imag, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ComplexOut(Tensor real, Tensor imag, Tensor out_, Tensor *result)
@@ -2248,22 +2270,22 @@ CGOTORCH_API const char *_ComputeLinearCombination(Tensor input, Tensor coeffici
 CGOTORCH_API const char *_ComputeLinearCombinationOut(Tensor input, Tensor coefficients,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_ComputeLinearCombinationOut);
 
-/* Concat is cat under another name: joins tensors along an existing dimension.
+/* Concat is Cat under another name: joins tensors along an existing dimension.
  *     concat(Tensor[] tensors, int dim=0) -> Tensor */
 CGOTORCH_API const char *Concat(const Tensor *tensors, int64_t tensors_len, int64_t dim,
     Tensor *result) CGOTORCH_SYMBOL(Concat);
 
-/* Concatenate is cat under its NumPy name: joins tensors along an existing dimension.
+/* Concatenate is Cat under its NumPy name: joins tensors along an existing dimension.
  *     concatenate(Tensor[] tensors, int dim=0) -> Tensor */
 CGOTORCH_API const char *Concatenate(const Tensor *tensors, int64_t tensors_len, int64_t dim,
     Tensor *result) CGOTORCH_SYMBOL(Concatenate);
 
-/* ConcatenateOut is cat under its NumPy name: joins tensors along an existing dimension.
+/* ConcatenateOut is CatOut under its NumPy name: joins tensors along an existing dimension.
  *     concatenate.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ConcatenateOut(const Tensor *tensors, int64_t tensors_len, int64_t dim,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(ConcatenateOut);
 
-/* ConcatOut is cat under another name: joins tensors along an existing dimension.
+/* ConcatOut is CatOut under another name: joins tensors along an existing dimension.
  *     concat.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ConcatOut(const Tensor *tensors, int64_t tensors_len, int64_t dim,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(ConcatOut);
@@ -2277,11 +2299,11 @@ CGOTORCH_API const char *Conj(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Conj)
  *     _conj(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *_Conj(Tensor self, Tensor *result) CGOTORCH_SYMBOL(_Conj);
 
-/* _ConjCopy is _conj that returns a copy instead of a view.
+/* _ConjCopy is _Conj that returns a copy instead of a view.
  *     _conj_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *_ConjCopy(Tensor self, Tensor *result) CGOTORCH_SYMBOL(_ConjCopy);
 
-/* _ConjCopyOut is _conj that returns a copy instead of a view.
+/* _ConjCopyOut is _Conj that returns a copy instead of a view.
  *     _conj_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_ConjCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_ConjCopyOut);
@@ -2291,8 +2313,7 @@ CGOTORCH_API const char *_ConjCopyOut(Tensor self, Tensor out_, Tensor *result)
  *     conj_physical(Tensor self) -> Tensor */
 CGOTORCH_API const char *ConjPhysical(Tensor self, Tensor *result) CGOTORCH_SYMBOL(ConjPhysical);
 
-/* _ConjPhysical is conj_physical as the function that autograd differentiates, for complex
- * tensors.
+/* _ConjPhysical is ConjPhysical as the function that autograd differentiates, for complex tensors.
  *     _conj_physical(Tensor self) -> Tensor */
 CGOTORCH_API const char *_ConjPhysical(Tensor self, Tensor *result) CGOTORCH_SYMBOL(_ConjPhysical);
 
@@ -2307,7 +2328,7 @@ CGOTORCH_API const char *ConjPhysical_(Tensor self, Tensor *result) CGOTORCH_SYM
 CGOTORCH_API const char *ConjPhysicalOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ConjPhysicalOut);
 
-/* _ConjPhysicalOut is conj_physical as the function that autograd differentiates, for complex
+/* _ConjPhysicalOut is ConjPhysicalOut as the function that autograd differentiates, for complex
  * tensors.
  *     _conj_physical.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_ConjPhysicalOut(Tensor self, Tensor out_, Tensor *result)
@@ -2325,49 +2346,49 @@ CGOTORCH_API const char *ConstantPadND(Tensor self, const int64_t *pad, int64_t 
 CGOTORCH_API const char *ConstantPadNDOut(Tensor self, const int64_t *pad, int64_t pad_len,
     Scalar value, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(ConstantPadNDOut);
 
-/* Contiguous returns self if its elements are in the order of memory_format already, and otherwise
- * a copy that is.
+/* Contiguous returns self if its elements are in the order of memory_format_ already, and
+ * otherwise a copy that is.
  *     contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> Tensor(a) */
 CGOTORCH_API const char *Contiguous(Tensor self, MemoryFormat memory_format_, Tensor *result)
     CGOTORCH_SYMBOL(Contiguous);
 
 /* Conv1d convolves (N, Cin, L) with weight (Cout, Cin/groups, K), giving (N, Cout, Lout); padding
- * may be numbers, 'same' or 'valid'.
+ * is a number for each dimension, or one for all.
  *     conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, SymInt[1] padding=0, SymInt[1] dilation=1, SymInt groups=1) -> Tensor */
 CGOTORCH_API const char *Conv1d(Tensor input, Tensor weight, Tensor bias, const int64_t *stride,
     int64_t stride_len, const int64_t *padding, int64_t padding_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, Tensor *result) CGOTORCH_SYMBOL(Conv1d);
 
 /* Conv1dPadding convolves (N, Cin, L) with weight (Cout, Cin/groups, K), giving (N, Cout, Lout);
- * padding may be numbers, 'same' or 'valid'.
+ * padding is 'same' or 'valid'.
  *     conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, str padding="valid", SymInt[1] dilation=1, SymInt groups=1) -> Tensor */
 CGOTORCH_API const char *Conv1dPadding(Tensor input, Tensor weight, Tensor bias,
     const int64_t *stride, int64_t stride_len, const char *padding, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, Tensor *result) CGOTORCH_SYMBOL(Conv1dPadding);
 
 /* Conv2d convolves (N, Cin, H, W) with weight (Cout, Cin/groups, kH, kW), giving (N, Cout, Hout,
- * Wout); padding may be numbers, 'same' or 'valid'.
+ * Wout); padding is a number for each dimension, or one for all.
  *     conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] dilation=1, SymInt groups=1) -> Tensor */
 CGOTORCH_API const char *Conv2d(Tensor input, Tensor weight, Tensor bias, const int64_t *stride,
     int64_t stride_len, const int64_t *padding, int64_t padding_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, Tensor *result) CGOTORCH_SYMBOL(Conv2d);
 
 /* Conv2dPadding convolves (N, Cin, H, W) with weight (Cout, Cin/groups, kH, kW), giving (N, Cout,
- * Hout, Wout); padding may be numbers, 'same' or 'valid'.
+ * Hout, Wout); padding is 'same' or 'valid'.
  *     conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, str padding="valid", SymInt[2] dilation=1, SymInt groups=1) -> Tensor */
 CGOTORCH_API const char *Conv2dPadding(Tensor input, Tensor weight, Tensor bias,
     const int64_t *stride, int64_t stride_len, const char *padding, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, Tensor *result) CGOTORCH_SYMBOL(Conv2dPadding);
 
 /* Conv3d convolves (N, Cin, D, H, W) with weight (Cout, Cin/groups, kD, kH, kW), giving (N, Cout,
- * Dout, Hout, Wout).
+ * Dout, Hout, Wout); padding is a number for each dimension, or one for all.
  *     conv3d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=1, SymInt[3] padding=0, SymInt[3] dilation=1, SymInt groups=1) -> Tensor */
 CGOTORCH_API const char *Conv3d(Tensor input, Tensor weight, Tensor bias, const int64_t *stride,
     int64_t stride_len, const int64_t *padding, int64_t padding_len, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, Tensor *result) CGOTORCH_SYMBOL(Conv3d);
 
 /* Conv3dPadding convolves (N, Cin, D, H, W) with weight (Cout, Cin/groups, kD, kH, kW), giving (N,
- * Cout, Dout, Hout, Wout).
+ * Cout, Dout, Hout, Wout); padding is 'same' or 'valid'.
  *     conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=1, str padding="valid", SymInt[3] dilation=1, SymInt groups=1) -> Tensor */
 CGOTORCH_API const char *Conv3dPadding(Tensor input, Tensor weight, Tensor bias,
     const int64_t *stride, int64_t stride_len, const char *padding, const int64_t *dilation,
@@ -2430,27 +2451,27 @@ CGOTORCH_API const char *_ConvertIndicesFromCSRToCOOOut(Tensor crow_indices, Ten
     bool out_int32, bool transpose, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_ConvertIndicesFromCSRToCOOOut);
 
-/* _ConvertWeightToInt4Pack packs 4-bit weights, two to a byte, in the tiles that
- * _weight_int4pack_mm reads on a GPU.
+/* _ConvertWeightToInt4Pack packs 4-bit weights, two to a byte, in the tiles that _WeightInt4PackMM
+ * reads on a GPU.
  *     _convert_weight_to_int4pack(Tensor self, int innerKTiles) -> Tensor */
 CGOTORCH_API const char *_ConvertWeightToInt4Pack(Tensor self, int64_t innerKTiles, Tensor *result)
     CGOTORCH_SYMBOL(_ConvertWeightToInt4Pack);
 
 /* _ConvertWeightToInt4PackForCPU packs 4-bit weights given as int32 in the order that
- * _weight_int4pack_mm_for_cpu reads.
+ * _WeightInt4PackMMForCPU reads.
  *     _convert_weight_to_int4pack_for_cpu(Tensor self, int innerKTiles) -> Tensor */
 CGOTORCH_API const char *_ConvertWeightToInt4PackForCPU(Tensor self, int64_t innerKTiles,
     Tensor *result) CGOTORCH_SYMBOL(_ConvertWeightToInt4PackForCPU);
 
 /* Convolution convolves in one, two or three dimensions, plain or transposed; the general function
- * behind conv1d to conv_transpose3d.
+ * behind conv1d to ConvTranspose3d.
  *     convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor */
 CGOTORCH_API const char *Convolution(Tensor input, Tensor weight, Tensor bias,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
     const int64_t *dilation, int64_t dilation_len, bool transposed, const int64_t *output_padding,
     int64_t output_padding_len, int64_t groups, Tensor *result) CGOTORCH_SYMBOL(Convolution);
 
-/* _Convolution is convolution with explicit choices of benchmarking, determinism, cuDNN and TF32.
+/* _Convolution is Convolution with explicit choices of benchmarking, determinism, cuDNN and TF32.
  *     _convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool benchmark, bool deterministic, bool cudnn_enabled, bool allow_tf32) -> Tensor */
 CGOTORCH_API const char *_Convolution(Tensor input, Tensor weight, Tensor bias,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
@@ -2458,7 +2479,7 @@ CGOTORCH_API const char *_Convolution(Tensor input, Tensor weight, Tensor bias,
     int64_t output_padding_len, int64_t groups, bool benchmark, bool deterministic,
     bool cudnn_enabled, bool allow_tf32, Tensor *result) CGOTORCH_SYMBOL(_Convolution);
 
-/* ConvolutionBackward computes the gradients of convolution with respect to input, weight and
+/* ConvolutionBackward computes the gradients of Convolution with respect to input, weight and
  * bias, as output_mask asks.
  *     convolution_backward(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *ConvolutionBackward(Tensor grad_output, Tensor input, Tensor weight,
@@ -2468,7 +2489,7 @@ CGOTORCH_API const char *ConvolutionBackward(Tensor grad_output, Tensor input, T
     const bool *output_mask, Tensor *result0, Tensor *result1, Tensor *result2)
     CGOTORCH_SYMBOL(ConvolutionBackward);
 
-/* ConvolutionBackwardOut computes the gradients of convolution with respect to input, weight and
+/* ConvolutionBackwardOut computes the gradients of Convolution with respect to input, weight and
  * bias, as output_mask asks.
  *     convolution_backward.out(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *ConvolutionBackwardOut(Tensor grad_output, Tensor input, Tensor weight,
@@ -2498,7 +2519,7 @@ CGOTORCH_API const char *ConvolutionBackwardOverrideableOut(Tensor grad_output, 
     const bool *output_mask, Tensor out0, Tensor out1, Tensor out2, Tensor *result0,
     Tensor *result1, Tensor *result2) CGOTORCH_SYMBOL(ConvolutionBackwardOverrideableOut);
 
-/* _ConvolutionDeprecated is convolution with explicit choices of benchmarking, determinism, cuDNN
+/* _ConvolutionDeprecated is Convolution with explicit choices of benchmarking, determinism, cuDNN
  * and TF32.
  *     _convolution.deprecated(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, int[] output_padding, SymInt groups, bool benchmark, bool deterministic, bool cudnn_enabled) -> Tensor */
 CGOTORCH_API const char *_ConvolutionDeprecated(Tensor input, Tensor weight, Tensor bias,
@@ -2507,7 +2528,7 @@ CGOTORCH_API const char *_ConvolutionDeprecated(Tensor input, Tensor weight, Ten
     int64_t output_padding_len, int64_t groups, bool benchmark, bool deterministic,
     bool cudnn_enabled, Tensor *result) CGOTORCH_SYMBOL(_ConvolutionDeprecated);
 
-/* _ConvolutionDoubleBackward computes the gradients of convolution_backward from the gradients of
+/* _ConvolutionDoubleBackward computes the gradients of ConvolutionBackward from the gradients of
  * its results, for second derivatives.
  *     _convolution_double_backward(Tensor? ggI, Tensor? ggW, Tensor? ggb, Tensor gO, Tensor weight, Tensor self, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_ConvolutionDoubleBackward(Tensor ggI, Tensor ggW, Tensor ggb, Tensor gO,
@@ -2517,14 +2538,14 @@ CGOTORCH_API const char *_ConvolutionDoubleBackward(Tensor ggI, Tensor ggW, Tens
     const bool *output_mask, Tensor *result0, Tensor *result1, Tensor *result2)
     CGOTORCH_SYMBOL(_ConvolutionDoubleBackward);
 
-/* _ConvolutionMode is convolution with padding given as 'same' or 'valid'.
+/* _ConvolutionMode is Convolution with padding given as 'same' or 'valid'.
  *     _convolution_mode(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, str padding, SymInt[] dilation, SymInt groups) -> Tensor */
 CGOTORCH_API const char *_ConvolutionMode(Tensor input, Tensor weight, Tensor bias,
     const int64_t *stride, int64_t stride_len, const char *padding, const int64_t *dilation,
     int64_t dilation_len, int64_t groups, Tensor *result) CGOTORCH_SYMBOL(_ConvolutionMode);
 
 /* ConvolutionOut convolves in one, two or three dimensions, plain or transposed; the general
- * function behind conv1d to conv_transpose3d.
+ * function behind conv1d to ConvTranspose3d.
  *     convolution.out(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ConvolutionOut(Tensor input, Tensor weight, Tensor bias,
     const int64_t *stride, int64_t stride_len, const int64_t *padding, int64_t padding_len,
@@ -2532,7 +2553,7 @@ CGOTORCH_API const char *ConvolutionOut(Tensor input, Tensor weight, Tensor bias
     int64_t output_padding_len, int64_t groups, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ConvolutionOut);
 
-/* _ConvolutionOut is convolution with explicit choices of benchmarking, determinism, cuDNN and
+/* _ConvolutionOut is Convolution with explicit choices of benchmarking, determinism, cuDNN and
  * TF32.
  *     _convolution.out(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool benchmark, bool deterministic, bool cudnn_enabled, bool allow_tf32, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_ConvolutionOut(Tensor input, Tensor weight, Tensor bias,
@@ -2566,7 +2587,7 @@ CGOTORCH_API const char *ConvolutionOverrideableOut(Tensor input, Tensor weight,
 CGOTORCH_API const char *ConvTBC(Tensor self, Tensor weight, Tensor bias, int64_t pad,
     Tensor *result) CGOTORCH_SYMBOL(ConvTBC);
 
-/* ConvTBCBackward computes the gradients of conv_tbc with respect to input, weight and bias.
+/* ConvTBCBackward computes the gradients of ConvTBC with respect to input, weight and bias.
  *     conv_tbc_backward(Tensor self, Tensor input, Tensor weight, Tensor bias, int pad) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *ConvTBCBackward(Tensor self, Tensor input, Tensor weight, Tensor bias,
     int64_t pad, Tensor *result0, Tensor *result1, Tensor *result2)
@@ -2659,20 +2680,20 @@ CGOTORCH_API const char *Copysign_(Tensor self, Tensor other, Tensor *result)
 CGOTORCH_API const char *CopysignOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(CopysignOut);
 
-/* CopysignScalar returns the magnitude of self with the sign of other, element by element; integer
- * inputs give float results.
+/* CopysignScalar returns the magnitude of self with the sign of other; integer inputs give float
+ * results.
  *     copysign.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *CopysignScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(CopysignScalar);
 
-/* CopysignScalar_ returns the magnitude of self with the sign of other, element by element;
- * integer inputs give float results.
+/* CopysignScalar_ returns the magnitude of self with the sign of other; integer inputs give float
+ * results.
  *     copysign_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *CopysignScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(CopysignScalar_);
 
-/* CopysignScalarOut returns the magnitude of self with the sign of other, element by element;
- * integer inputs give float results.
+/* CopysignScalarOut returns the magnitude of self with the sign of other; integer inputs give
+ * float results.
  *     copysign.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *CopysignScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(CopysignScalarOut);
@@ -2718,7 +2739,8 @@ CGOTORCH_API const char *Cosh_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Cosh
 CGOTORCH_API const char *CoshOut(Tensor self, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(CoshOut);
 
 /* CosineEmbeddingLoss computes 1 - cos(x1, x2) where target is 1 and max(0, cos(x1, x2) - margin)
- * where it is -1, reduced as asked.
+ * where it is -1, reduced as asked. reduction 0 leaves the losses as they are, 1 takes their mean,
+ * 2 their sum.
  *     cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=Mean) -> Tensor */
 CGOTORCH_API const char *CosineEmbeddingLoss(Tensor input1, Tensor input2, Tensor target,
     double margin, int64_t reduction, Tensor *result) CGOTORCH_SYMBOL(CosineEmbeddingLoss);
@@ -2733,25 +2755,25 @@ CGOTORCH_API const char *CosineSimilarity(Tensor x1, Tensor x2, int64_t dim, dou
  *     cos.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *CosOut(Tensor self, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(CosOut);
 
-/* CountNonZero counts the elements that are not zero, in all or along the given dimensions; the
+/* CountNonZero counts the elements that are not zero, along dim, or all if it is not given; the
  * result is int64.
  *     count_nonzero(Tensor self, int? dim=None) -> Tensor */
 CGOTORCH_API const char *CountNonZero(Tensor self, const int64_t *dim, Tensor *result)
     CGOTORCH_SYMBOL(CountNonZero);
 
-/* CountNonZeroDimIntList counts the elements that are not zero, in all or along the given
- * dimensions; the result is int64.
+/* CountNonZeroDimIntList counts the elements that are not zero, along the dimensions dim; the
+ * result is int64.
  *     count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor */
 CGOTORCH_API const char *CountNonZeroDimIntList(Tensor self, const int64_t *dim, int64_t dim_len,
     Tensor *result) CGOTORCH_SYMBOL(CountNonZeroDimIntList);
 
-/* CountNonZeroDimIntListOut counts the elements that are not zero, in all or along the given
- * dimensions; the result is int64.
+/* CountNonZeroDimIntListOut counts the elements that are not zero, along the dimensions dim; the
+ * result is int64.
  *     count_nonzero.dim_IntList_out(Tensor self, int[] dim, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *CountNonZeroDimIntListOut(Tensor self, const int64_t *dim,
     int64_t dim_len, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(CountNonZeroDimIntListOut);
 
-/* CountNonZeroOut counts the elements that are not zero, in all or along the given dimensions; the
+/* CountNonZeroOut counts the elements that are not zero, along dim, or all if it is not given; the
  * result is int64.
  *     count_nonzero.out(Tensor self, int? dim=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *CountNonZeroOut(Tensor self, const int64_t *dim, Tensor out_,
@@ -2770,7 +2792,8 @@ CGOTORCH_API const char *Cross(Tensor self, Tensor other, const int64_t *dim, Te
     CGOTORCH_SYMBOL(Cross);
 
 /* CrossEntropyLoss computes the cross entropy of unnormalised scores (N, C, ...) against int64
- * class indices (N, ...) or class probabilities.
+ * class indices (N, ...) or class probabilities. reduction 0 leaves the losses as they are, 1
+ * takes their mean, 2 their sum.
  *     cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100, float label_smoothing=0.0) -> Tensor */
 CGOTORCH_API const char *CrossEntropyLoss(Tensor self, Tensor target, Tensor weight,
     int64_t reduction, int64_t ignore_index, double label_smoothing, Tensor *result)
@@ -2786,12 +2809,12 @@ CGOTORCH_API const char *CrossOut(Tensor self, Tensor other, const int64_t *dim,
  *     crow_indices(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *CrowIndices(Tensor self, Tensor *result) CGOTORCH_SYMBOL(CrowIndices);
 
-/* CrowIndicesCopy is crow_indices that returns a copy instead of a view.
+/* CrowIndicesCopy is CrowIndices that returns a copy instead of a view.
  *     crow_indices_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *CrowIndicesCopy(Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(CrowIndicesCopy);
 
-/* CrowIndicesCopyOut is crow_indices that returns a copy instead of a view.
+/* CrowIndicesCopyOut is CrowIndices that returns a copy instead of a view.
  *     crow_indices_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *CrowIndicesCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(CrowIndicesCopyOut);
@@ -2801,7 +2824,7 @@ CGOTORCH_API const char *CrowIndicesCopyOut(Tensor self, Tensor out_, Tensor *re
  *     _cslt_compress(Tensor input) -> Tensor */
 CGOTORCH_API const char *_CSLTCompress(Tensor input, Tensor *result) CGOTORCH_SYMBOL(_CSLTCompress);
 
-/* _CSLTSparseMM multiplies a matrix compressed by _cslt_compress by a dense one with cuSPARSELt.
+/* _CSLTSparseMM multiplies a matrix compressed by _CSLTCompress by a dense one with cuSPARSELt.
  *     _cslt_sparse_mm(Tensor compressed_A, Tensor dense_B, Tensor? bias=None, Tensor? alpha=None, ScalarType? out_dtype=None, bool transpose_result=False, int alg_id=0, int split_k=1, int split_k_mode=-1) -> Tensor */
 CGOTORCH_API const char *_CSLTSparseMM(Tensor compressed_A, Tensor dense_B, Tensor bias,
     Tensor alpha, const ScalarType *out_dtype, bool transpose_result, int64_t alg_id,
@@ -2815,41 +2838,46 @@ CGOTORCH_API const char *_CSLTSparseMMSearch(Tensor compressed_A, Tensor dense_B
     CGOTORCH_SYMBOL(_CSLTSparseMMSearch);
 
 /* CTCLoss computes the connectionist temporal classification loss of log probabilities (T, N, C)
- * against unaligned target sequences.
+ * against unaligned target sequences; lengths are lists. reduction 0 leaves the losses as they
+ * are, 1 takes their mean, 2 their sum.
  *     ctc_loss.IntList(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0, int reduction=Mean, bool zero_infinity=False) -> Tensor */
 CGOTORCH_API const char *CTCLoss(Tensor log_probs, Tensor targets, const int64_t *input_lengths,
     int64_t input_lengths_len, const int64_t *target_lengths, int64_t target_lengths_len,
     int64_t blank, int64_t reduction, bool zero_infinity, Tensor *result) CGOTORCH_SYMBOL(CTCLoss);
 
 /* _CTCLoss returns the CTC loss of each sequence and the table of log probabilities that its
- * backward function needs.
+ * backward function needs. input_lengths is a list of integers. target_lengths is a list of
+ * integers.
  *     _ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0, bool zero_infinity=False) -> (Tensor, Tensor) */
 CGOTORCH_API const char *_CTCLoss(Tensor log_probs, Tensor targets, const int64_t *input_lengths,
     int64_t input_lengths_len, const int64_t *target_lengths, int64_t target_lengths_len,
     int64_t blank, bool zero_infinity, Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(_CTCLoss);
 
-/* _CTCLossBackward computes the gradient of _ctc_loss with respect to the log probabilities.
+/* _CTCLossBackward computes the gradient of _CTCLoss with respect to the log probabilities.
+ * input_lengths is a list of integers. target_lengths is a list of integers.
  *     _ctc_loss_backward(Tensor grad, Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, Tensor neg_log_likelihood, Tensor log_alpha, int blank, bool zero_infinity=False) -> Tensor */
 CGOTORCH_API const char *_CTCLossBackward(Tensor grad, Tensor log_probs, Tensor targets,
     const int64_t *input_lengths, int64_t input_lengths_len, const int64_t *target_lengths,
     int64_t target_lengths_len, Tensor neg_log_likelihood, Tensor log_alpha, int64_t blank,
     bool zero_infinity, Tensor *result) CGOTORCH_SYMBOL(_CTCLossBackward);
 
-/* _CTCLossBackwardOut computes the gradient of _ctc_loss with respect to the log probabilities.
+/* _CTCLossBackwardOut computes the gradient of _CTCLoss with respect to the log probabilities.
+ * input_lengths is a list of integers. target_lengths is a list of integers.
  *     _ctc_loss_backward.out(Tensor grad, Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, Tensor neg_log_likelihood, Tensor log_alpha, int blank, bool zero_infinity=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_CTCLossBackwardOut(Tensor grad, Tensor log_probs, Tensor targets,
     const int64_t *input_lengths, int64_t input_lengths_len, const int64_t *target_lengths,
     int64_t target_lengths_len, Tensor neg_log_likelihood, Tensor log_alpha, int64_t blank,
     bool zero_infinity, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_CTCLossBackwardOut);
 
-/* _CTCLossBackwardTensor computes the gradient of _ctc_loss with respect to the log probabilities.
+/* _CTCLossBackwardTensor computes the gradient of _CTCLoss with respect to the log probabilities.
  *     _ctc_loss_backward.Tensor(Tensor grad, Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, Tensor neg_log_likelihood, Tensor log_alpha, int blank, bool zero_infinity=False) -> Tensor */
 CGOTORCH_API const char *_CTCLossBackwardTensor(Tensor grad, Tensor log_probs, Tensor targets,
     Tensor input_lengths, Tensor target_lengths, Tensor neg_log_likelihood, Tensor log_alpha,
     int64_t blank, bool zero_infinity, Tensor *result) CGOTORCH_SYMBOL(_CTCLossBackwardTensor);
 
 /* _CTCLossOut returns the CTC loss of each sequence and the table of log probabilities that its
- * backward function needs.
+ * backward function needs. input_lengths is a list of integers. target_lengths is a list of
+ * integers.
  *     _ctc_loss.out(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0, bool zero_infinity=False, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *_CTCLossOut(Tensor log_probs, Tensor targets,
     const int64_t *input_lengths, int64_t input_lengths_len, const int64_t *target_lengths,
@@ -2857,7 +2885,8 @@ CGOTORCH_API const char *_CTCLossOut(Tensor log_probs, Tensor targets,
     Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(_CTCLossOut);
 
 /* CTCLossTensor computes the connectionist temporal classification loss of log probabilities (T,
- * N, C) against unaligned target sequences.
+ * N, C) against unaligned target sequences; lengths are tensors. reduction 0 leaves the losses as
+ * they are, 1 takes their mean, 2 their sum.
  *     ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank=0, int reduction=Mean, bool zero_infinity=False) -> Tensor */
 CGOTORCH_API const char *CTCLossTensor(Tensor log_probs, Tensor targets, Tensor input_lengths,
     Tensor target_lengths, int64_t blank, int64_t reduction, bool zero_infinity, Tensor *result)
@@ -2883,13 +2912,13 @@ CGOTORCH_API const char *_CTCLossTensorOut(Tensor log_probs, Tensor targets, Ten
 CGOTORCH_API const char *CuDNNAffineGridGenerator(Tensor theta, int64_t N, int64_t C, int64_t H,
     int64_t W, Tensor *grid) CGOTORCH_SYMBOL(CuDNNAffineGridGenerator);
 
-/* CuDNNAffineGridGeneratorBackward computes the gradient of cudnn_affine_grid_generator with
- * respect to theta.
+/* CuDNNAffineGridGeneratorBackward computes the gradient of CuDNNAffineGridGenerator with respect
+ * to theta.
  *     cudnn_affine_grid_generator_backward(Tensor grad, int N, int C, int H, int W) -> Tensor grad_theta */
 CGOTORCH_API const char *CuDNNAffineGridGeneratorBackward(Tensor grad, int64_t N, int64_t C,
     int64_t H, int64_t W, Tensor *grad_theta) CGOTORCH_SYMBOL(CuDNNAffineGridGeneratorBackward);
 
-/* CuDNNAffineGridGeneratorBackwardOut computes the gradient of cudnn_affine_grid_generator with
+/* CuDNNAffineGridGeneratorBackwardOut computes the gradient of CuDNNAffineGridGenerator with
  * respect to theta.
  *     cudnn_affine_grid_generator_backward.out(Tensor grad, int N, int C, int H, int W, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *CuDNNAffineGridGeneratorBackwardOut(Tensor grad, int64_t N, int64_t C,
@@ -2902,8 +2931,8 @@ CGOTORCH_API const char *CuDNNAffineGridGeneratorBackwardOut(Tensor grad, int64_
 CGOTORCH_API const char *CuDNNAffineGridGeneratorOut(Tensor theta, int64_t N, int64_t C, int64_t H,
     int64_t W, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(CuDNNAffineGridGeneratorOut);
 
-/* _CuDNNAttentionBackward computes the gradients of _cudnn_attention_forward with respect to
- * query, key and value.
+/* _CuDNNAttentionBackward computes the gradients of _CuDNNAttentionForward with respect to query,
+ * key and value.
  *     _cudnn_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out, Tensor logsumexp, Tensor philox_seed, Tensor philox_offset, Tensor attn_bias, Tensor cum_seq_q, Tensor cum_seq_k, SymInt max_q, SymInt max_k, float dropout_p, bool is_causal, *, float? scale=None) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_CuDNNAttentionBackward(Tensor grad_out, Tensor query, Tensor key,
     Tensor value, Tensor out_, Tensor logsumexp, Tensor philox_seed, Tensor philox_offset,
@@ -2922,8 +2951,8 @@ CGOTORCH_API const char *_CuDNNAttentionForward(Tensor query, Tensor key, Tensor
     int64_t *max_k_result, Tensor *philox_seed, Tensor *philox_offset, Tensor *debug_attn_mask)
     CGOTORCH_SYMBOL(_CuDNNAttentionForward);
 
-/* _CuDNNAttentionForwardNoDropoutInplace is _cudnn_attention_forward without dropout that writes
- * to out and returns the logsumexp.
+/* _CuDNNAttentionForwardNoDropoutInplace is _CuDNNAttentionForward without dropout that writes to
+ * out and returns the logsumexp.
  *     _cudnn_attention_forward_no_dropout_inplace(Tensor(a!) out, Tensor query, Tensor key, Tensor value, Tensor cum_seq_q, Tensor? cum_seq_k, SymInt max_q, SymInt max_k, bool is_causal=False, *, float? scale=None, Tensor? seqused_k=None, Tensor? block_table=None) -> Tensor logsumexp */
 CGOTORCH_API const char *_CuDNNAttentionForwardNoDropoutInplace(Tensor out_, Tensor query,
     Tensor key, Tensor value, Tensor cum_seq_q, Tensor cum_seq_k, int64_t max_q, int64_t max_k,
@@ -2938,7 +2967,7 @@ CGOTORCH_API const char *CuDNNBatchNorm(Tensor input, Tensor weight, Tensor bias
     double epsilon, Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3)
     CGOTORCH_SYMBOL(CuDNNBatchNorm);
 
-/* CuDNNBatchNormBackward computes the gradients of cudnn_batch_norm with respect to input, weight
+/* CuDNNBatchNormBackward computes the gradients of CuDNNBatchNorm with respect to input, weight
  * and bias.
  *     cudnn_batch_norm_backward(Tensor input, Tensor grad_output, Tensor weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_var, float epsilon, Tensor reserveSpace) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *CuDNNBatchNormBackward(Tensor input, Tensor grad_output, Tensor weight,
@@ -2946,8 +2975,8 @@ CGOTORCH_API const char *CuDNNBatchNormBackward(Tensor input, Tensor grad_output
     Tensor reserveSpace, Tensor *result0, Tensor *result1, Tensor *result2)
     CGOTORCH_SYMBOL(CuDNNBatchNormBackward);
 
-/* CuDNNBatchNormBackwardOut computes the gradients of cudnn_batch_norm with respect to input,
- * weight and bias.
+/* CuDNNBatchNormBackwardOut computes the gradients of CuDNNBatchNorm with respect to input, weight
+ * and bias.
  *     cudnn_batch_norm_backward.out(Tensor input, Tensor grad_output, Tensor weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_var, float epsilon, Tensor reserveSpace, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *CuDNNBatchNormBackwardOut(Tensor input, Tensor grad_output, Tensor weight,
     Tensor running_mean, Tensor running_var, Tensor save_mean, Tensor save_var, double epsilon,
@@ -3021,7 +3050,8 @@ CGOTORCH_API const char *CuDNNConvolutionTransposeOut(Tensor self, Tensor weight
     int64_t dilation_len, int64_t groups, bool benchmark, bool deterministic, bool allow_tf32,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(CuDNNConvolutionTransposeOut);
 
-/* _CuDNNCTCLoss computes the CTC loss of each sequence and its gradient with cuDNN.
+/* _CuDNNCTCLoss computes the CTC loss of each sequence and its gradient with cuDNN. input_lengths
+ * is a list of integers. target_lengths is a list of integers.
  *     _cudnn_ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank, bool deterministic, bool zero_infinity) -> (Tensor, Tensor) */
 CGOTORCH_API const char *_CuDNNCTCLoss(Tensor log_probs, Tensor targets,
     const int64_t *input_lengths, int64_t input_lengths_len, const int64_t *target_lengths,
@@ -3029,6 +3059,7 @@ CGOTORCH_API const char *_CuDNNCTCLoss(Tensor log_probs, Tensor targets,
     Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(_CuDNNCTCLoss);
 
 /* _CuDNNCTCLossOut computes the CTC loss of each sequence and its gradient with cuDNN.
+ * input_lengths is a list of integers. target_lengths is a list of integers.
  *     _cudnn_ctc_loss.out(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank, bool deterministic, bool zero_infinity, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *_CuDNNCTCLossOut(Tensor log_probs, Tensor targets,
     const int64_t *input_lengths, int64_t input_lengths_len, const int64_t *target_lengths,
@@ -3047,14 +3078,14 @@ CGOTORCH_API const char *_CuDNNCTCLossTensor(Tensor log_probs, Tensor targets,
 CGOTORCH_API const char *CuDNNGridSampler(Tensor self, Tensor grid, Tensor *output)
     CGOTORCH_SYMBOL(CuDNNGridSampler);
 
-/* CuDNNGridSamplerBackward computes the gradients of cudnn_grid_sampler with respect to input and
+/* CuDNNGridSamplerBackward computes the gradients of CuDNNGridSampler with respect to input and
  * grid.
  *     cudnn_grid_sampler_backward(Tensor self, Tensor grid, Tensor grad_output) -> (Tensor grad_self, Tensor grad_grid) */
 CGOTORCH_API const char *CuDNNGridSamplerBackward(Tensor self, Tensor grid, Tensor grad_output,
     Tensor *grad_self, Tensor *grad_grid) CGOTORCH_SYMBOL(CuDNNGridSamplerBackward);
 
-/* CuDNNGridSamplerBackwardOut computes the gradients of cudnn_grid_sampler with respect to input
- * and grid.
+/* CuDNNGridSamplerBackwardOut computes the gradients of CuDNNGridSampler with respect to input and
+ * grid.
  *     cudnn_grid_sampler_backward.out(Tensor self, Tensor grid, Tensor grad_output, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *CuDNNGridSamplerBackwardOut(Tensor self, Tensor grid, Tensor grad_output,
     Tensor out0, Tensor out1, Tensor *result0, Tensor *result1)
@@ -3095,7 +3126,7 @@ CGOTORCH_API const char *_CuDNNRNN(Tensor input, const Tensor *weight, int64_t w
     Tensor dropout_state, Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3,
     Tensor *result4) CGOTORCH_SYMBOL(_CuDNNRNN);
 
-/* _CuDNNRNNBackward computes the gradients of _cudnn_rnn with respect to input, initial states and
+/* _CuDNNRNNBackward computes the gradients of _CuDNNRNN with respect to input, initial states and
  * weights, as output_mask asks.
  *     _cudnn_rnn_backward(Tensor input, Tensor[] weight, int weight_stride0, Tensor weight_buf, Tensor hx, Tensor? cx, Tensor output, Tensor? grad_output, Tensor? grad_hy, Tensor? grad_cy, int mode, SymInt hidden_size, SymInt proj_size, int num_layers, bool batch_first, float dropout, bool train, bool bidirectional, SymInt[] batch_sizes, Tensor? dropout_state, Tensor reserve, bool[4] output_mask) -> (Tensor, Tensor, Tensor, Tensor[]) */
 CGOTORCH_API const char *_CuDNNRNNBackward(Tensor input, const Tensor *weight, int64_t weight_len,
@@ -3106,7 +3137,7 @@ CGOTORCH_API const char *_CuDNNRNNBackward(Tensor input, const Tensor *weight, i
     Tensor reserve, const bool *output_mask, Tensor *result0, Tensor *result1, Tensor *result2,
     Tensor **result3, int64_t *result3_len) CGOTORCH_SYMBOL(_CuDNNRNNBackward);
 
-/* _CuDNNRNNBackwardOut computes the gradients of _cudnn_rnn with respect to input, initial states
+/* _CuDNNRNNBackwardOut computes the gradients of _CuDNNRNN with respect to input, initial states
  * and weights, as output_mask asks.
  *     _cudnn_rnn_backward.out(Tensor input, Tensor[] weight, int weight_stride0, Tensor weight_buf, Tensor hx, Tensor? cx, Tensor output, Tensor? grad_output, Tensor? grad_hy, Tensor? grad_cy, int mode, SymInt hidden_size, SymInt proj_size, int num_layers, bool batch_first, float dropout, bool train, bool bidirectional, SymInt[] batch_sizes, Tensor? dropout_state, Tensor reserve, bool[4] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!)[] out3) -> () */
 CGOTORCH_API const char *_CuDNNRNNBackwardOut(Tensor input, const Tensor *weight,
@@ -3175,7 +3206,7 @@ CGOTORCH_API const char *CumMax(Tensor self, int64_t dim, Tensor *values, Tensor
 CGOTORCH_API const char *_CumMaxHelper(Tensor self, Tensor values, Tensor indices, int64_t dim)
     CGOTORCH_SYMBOL(_CumMaxHelper);
 
-/* CumMaxMinBackward computes the gradient of cummax or cummin with respect to its input, given the
+/* CumMaxMinBackward computes the gradient of CumMax or cummin with respect to its input, given the
  * positions it returned.
  *     cummaxmin_backward(Tensor grad, Tensor input, Tensor indices, int dim) -> Tensor */
 CGOTORCH_API const char *CumMaxMinBackward(Tensor grad, Tensor input, Tensor indices, int64_t dim,
@@ -3214,7 +3245,7 @@ CGOTORCH_API const char *CumProd(Tensor self, int64_t dim, const ScalarType *dty
 CGOTORCH_API const char *CumProd_(Tensor self, int64_t dim, const ScalarType *dtype_,
     Tensor *result) CGOTORCH_SYMBOL(CumProd_);
 
-/* CumProdBackward computes the gradient of cumprod with respect to its input, also where that
+/* CumProdBackward computes the gradient of CumProd with respect to its input, also where that
  * contains zeros.
  *     cumprod_backward(Tensor grad, Tensor input, int dim, Tensor output) -> Tensor */
 CGOTORCH_API const char *CumProdBackward(Tensor grad, Tensor input, int64_t dim, Tensor output,
@@ -3243,14 +3274,14 @@ CGOTORCH_API const char *CumSum_(Tensor self, int64_t dim, const ScalarType *dty
 CGOTORCH_API const char *CumSumOut(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(CumSumOut);
 
-/* CumulativeTrapezoid integrates y along dim by the trapezoidal rule and returns the running
- * integral, one element shorter.
+/* CumulativeTrapezoid integrates y along dim by the trapezoidal rule, at the points x, and returns
+ * the running integral, one element shorter.
  *     cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor */
 CGOTORCH_API const char *CumulativeTrapezoid(Tensor y, Tensor x, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(CumulativeTrapezoid);
 
-/* CumulativeTrapezoidDx integrates y along dim by the trapezoidal rule and returns the running
- * integral, one element shorter.
+/* CumulativeTrapezoidDx integrates y along dim by the trapezoidal rule, at points dx apart, and
+ * returns the running integral, one element shorter.
  *     cumulative_trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor */
 CGOTORCH_API const char *CumulativeTrapezoidDx(Tensor y, Scalar dx, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(CumulativeTrapezoidDx);
@@ -3278,25 +3309,23 @@ CGOTORCH_API const char *Deg2RadOut(Tensor self, Tensor out_, Tensor *result)
  *     dense_dim(Tensor self) -> int */
 CGOTORCH_API const char *DenseDim(Tensor self, int64_t *result) CGOTORCH_SYMBOL(DenseDim);
 
-/* Dequantize converts a quantised tensor, or each of a list, back to float32: (q - zero_point) ×
- * scale.
+/* Dequantize converts a quantised tensor back to float32: (q - zero point) × scale.
  *     dequantize.self(Tensor self) -> Tensor */
 CGOTORCH_API const char *Dequantize(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Dequantize);
 
-/* DequantizeOut converts a quantised tensor, or each of a list, back to float32: (q - zero_point)
- * × scale.
+/* DequantizeOut converts a quantised tensor back to float32: (q - zero point) × scale.
  *     dequantize.self_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *DequantizeOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(DequantizeOut);
 
-/* DequantizeTensors converts a quantised tensor, or each of a list, back to float32: (q -
- * zero_point) × scale.
+/* DequantizeTensors converts each of a list of quantised tensors back to float32: (q - zero point)
+ * × scale.
  *     dequantize.tensors(Tensor[] tensors) -> Tensor[] */
 CGOTORCH_API const char *DequantizeTensors(const Tensor *tensors, int64_t tensors_len,
     Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(DequantizeTensors);
 
-/* DequantizeTensorsOut converts a quantised tensor, or each of a list, back to float32: (q -
- * zero_point) × scale.
+/* DequantizeTensorsOut converts each of a list of quantised tensors back to float32: (q - zero
+ * point) × scale.
  *     dequantize.tensors_out(Tensor[] tensors, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *DequantizeTensorsOut(const Tensor *tensors, int64_t tensors_len,
     const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(DequantizeTensorsOut);
@@ -3313,11 +3342,11 @@ CGOTORCH_API const char *Detach(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Det
  *     detach_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Detach_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Detach_);
 
-/* DetachCopy is detach that returns a copy instead of a view.
+/* DetachCopy is Detach that returns a copy instead of a view.
  *     detach_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *DetachCopy(Tensor self, Tensor *result) CGOTORCH_SYMBOL(DetachCopy);
 
-/* DetachCopyOut is detach that returns a copy instead of a view.
+/* DetachCopyOut is Detach that returns a copy instead of a view.
  *     detach_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *DetachCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(DetachCopyOut);
@@ -3351,26 +3380,26 @@ CGOTORCH_API const char *DiagFlat(Tensor self, int64_t offset, Tensor *result)
 CGOTORCH_API const char *Diagonal(Tensor self, int64_t offset, int64_t dim1, int64_t dim2,
     Tensor *result) CGOTORCH_SYMBOL(Diagonal);
 
-/* DiagonalBackward computes the gradient of diagonal with respect to its input: zeros of
+/* DiagonalBackward computes the gradient of Diagonal with respect to its input: zeros of
  * input_sizes with grad_output on the diagonal.
  *     diagonal_backward(Tensor grad_output, SymInt[] input_sizes, int offset, int dim1, int dim2) -> Tensor */
 CGOTORCH_API const char *DiagonalBackward(Tensor grad_output, const int64_t *input_sizes,
     int64_t input_sizes_len, int64_t offset, int64_t dim1, int64_t dim2, Tensor *result)
     CGOTORCH_SYMBOL(DiagonalBackward);
 
-/* DiagonalBackwardOut computes the gradient of diagonal with respect to its input: zeros of
+/* DiagonalBackwardOut computes the gradient of Diagonal with respect to its input: zeros of
  * input_sizes with grad_output on the diagonal.
  *     diagonal_backward.out(Tensor grad_output, SymInt[] input_sizes, int offset, int dim1, int dim2, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *DiagonalBackwardOut(Tensor grad_output, const int64_t *input_sizes,
     int64_t input_sizes_len, int64_t offset, int64_t dim1, int64_t dim2, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(DiagonalBackwardOut);
 
-/* DiagonalCopy is diagonal that returns a copy instead of a view.
+/* DiagonalCopy is Diagonal that returns a copy instead of a view.
  *     diagonal_copy(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor */
 CGOTORCH_API const char *DiagonalCopy(Tensor self, int64_t offset, int64_t dim1, int64_t dim2,
     Tensor *result) CGOTORCH_SYMBOL(DiagonalCopy);
 
-/* DiagonalCopyOut is diagonal that returns a copy instead of a view.
+/* DiagonalCopyOut is Diagonal that returns a copy instead of a view.
  *     diagonal_copy.out(Tensor self, int offset=0, int dim1=0, int dim2=1, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *DiagonalCopyOut(Tensor self, int64_t offset, int64_t dim1, int64_t dim2,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(DiagonalCopyOut);
@@ -3424,11 +3453,11 @@ CGOTORCH_API const char *DigammaOut(Tensor self, Tensor out_, Tensor *result)
 CGOTORCH_API const char *_DimArange(Tensor like, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(_DimArange);
 
-/* _DimI returns the number of sparse dimensions, as sparse_dim.
+/* _DimI returns the number of sparse dimensions, as SparseDim.
  *     _dimI(Tensor self) -> int */
 CGOTORCH_API const char *_DimI(Tensor self, int64_t *result) CGOTORCH_SYMBOL(_DimI);
 
-/* _DimV returns the number of dense dimensions, as dense_dim.
+/* _DimV returns the number of dense dimensions, as DenseDim.
  *     _dimV(Tensor self) -> int */
 CGOTORCH_API const char *_DimV(Tensor self, int64_t *result) CGOTORCH_SYMBOL(_DimV);
 
@@ -3454,121 +3483,120 @@ CGOTORCH_API const char *Dist(Tensor self, Tensor other, Scalar p, Tensor *resul
 CGOTORCH_API const char *DistOut(Tensor self, Tensor other, Scalar p, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(DistOut);
 
-/* Div divides self by other with broadcasting; integer inputs give float results unless
- * rounding_mode is 'trunc' or 'floor'.
+/* Div divides self by other, with broadcasting; integer inputs give float results.
  *     div.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Div(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Div);
 
-/* Div_ divides self by other with broadcasting; integer inputs give float results unless
- * rounding_mode is 'trunc' or 'floor'.
+/* Div_ divides self by other, with broadcasting; integer inputs give float results.
  *     div_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *Div_(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Div_);
 
-/* Divide is div under its NumPy name: divides self by other with broadcasting.
+/* Divide is Div under its NumPy name: divides self by other, with broadcasting.
  *     divide.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Divide(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Divide);
 
-/* Divide_ is div under its NumPy name: divides self by other with broadcasting.
+/* Divide_ is Div_ under its NumPy name: divides self by other, with broadcasting.
  *     divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *Divide_(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(Divide_);
 
-/* DivideMode is div under its NumPy name: divides self by other with broadcasting.
+/* DivideMode is DivMode under its NumPy name: divides self by other, with broadcasting, rounding
+ * as rounding_mode says.
  *     divide.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor */
 CGOTORCH_API const char *DivideMode(Tensor self, Tensor other, const char *rounding_mode,
     Tensor *result) CGOTORCH_SYMBOL(DivideMode);
 
-/* DivideMode_ is div under its NumPy name: divides self by other with broadcasting.
+/* DivideMode_ is DivMode_ under its NumPy name: divides self by other, with broadcasting, rounding
+ * as rounding_mode says.
  *     divide_.Tensor_mode(Tensor(a!) self, Tensor other, *, str? rounding_mode) -> Tensor(a!) */
 CGOTORCH_API const char *DivideMode_(Tensor self, Tensor other, const char *rounding_mode,
     Tensor *result) CGOTORCH_SYMBOL(DivideMode_);
 
-/* DivideModeOut is div under its NumPy name: divides self by other with broadcasting.
+/* DivideModeOut is DivModeOut under its NumPy name: divides self by other, with broadcasting,
+ * rounding as rounding_mode says.
  *     divide.out_mode(Tensor self, Tensor other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *DivideModeOut(Tensor self, Tensor other, const char *rounding_mode,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(DivideModeOut);
 
-/* DivideOut is div under its NumPy name: divides self by other with broadcasting.
+/* DivideOut is DivOut under its NumPy name: divides self by other, with broadcasting.
  *     divide.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *DivideOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(DivideOut);
 
-/* DivideScalar is div under its NumPy name: divides self by other with broadcasting.
+/* DivideScalar is DivScalar under its NumPy name: divides self by other.
  *     divide.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *DivideScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(DivideScalar);
 
-/* DivideScalar_ is div under its NumPy name: divides self by other with broadcasting.
+/* DivideScalar_ is DivScalar_ under its NumPy name: divides self by other.
  *     divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *DivideScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(DivideScalar_);
 
-/* DivideScalarMode is div under its NumPy name: divides self by other with broadcasting.
+/* DivideScalarMode is DivScalarMode under its NumPy name: divides self by other, rounding as
+ * rounding_mode says.
  *     divide.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor */
 CGOTORCH_API const char *DivideScalarMode(Tensor self, Scalar other, const char *rounding_mode,
     Tensor *result) CGOTORCH_SYMBOL(DivideScalarMode);
 
-/* DivideScalarMode_ is div under its NumPy name: divides self by other with broadcasting.
+/* DivideScalarMode_ is DivScalarMode_ under its NumPy name: divides self by other, rounding as
+ * rounding_mode says.
  *     divide_.Scalar_mode(Tensor(a!) self, Scalar other, *, str? rounding_mode) -> Tensor(a!) */
 CGOTORCH_API const char *DivideScalarMode_(Tensor self, Scalar other, const char *rounding_mode,
     Tensor *result) CGOTORCH_SYMBOL(DivideScalarMode_);
 
-/* DivMode divides self by other with broadcasting; integer inputs give float results unless
+/* DivMode divides self by other, with broadcasting; integer inputs give float results unless
  * rounding_mode is 'trunc' or 'floor'.
  *     div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor */
 CGOTORCH_API const char *DivMode(Tensor self, Tensor other, const char *rounding_mode,
     Tensor *result) CGOTORCH_SYMBOL(DivMode);
 
-/* DivMode_ divides self by other with broadcasting; integer inputs give float results unless
+/* DivMode_ divides self by other, with broadcasting; integer inputs give float results unless
  * rounding_mode is 'trunc' or 'floor'.
  *     div_.Tensor_mode(Tensor(a!) self, Tensor other, *, str? rounding_mode) -> Tensor(a!) */
 CGOTORCH_API const char *DivMode_(Tensor self, Tensor other, const char *rounding_mode,
     Tensor *result) CGOTORCH_SYMBOL(DivMode_);
 
-/* DivModeOut divides self by other with broadcasting; integer inputs give float results unless
+/* DivModeOut divides self by other, with broadcasting; integer inputs give float results unless
  * rounding_mode is 'trunc' or 'floor'.
  *     div.out_mode(Tensor self, Tensor other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *DivModeOut(Tensor self, Tensor other, const char *rounding_mode,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(DivModeOut);
 
-/* DivOut divides self by other with broadcasting; integer inputs give float results unless
- * rounding_mode is 'trunc' or 'floor'.
+/* DivOut divides self by other, with broadcasting; integer inputs give float results.
  *     div.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *DivOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(DivOut);
 
-/* DivScalar divides self by other with broadcasting; integer inputs give float results unless
- * rounding_mode is 'trunc' or 'floor'.
+/* DivScalar divides self by other; integer inputs give float results.
  *     div.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *DivScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(DivScalar);
 
-/* DivScalar_ divides self by other with broadcasting; integer inputs give float results unless
- * rounding_mode is 'trunc' or 'floor'.
+/* DivScalar_ divides self by other; integer inputs give float results.
  *     div_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *DivScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(DivScalar_);
 
-/* DivScalarMode divides self by other with broadcasting; integer inputs give float results unless
- * rounding_mode is 'trunc' or 'floor'.
+/* DivScalarMode divides self by other; integer inputs give float results unless rounding_mode is
+ * 'trunc' or 'floor'.
  *     div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor */
 CGOTORCH_API const char *DivScalarMode(Tensor self, Scalar other, const char *rounding_mode,
     Tensor *result) CGOTORCH_SYMBOL(DivScalarMode);
 
-/* DivScalarMode_ divides self by other with broadcasting; integer inputs give float results unless
- * rounding_mode is 'trunc' or 'floor'.
+/* DivScalarMode_ divides self by other; integer inputs give float results unless rounding_mode is
+ * 'trunc' or 'floor'.
  *     div_.Scalar_mode(Tensor(a!) self, Scalar other, *, str? rounding_mode) -> Tensor(a!) */
 CGOTORCH_API const char *DivScalarMode_(Tensor self, Scalar other, const char *rounding_mode,
     Tensor *result) CGOTORCH_SYMBOL(DivScalarMode_);
 
-/* DivScalarModeOut divides self by other with broadcasting; integer inputs give float results
- * unless rounding_mode is 'trunc' or 'floor'.
+/* DivScalarModeOut divides self by other; integer inputs give float results unless rounding_mode
+ * is 'trunc' or 'floor'.
  *     div.Scalar_mode_out(Tensor self, Scalar other, *, str? rounding_mode, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *DivScalarModeOut(Tensor self, Scalar other, const char *rounding_mode,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(DivScalarModeOut);
 
-/* DivScalarOut divides self by other with broadcasting; integer inputs give float results unless
- * rounding_mode is 'trunc' or 'floor'.
+/* DivScalarOut divides self by other; integer inputs give float results.
  *     div.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *DivScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(DivScalarOut);
@@ -3596,14 +3624,12 @@ CGOTORCH_API const char *Dropout(Tensor input, double p, bool train, Tensor *res
 CGOTORCH_API const char *Dropout_(Tensor self, double p, bool train, Tensor *result)
     CGOTORCH_SYMBOL(Dropout_);
 
-/* DSplit splits into views along dimension 2, by a number of equal sections or at the given
- * indices.
+/* DSplit splits into views along dimension 2 in sections parts of equal size.
  *     dsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[] */
 CGOTORCH_API const char *DSplit(Tensor self, int64_t sections, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(DSplit);
 
-/* DSplitArray splits into views along dimension 2, by a number of equal sections or at the given
- * indices.
+/* DSplitArray splits into views along dimension 2 at the given indices.
  *     dsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[] */
 CGOTORCH_API const char *DSplitArray(Tensor self, const int64_t *indices, int64_t indices_len,
     Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(DSplitArray);
@@ -3619,20 +3645,20 @@ CGOTORCH_API const char *DStackOut(const Tensor *tensors, int64_t tensors_len, T
     Tensor *result) CGOTORCH_SYMBOL(DStackOut);
 
 /* _DynQuantMatMul4Bit multiplies float inputs, quantised on the fly, by weights packed with
- * _dyn_quant_pack_4bit_weight.
+ * _DynQuantPack4BitWeight.
  *     _dyn_quant_matmul_4bit(Tensor inp, Tensor packed_weights, int block_size, int in_features, int out_features) -> Tensor */
 CGOTORCH_API const char *_DynQuantMatMul4Bit(Tensor inp, Tensor packed_weights, int64_t block_size,
     int64_t in_features, int64_t out_features, Tensor *result) CGOTORCH_SYMBOL(_DynQuantMatMul4Bit);
 
 /* _DynQuantPack4BitWeight packs 4-bit weights with their scales and bias in the order that
- * _dyn_quant_matmul_4bit reads.
+ * _DynQuantMatMul4Bit reads.
  *     _dyn_quant_pack_4bit_weight(Tensor weights, Tensor scales_zeros, Tensor? bias, int block_size, int in_features, int out_features) -> Tensor */
 CGOTORCH_API const char *_DynQuantPack4BitWeight(Tensor weights, Tensor scales_zeros, Tensor bias,
     int64_t block_size, int64_t in_features, int64_t out_features, Tensor *result)
     CGOTORCH_SYMBOL(_DynQuantPack4BitWeight);
 
-/* _EfficientAttentionBackward computes the gradients of _efficient_attention_forward with respect
- * to query, key, value and bias.
+/* _EfficientAttentionBackward computes the gradients of _EfficientAttentionForward with respect to
+ * query, key, value and bias.
  *     _efficient_attention_backward(Tensor grad_out_, Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor out, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, SymInt max_seqlen_q, SymInt max_seqlen_k, Tensor logsumexp, float dropout_p, Tensor philox_seed, Tensor philox_offset, int custom_mask_type, bool bias_requires_grad, *, float? scale=None, int? num_splits_key=None, int? window_size=None, bool shared_storage_dqdkdv=False) -> (Tensor, Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_EfficientAttentionBackward(Tensor grad_out_, Tensor query, Tensor key,
     Tensor value, Tensor bias, Tensor out_, Tensor cu_seqlens_q, Tensor cu_seqlens_k,
@@ -3684,14 +3710,14 @@ CGOTORCH_API const char *ELU(Tensor self, Scalar alpha, Scalar scale, Scalar inp
 CGOTORCH_API const char *ELU_(Tensor self, Scalar alpha, Scalar scale, Scalar input_scale,
     Tensor *result) CGOTORCH_SYMBOL(ELU_);
 
-/* ELUBackward computes the gradient of elu with respect to its input, from the input or, if
+/* ELUBackward computes the gradient of ELU with respect to its input, from the input or, if
  * is_result, from the output.
  *     elu_backward(Tensor grad_output, Scalar alpha, Scalar scale, Scalar input_scale, bool is_result, Tensor self_or_result) -> Tensor */
 CGOTORCH_API const char *ELUBackward(Tensor grad_output, Scalar alpha, Scalar scale,
     Scalar input_scale, bool is_result, Tensor self_or_result, Tensor *result)
     CGOTORCH_SYMBOL(ELUBackward);
 
-/* ELUBackwardGradInput computes the gradient of elu with respect to its input, from the input or,
+/* ELUBackwardGradInput computes the gradient of ELU with respect to its input, from the input or,
  * if is_result, from the output.
  *     elu_backward.grad_input(Tensor grad_output, Scalar alpha, Scalar scale, Scalar input_scale, bool is_result, Tensor self_or_result, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *ELUBackwardGradInput(Tensor grad_output, Scalar alpha, Scalar scale,
@@ -3710,7 +3736,7 @@ CGOTORCH_API const char *ELUOut(Tensor self, Scalar alpha, Scalar scale, Scalar 
 CGOTORCH_API const char *Embedding(Tensor weight, Tensor indices, int64_t padding_idx,
     bool scale_grad_by_freq, bool sparse, Tensor *result) CGOTORCH_SYMBOL(Embedding);
 
-/* EmbeddingBackward computes the gradient of embedding with respect to its weight, dense or sparse
+/* EmbeddingBackward computes the gradient of Embedding with respect to its weight, dense or sparse
  * as asked.
  *     embedding_backward(Tensor grad, Tensor indices, SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq, bool sparse) -> Tensor */
 CGOTORCH_API const char *EmbeddingBackward(Tensor grad, Tensor indices, int64_t num_weights,
@@ -3725,30 +3751,30 @@ CGOTORCH_API const char *EmbeddingBag(Tensor weight, Tensor indices, Tensor offs
     bool include_last_offset, Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3)
     CGOTORCH_SYMBOL(EmbeddingBag);
 
-/* _EmbeddingBag is embedding_bag with a padding_idx whose rows are left out of each bag.
+/* _EmbeddingBag is EmbeddingBagPaddingIdx with a padding_idx whose rows are left out of each bag.
  *     _embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_EmbeddingBag(Tensor weight, Tensor indices, Tensor offsets,
     bool scale_grad_by_freq, int64_t mode, bool sparse, Tensor per_sample_weights,
     bool include_last_offset, int64_t padding_idx, Tensor *result0, Tensor *result1,
     Tensor *result2, Tensor *result3) CGOTORCH_SYMBOL(_EmbeddingBag);
 
-/* _EmbeddingBagBackward computes the gradient of embedding_bag with respect to its weight, dense
- * or sparse as asked.
+/* _EmbeddingBagBackward computes the gradient of EmbeddingBag with respect to its weight, dense or
+ * sparse as asked.
  *     _embedding_bag_backward(Tensor grad, Tensor indices, Tensor offsets, Tensor offset2bag, Tensor bag_size, Tensor maximum_indices, SymInt num_weights, bool scale_grad_by_freq, int mode, bool sparse, Tensor? per_sample_weights, int padding_idx=-1) -> Tensor */
 CGOTORCH_API const char *_EmbeddingBagBackward(Tensor grad, Tensor indices, Tensor offsets,
     Tensor offset2bag, Tensor bag_size, Tensor maximum_indices, int64_t num_weights,
     bool scale_grad_by_freq, int64_t mode, bool sparse, Tensor per_sample_weights,
     int64_t padding_idx, Tensor *result) CGOTORCH_SYMBOL(_EmbeddingBagBackward);
 
-/* _EmbeddingBagDenseBackward computes the gradient of embedding_bag with respect to its weight as
- * a dense tensor.
+/* _EmbeddingBagDenseBackward computes the gradient of EmbeddingBag with respect to its weight as a
+ * dense tensor.
  *     _embedding_bag_dense_backward(Tensor grad, Tensor indices, Tensor offset2bag, Tensor bag_size, Tensor maximum_indices, SymInt num_weights, bool scale_grad_by_freq, int mode, Tensor? per_sample_weights, int padding_idx=-1) -> Tensor */
 CGOTORCH_API const char *_EmbeddingBagDenseBackward(Tensor grad, Tensor indices, Tensor offset2bag,
     Tensor bag_size, Tensor maximum_indices, int64_t num_weights, bool scale_grad_by_freq,
     int64_t mode, Tensor per_sample_weights, int64_t padding_idx, Tensor *result)
     CGOTORCH_SYMBOL(_EmbeddingBagDenseBackward);
 
-/* _EmbeddingBagDenseBackwardOut computes the gradient of embedding_bag with respect to its weight
+/* _EmbeddingBagDenseBackwardOut computes the gradient of EmbeddingBag with respect to its weight
  * as a dense tensor.
  *     _embedding_bag_dense_backward.out(Tensor grad, Tensor indices, Tensor offset2bag, Tensor bag_size, Tensor maximum_indices, SymInt num_weights, bool scale_grad_by_freq, int mode, Tensor? per_sample_weights, int padding_idx=-1, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_EmbeddingBagDenseBackwardOut(Tensor grad, Tensor indices,
@@ -3756,7 +3782,7 @@ CGOTORCH_API const char *_EmbeddingBagDenseBackwardOut(Tensor grad, Tensor indic
     bool scale_grad_by_freq, int64_t mode, Tensor per_sample_weights, int64_t padding_idx,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_EmbeddingBagDenseBackwardOut);
 
-/* _EmbeddingBagForwardOnly is _embedding_bag for inference, free not to fill the tables that
+/* _EmbeddingBagForwardOnly is _EmbeddingBag for inference, free not to fill the tables that
  * backward would need.
  *     _embedding_bag_forward_only(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_EmbeddingBagForwardOnly(Tensor weight, Tensor indices, Tensor offsets,
@@ -3764,7 +3790,7 @@ CGOTORCH_API const char *_EmbeddingBagForwardOnly(Tensor weight, Tensor indices,
     bool include_last_offset, int64_t padding_idx, Tensor *result0, Tensor *result1,
     Tensor *result2, Tensor *result3) CGOTORCH_SYMBOL(_EmbeddingBagForwardOnly);
 
-/* _EmbeddingBagForwardOnlyOut is _embedding_bag for inference, free not to fill the tables that
+/* _EmbeddingBagForwardOnlyOut is _EmbeddingBagOut for inference, free not to fill the tables that
  * backward would need.
  *     _embedding_bag_forward_only.out(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!)) */
 CGOTORCH_API const char *_EmbeddingBagForwardOnlyOut(Tensor weight, Tensor indices, Tensor offsets,
@@ -3773,7 +3799,7 @@ CGOTORCH_API const char *_EmbeddingBagForwardOnlyOut(Tensor weight, Tensor indic
     Tensor out3, Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3)
     CGOTORCH_SYMBOL(_EmbeddingBagForwardOnlyOut);
 
-/* _EmbeddingBagOut is embedding_bag with a padding_idx whose rows are left out of each bag.
+/* _EmbeddingBagOut is EmbeddingBag with a padding_idx whose rows are left out of each bag.
  *     _embedding_bag.out(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!)) */
 CGOTORCH_API const char *_EmbeddingBagOut(Tensor weight, Tensor indices, Tensor offsets,
     bool scale_grad_by_freq, int64_t mode, bool sparse, Tensor per_sample_weights,
@@ -3782,28 +3808,29 @@ CGOTORCH_API const char *_EmbeddingBagOut(Tensor weight, Tensor indices, Tensor 
     CGOTORCH_SYMBOL(_EmbeddingBagOut);
 
 /* EmbeddingBagPaddingIdx reduces rows of weight per bag of indices by sum, mean or max (mode 0, 1,
- * 2); also returns the tables that backward needs.
+ * 2); the row padding_idx is left out of bags and gets no gradient; also returns the tables that
+ * backward needs.
  *     embedding_bag.padding_idx(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq, int mode, bool sparse, Tensor? per_sample_weights, bool include_last_offset, int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *EmbeddingBagPaddingIdx(Tensor weight, Tensor indices, Tensor offsets,
     bool scale_grad_by_freq, int64_t mode, bool sparse, Tensor per_sample_weights,
     bool include_last_offset, const int64_t *padding_idx, Tensor *result0, Tensor *result1,
     Tensor *result2, Tensor *result3) CGOTORCH_SYMBOL(EmbeddingBagPaddingIdx);
 
-/* _EmbeddingBagPerSampleWeightsBackward computes the gradient of embedding_bag with respect to
+/* _EmbeddingBagPerSampleWeightsBackward computes the gradient of EmbeddingBag with respect to
  * per_sample_weights.
  *     _embedding_bag_per_sample_weights_backward(Tensor grad, Tensor weight, Tensor indices, Tensor offsets, Tensor offset2bag, int mode, int padding_idx=-1) -> Tensor */
 CGOTORCH_API const char *_EmbeddingBagPerSampleWeightsBackward(Tensor grad, Tensor weight,
     Tensor indices, Tensor offsets, Tensor offset2bag, int64_t mode, int64_t padding_idx,
     Tensor *result) CGOTORCH_SYMBOL(_EmbeddingBagPerSampleWeightsBackward);
 
-/* _EmbeddingBagPerSampleWeightsBackwardOut computes the gradient of embedding_bag with respect to
+/* _EmbeddingBagPerSampleWeightsBackwardOut computes the gradient of EmbeddingBag with respect to
  * per_sample_weights.
  *     _embedding_bag_per_sample_weights_backward.out(Tensor grad, Tensor weight, Tensor indices, Tensor offsets, Tensor offset2bag, int mode, int padding_idx=-1, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_EmbeddingBagPerSampleWeightsBackwardOut(Tensor grad, Tensor weight,
     Tensor indices, Tensor offsets, Tensor offset2bag, int64_t mode, int64_t padding_idx,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_EmbeddingBagPerSampleWeightsBackwardOut);
 
-/* _EmbeddingBagSparseBackward computes the gradient of embedding_bag with respect to its weight as
+/* _EmbeddingBagSparseBackward computes the gradient of EmbeddingBag with respect to its weight as
  * a sparse COO tensor.
  *     _embedding_bag_sparse_backward(Tensor grad, Tensor indices, Tensor offsets, Tensor offset2bag, Tensor bag_size, SymInt num_weights, bool scale_grad_by_freq, int mode, Tensor? per_sample_weights, int padding_idx=-1) -> Tensor */
 CGOTORCH_API const char *_EmbeddingBagSparseBackward(Tensor grad, Tensor indices, Tensor offsets,
@@ -3811,14 +3838,14 @@ CGOTORCH_API const char *_EmbeddingBagSparseBackward(Tensor grad, Tensor indices
     Tensor per_sample_weights, int64_t padding_idx, Tensor *result)
     CGOTORCH_SYMBOL(_EmbeddingBagSparseBackward);
 
-/* EmbeddingDenseBackward computes the gradient of embedding with respect to its weight as a dense
+/* EmbeddingDenseBackward computes the gradient of Embedding with respect to its weight as a dense
  * tensor of shape (num_weights, D).
  *     embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq) -> Tensor */
 CGOTORCH_API const char *EmbeddingDenseBackward(Tensor grad_output, Tensor indices,
     int64_t num_weights, int64_t padding_idx, bool scale_grad_by_freq, Tensor *result)
     CGOTORCH_SYMBOL(EmbeddingDenseBackward);
 
-/* EmbeddingDenseBackwardOut computes the gradient of embedding with respect to its weight as a
+/* EmbeddingDenseBackwardOut computes the gradient of Embedding with respect to its weight as a
  * dense tensor of shape (num_weights, D).
  *     embedding_dense_backward.out(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *EmbeddingDenseBackwardOut(Tensor grad_output, Tensor indices,
@@ -3850,7 +3877,7 @@ CGOTORCH_API const char *EmbeddingRenorm_(Tensor self, Tensor indices, double ma
 CGOTORCH_API const char *EmbeddingRenormOut(Tensor self, Tensor indices, double max_norm,
     double norm_type, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(EmbeddingRenormOut);
 
-/* EmbeddingSparseBackward computes the gradient of embedding with respect to its weight as a
+/* EmbeddingSparseBackward computes the gradient of Embedding with respect to its weight as a
  * sparse COO tensor of shape (num_weights, D).
  *     embedding_sparse_backward(Tensor grad, Tensor indices, int num_weights, int padding_idx, bool scale_grad_by_freq) -> Tensor */
 CGOTORCH_API const char *EmbeddingSparseBackward(Tensor grad, Tensor indices, int64_t num_weights,
@@ -3954,36 +3981,34 @@ CGOTORCH_API const char *EmptyStridedOut(const int64_t *size, int64_t size_len,
     const int64_t *stride, int64_t stride_len, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(EmptyStridedOut);
 
-/* Eq tells for each pair of elements whether they are equal, with broadcasting; the result is
- * bool.
+/* Eq tells for each element of self whether it equals that of other, with broadcasting; the result
+ * is bool.
  *     eq.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Eq(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Eq);
 
-/* Eq_ tells for each pair of elements whether they are equal, with broadcasting; the result is
- * bool.
+/* Eq_ tells for each element of self whether it equals that of other, with broadcasting; the
+ * result is bool.
  *     eq_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *Eq_(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Eq_);
 
-/* EqOut tells for each pair of elements whether they are equal, with broadcasting; the result is
- * bool.
+/* EqOut tells for each element of self whether it equals that of other, with broadcasting; the
+ * result is bool.
  *     eq.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *EqOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(EqOut);
 
-/* EqScalar tells for each pair of elements whether they are equal, with broadcasting; the result
- * is bool.
+/* EqScalar tells for each element of self whether it equals the number other; the result is bool.
  *     eq.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *EqScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(EqScalar);
 
-/* EqScalar_ tells for each pair of elements whether they are equal, with broadcasting; the result
- * is bool.
+/* EqScalar_ tells for each element of self whether it equals the number other; the result is bool.
  *     eq_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *EqScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(EqScalar_);
 
-/* EqScalarOut tells for each pair of elements whether they are equal, with broadcasting; the
- * result is bool.
+/* EqScalarOut tells for each element of self whether it equals the number other; the result is
+ * bool.
  *     eq.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *EqScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(EqScalarOut);
@@ -4079,12 +4104,12 @@ CGOTORCH_API const char *Expand(Tensor self, const int64_t *size, int64_t size_l
 CGOTORCH_API const char *ExpandAs(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(ExpandAs);
 
-/* ExpandCopy is expand that returns a copy instead of a view.
+/* ExpandCopy is Expand that returns a copy instead of a view.
  *     expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor */
 CGOTORCH_API const char *ExpandCopy(Tensor self, const int64_t *size, int64_t size_len,
     bool implicit, Tensor *result) CGOTORCH_SYMBOL(ExpandCopy);
 
-/* ExpandCopyOut is expand that returns a copy instead of a view.
+/* ExpandCopyOut is Expand that returns a copy instead of a view.
  *     expand_copy.out(Tensor self, SymInt[] size, *, bool implicit=False, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ExpandCopyOut(Tensor self, const int64_t *size, int64_t size_len,
     bool implicit, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(ExpandCopyOut);
@@ -4106,18 +4131,19 @@ CGOTORCH_API const char *Expm1Out(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(Expm1Out);
 
 /* Exponential draws samples of the exponential distribution with rate lambd, in the shape of self.
+ * Random numbers come from generator, by default the device's own.
  *     exponential(Tensor self, float lambd=1, *, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *Exponential(Tensor self, double lambd, Generator generator, Tensor *result)
     CGOTORCH_SYMBOL(Exponential);
 
 /* Exponential_ draws samples of the exponential distribution with rate lambd, in the shape of
- * self.
+ * self. Random numbers come from generator, by default the device's own.
  *     exponential_(Tensor(a!) self, float lambd=1, *, Generator? generator=None) -> Tensor(a!) */
 CGOTORCH_API const char *Exponential_(Tensor self, double lambd, Generator generator,
     Tensor *result) CGOTORCH_SYMBOL(Exponential_);
 
 /* ExponentialOut draws samples of the exponential distribution with rate lambd, in the shape of
- * self.
+ * self. Random numbers come from generator, by default the device's own.
  *     exponential.out(Tensor self, float lambd=1, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ExponentialOut(Tensor self, double lambd, Generator generator,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(ExponentialOut);
@@ -4126,23 +4152,23 @@ CGOTORCH_API const char *ExponentialOut(Tensor self, double lambd, Generator gen
  *     exp.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ExpOut(Tensor self, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(ExpOut);
 
-/* Eye returns the identity matrix: (n×n), or cut or padded with zeros to (n×m).
+/* Eye returns the identity matrix of n rows and columns.
  *     eye(SymInt n, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *Eye(int64_t n, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) CGOTORCH_SYMBOL(Eye);
 
-/* EyeM returns the identity matrix: (n×n), or cut or padded with zeros to (n×m).
+/* EyeM returns the identity matrix of n rows, cut or padded with zeros to m columns.
  *     eye.m(SymInt n, SymInt m, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *EyeM(int64_t n, int64_t m, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result)
     CGOTORCH_SYMBOL(EyeM);
 
-/* EyeMOut returns the identity matrix: (n×n), or cut or padded with zeros to (n×m).
+/* EyeMOut returns the identity matrix of n rows, cut or padded with zeros to m columns.
  *     eye.m_out(SymInt n, SymInt m, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *EyeMOut(int64_t n, int64_t m, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(EyeMOut);
 
-/* EyeOut returns the identity matrix: (n×n), or cut or padded with zeros to (n×m).
+/* EyeOut returns the identity matrix of n rows and columns.
  *     eye.out(SymInt n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *EyeOut(int64_t n, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(EyeOut);
 
@@ -4197,21 +4223,21 @@ CGOTORCH_API const char *FakeQuantizePerChannelAffine(Tensor self, Tensor scale,
     int64_t axis, int64_t quant_min, int64_t quant_max, Tensor *result)
     CGOTORCH_SYMBOL(FakeQuantizePerChannelAffine);
 
-/* FakeQuantizePerChannelAffineCacheMask is fake_quantize_per_channel_affine that also returns the
- * bool mask of elements that were not clipped.
+/* FakeQuantizePerChannelAffineCacheMask is FakeQuantizePerChannelAffine that also returns the bool
+ * mask of elements that were not clipped.
  *     fake_quantize_per_channel_affine_cachemask(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max) -> (Tensor output, Tensor mask) */
 CGOTORCH_API const char *FakeQuantizePerChannelAffineCacheMask(Tensor self, Tensor scale,
     Tensor zero_point, int64_t axis, int64_t quant_min, int64_t quant_max, Tensor *output,
     Tensor *mask) CGOTORCH_SYMBOL(FakeQuantizePerChannelAffineCacheMask);
 
 /* FakeQuantizePerChannelAffineCacheMaskBackward computes the gradient of
- * fake_quantize_per_channel_affine: grad where mask is true, zero elsewhere.
+ * FakeQuantizePerChannelAffine: grad where mask is true, zero elsewhere.
  *     fake_quantize_per_channel_affine_cachemask_backward(Tensor grad, Tensor mask) -> Tensor */
 CGOTORCH_API const char *FakeQuantizePerChannelAffineCacheMaskBackward(Tensor grad, Tensor mask,
     Tensor *result) CGOTORCH_SYMBOL(FakeQuantizePerChannelAffineCacheMaskBackward);
 
-/* FakeQuantizePerChannelAffineCacheMaskOut is fake_quantize_per_channel_affine that also returns
- * the bool mask of elements that were not clipped.
+/* FakeQuantizePerChannelAffineCacheMaskOut is FakeQuantizePerChannelAffine that also returns the
+ * bool mask of elements that were not clipped.
  *     fake_quantize_per_channel_affine_cachemask.out(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *FakeQuantizePerChannelAffineCacheMaskOut(Tensor self, Tensor scale,
     Tensor zero_point, int64_t axis, int64_t quant_min, int64_t quant_max, Tensor out0,
@@ -4225,20 +4251,20 @@ CGOTORCH_API const char *FakeQuantizePerTensorAffine(Tensor self, double scale, 
     int64_t quant_min, int64_t quant_max, Tensor *result)
     CGOTORCH_SYMBOL(FakeQuantizePerTensorAffine);
 
-/* FakeQuantizePerTensorAffineCacheMask is fake_quantize_per_tensor_affine that also returns the
- * bool mask of elements that were not clipped.
+/* FakeQuantizePerTensorAffineCacheMask is FakeQuantizePerTensorAffine that also returns the bool
+ * mask of elements that were not clipped.
  *     fake_quantize_per_tensor_affine_cachemask(Tensor self, float scale, int zero_point, int quant_min, int quant_max) -> (Tensor output, Tensor mask) */
 CGOTORCH_API const char *FakeQuantizePerTensorAffineCacheMask(Tensor self, double scale,
     int64_t zero_point, int64_t quant_min, int64_t quant_max, Tensor *output, Tensor *mask)
     CGOTORCH_SYMBOL(FakeQuantizePerTensorAffineCacheMask);
 
 /* FakeQuantizePerTensorAffineCacheMaskBackward computes the gradient of
- * fake_quantize_per_tensor_affine: grad where mask is true, zero elsewhere.
+ * FakeQuantizePerTensorAffine: grad where mask is true, zero elsewhere.
  *     fake_quantize_per_tensor_affine_cachemask_backward(Tensor grad, Tensor mask) -> Tensor */
 CGOTORCH_API const char *FakeQuantizePerTensorAffineCacheMaskBackward(Tensor grad, Tensor mask,
     Tensor *result) CGOTORCH_SYMBOL(FakeQuantizePerTensorAffineCacheMaskBackward);
 
-/* FakeQuantizePerTensorAffineCacheMaskOut is fake_quantize_per_tensor_affine that also returns the
+/* FakeQuantizePerTensorAffineCacheMaskOut is FakeQuantizePerTensorAffine that also returns the
  * bool mask of elements that were not clipped.
  *     fake_quantize_per_tensor_affine_cachemask.out(Tensor self, float scale, int zero_point, int quant_min, int quant_max, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *FakeQuantizePerTensorAffineCacheMaskOut(Tensor self, double scale,
@@ -4262,7 +4288,8 @@ CGOTORCH_API const char *_FakeQuantizePerTensorAffineCacheMaskTensorQParamsOut(T
     CGOTORCH_SYMBOL(_FakeQuantizePerTensorAffineCacheMaskTensorQParamsOut);
 
 /* FakeQuantizePerTensorAffineTensorQParams rounds to the grid of one scale and zero point and
- * returns floats again; gradients pass where nothing was clipped.
+ * returns floats again; gradients pass where nothing was clipped; scale and zero_point are tensors
+ * of one element.
  *     fake_quantize_per_tensor_affine.tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, int quant_min, int quant_max) -> Tensor */
 CGOTORCH_API const char *FakeQuantizePerTensorAffineTensorQParams(Tensor self, Tensor scale,
     Tensor zero_point, int64_t quant_min, int64_t quant_max, Tensor *result)
@@ -4281,14 +4308,14 @@ CGOTORCH_API const char *FBGEMMLinearFP16WeightFP32Activation(Tensor input, Tens
     Tensor bias, Tensor *result) CGOTORCH_SYMBOL(FBGEMMLinearFP16WeightFP32Activation);
 
 /* FBGEMMLinearFP16WeightFP32ActivationOut applies a linear layer with FBGEMM's packed float16
- * weight to float32 activations; bias is optional.
+ * weight to float32 activations; bias is optional; the result is written to output.
  *     fbgemm_linear_fp16_weight_fp32_activation.out(Tensor input, Tensor packed_weight, Tensor? bias, Tensor(a!) output) -> Tensor */
 CGOTORCH_API const char *FBGEMMLinearFP16WeightFP32ActivationOut(Tensor input,
     Tensor packed_weight, Tensor bias, Tensor output, Tensor *result)
     CGOTORCH_SYMBOL(FBGEMMLinearFP16WeightFP32ActivationOut);
 
 /* FBGEMMLinearFP16WeightOut applies a linear layer whose weight FBGEMM has packed as float16, with
- * bias; input and result are float32.
+ * bias; input and result are float32; the result is written to output.
  *     fbgemm_linear_fp16_weight.out(Tensor input, Tensor packed_weight, Tensor bias, Tensor(a!) output) -> Tensor */
 CGOTORCH_API const char *FBGEMMLinearFP16WeightOut(Tensor input, Tensor packed_weight, Tensor bias,
     Tensor output, Tensor *result) CGOTORCH_SYMBOL(FBGEMMLinearFP16WeightOut);
@@ -4324,53 +4351,54 @@ CGOTORCH_API const char *FBGEMMPackGEMMMatrixFP16(Tensor input, Tensor *result)
 CGOTORCH_API const char *FBGEMMPackQuantizedMatrix(Tensor input, Tensor *result)
     CGOTORCH_SYMBOL(FBGEMMPackQuantizedMatrix);
 
-/* FBGEMMPackQuantizedMatrixKN packs an int8 weight matrix in the order FBGEMM multiplies it.
+/* FBGEMMPackQuantizedMatrixKN packs an int8 weight matrix of K rows and N columns in the order
+ * FBGEMM multiplies it.
  *     fbgemm_pack_quantized_matrix.KN(Tensor input, int K, int N) -> Tensor */
 CGOTORCH_API const char *FBGEMMPackQuantizedMatrixKN(Tensor input, int64_t K, int64_t N,
     Tensor *result) CGOTORCH_SYMBOL(FBGEMMPackQuantizedMatrixKN);
 
-/* FeatureAlphaDropout is alpha_dropout that drops whole channels (dimension 1) instead of single
+/* FeatureAlphaDropout is AlphaDropout that drops whole channels (dimension 1) instead of single
  * elements.
  *     feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor */
 CGOTORCH_API const char *FeatureAlphaDropout(Tensor input, double p, bool train, Tensor *result)
     CGOTORCH_SYMBOL(FeatureAlphaDropout);
 
-/* FeatureAlphaDropout_ is alpha_dropout that drops whole channels (dimension 1) instead of single
+/* FeatureAlphaDropout_ is AlphaDropout_ that drops whole channels (dimension 1) instead of single
  * elements.
  *     feature_alpha_dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!) */
 CGOTORCH_API const char *FeatureAlphaDropout_(Tensor self, double p, bool train, Tensor *result)
     CGOTORCH_SYMBOL(FeatureAlphaDropout_);
 
-/* FeatureDropout is dropout that zeroes whole channels (dimension 1) instead of single elements.
+/* FeatureDropout is Dropout that zeroes whole channels (dimension 1) instead of single elements.
  *     feature_dropout(Tensor input, float p, bool train) -> Tensor */
 CGOTORCH_API const char *FeatureDropout(Tensor input, double p, bool train, Tensor *result)
     CGOTORCH_SYMBOL(FeatureDropout);
 
-/* FeatureDropout_ is dropout that zeroes whole channels (dimension 1) instead of single elements.
+/* FeatureDropout_ is Dropout_ that zeroes whole channels (dimension 1) instead of single elements.
  *     feature_dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!) */
 CGOTORCH_API const char *FeatureDropout_(Tensor self, double p, bool train, Tensor *result)
     CGOTORCH_SYMBOL(FeatureDropout_);
 
 /* _FFTC2C computes the complex Fourier transform, forward or inverse, over the given dimensions;
- * the kernel behind fft_fft.
+ * the kernel behind FFTFFT.
  *     _fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward) -> Tensor */
 CGOTORCH_API const char *_FFTC2C(Tensor self, const int64_t *dim, int64_t dim_len,
     int64_t normalization, bool forward, Tensor *result) CGOTORCH_SYMBOL(_FFTC2C);
 
 /* _FFTC2COut computes the complex Fourier transform, forward or inverse, over the given
- * dimensions; the kernel behind fft_fft.
+ * dimensions; the kernel behind FFTFFT.
  *     _fft_c2c.out(Tensor self, SymInt[] dim, int normalization, bool forward, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_FFTC2COut(Tensor self, const int64_t *dim, int64_t dim_len,
     int64_t normalization, bool forward, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_FFTC2COut);
 
 /* _FFTC2R computes the inverse transform from half a spectrum to a real signal of last_dim_size;
- * the kernel behind fft_irfft.
+ * the kernel behind FFTIRFFT.
  *     _fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size) -> Tensor */
 CGOTORCH_API const char *_FFTC2R(Tensor self, const int64_t *dim, int64_t dim_len,
     int64_t normalization, int64_t last_dim_size, Tensor *result) CGOTORCH_SYMBOL(_FFTC2R);
 
 /* _FFTC2ROut computes the inverse transform from half a spectrum to a real signal of
- * last_dim_size; the kernel behind fft_irfft.
+ * last_dim_size; the kernel behind FFTIRFFT.
  *     _fft_c2r.out(Tensor self, int[] dim, int normalization, SymInt last_dim_size, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_FFTC2ROut(Tensor self, const int64_t *dim, int64_t dim_len,
     int64_t normalization, int64_t last_dim_size, Tensor out_, Tensor *result)
@@ -4395,14 +4423,14 @@ CGOTORCH_API const char *FFTFFT2Out(Tensor self, const int64_t *s, int64_t s_len
     const int64_t *dim, int64_t dim_len, const char *norm, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(FFTFFT2Out);
 
-/* FFTFFTFreq returns the frequencies that belong to the n bins of fft_fft, in its order, for a
+/* FFTFFTFreq returns the frequencies that belong to the n bins of FFTFFT, in its order, for a
  * sample spacing d.
  *     fft_fftfreq(int n, float d=1.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *FFTFFTFreq(int64_t n, double d, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result)
     CGOTORCH_SYMBOL(FFTFFTFreq);
 
-/* FFTFFTFreqOut returns the frequencies that belong to the n bins of fft_fft, in its order, for a
+/* FFTFFTFreqOut returns the frequencies that belong to the n bins of FFTFFT, in its order, for a
  * sample spacing d.
  *     fft_fftfreq.out(int n, float d=1.0, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FFTFFTFreqOut(int64_t n, double d, Tensor out_, Tensor *result)
@@ -4509,100 +4537,100 @@ CGOTORCH_API const char *FFTIFFTNOut(Tensor self, const int64_t *s, int64_t s_le
 CGOTORCH_API const char *FFTIFFTOut(Tensor self, const int64_t *n, int64_t dim, const char *norm,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(FFTIFFTOut);
 
-/* FFTIFFTShift undoes fft_fftshift: rolls frequency zero from the middle of each of the given
+/* FFTIFFTShift undoes FFTFFTShift: rolls frequency zero from the middle of each of the given
  * dimensions to its start.
  *     fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor */
 CGOTORCH_API const char *FFTIFFTShift(Tensor self, const int64_t *dim, int64_t dim_len,
     Tensor *result) CGOTORCH_SYMBOL(FFTIFFTShift);
 
-/* FFTIHFFT computes the inverse of fft_hfft: the first n/2 + 1 complex terms of the inverse
+/* FFTIHFFT computes the inverse of FFTHFFT: the first n/2 + 1 complex terms of the inverse
  * transform of a real signal.
  *     fft_ihfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor */
 CGOTORCH_API const char *FFTIHFFT(Tensor self, const int64_t *n, int64_t dim, const char *norm,
     Tensor *result) CGOTORCH_SYMBOL(FFTIHFFT);
 
-/* FFTIHFFT2 computes the inverse of fft_hfft2: the complex half of the inverse transform of a real
+/* FFTIHFFT2 computes the inverse of FFTHFFT2: the complex half of the inverse transform of a real
  * two-dimensional signal.
  *     fft_ihfft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor */
 CGOTORCH_API const char *FFTIHFFT2(Tensor self, const int64_t *s, int64_t s_len,
     const int64_t *dim, int64_t dim_len, const char *norm, Tensor *result)
     CGOTORCH_SYMBOL(FFTIHFFT2);
 
-/* FFTIHFFT2Out computes the inverse of fft_hfft2: the complex half of the inverse transform of a
+/* FFTIHFFT2Out computes the inverse of FFTHFFT2Out: the complex half of the inverse transform of a
  * real two-dimensional signal.
  *     fft_ihfft2.out(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FFTIHFFT2Out(Tensor self, const int64_t *s, int64_t s_len,
     const int64_t *dim, int64_t dim_len, const char *norm, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(FFTIHFFT2Out);
 
-/* FFTIHFFTN computes the inverse of fft_hfftn: the complex half of the inverse transform of a real
+/* FFTIHFFTN computes the inverse of FFTHFFTN: the complex half of the inverse transform of a real
  * signal.
  *     fft_ihfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor */
 CGOTORCH_API const char *FFTIHFFTN(Tensor self, const int64_t *s, int64_t s_len,
     const int64_t *dim, int64_t dim_len, const char *norm, Tensor *result)
     CGOTORCH_SYMBOL(FFTIHFFTN);
 
-/* FFTIHFFTNOut computes the inverse of fft_hfftn: the complex half of the inverse transform of a
+/* FFTIHFFTNOut computes the inverse of FFTHFFTNOut: the complex half of the inverse transform of a
  * real signal.
  *     fft_ihfftn.out(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FFTIHFFTNOut(Tensor self, const int64_t *s, int64_t s_len,
     const int64_t *dim, int64_t dim_len, const char *norm, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(FFTIHFFTNOut);
 
-/* FFTIHFFTOut computes the inverse of fft_hfft: the first n/2 + 1 complex terms of the inverse
+/* FFTIHFFTOut computes the inverse of FFTHFFTOut: the first n/2 + 1 complex terms of the inverse
  * transform of a real signal.
  *     fft_ihfft.out(Tensor self, SymInt? n=None, int dim=-1, str? norm=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FFTIHFFTOut(Tensor self, const int64_t *n, int64_t dim, const char *norm,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(FFTIHFFTOut);
 
-/* FFTIRFFT computes the inverse of fft_rfft: the real signal of length n, 2·(size-1) by default,
+/* FFTIRFFT computes the inverse of FFTRFFT: the real signal of length n, 2·(size-1) by default,
  * from the half of its spectrum.
  *     fft_irfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor */
 CGOTORCH_API const char *FFTIRFFT(Tensor self, const int64_t *n, int64_t dim, const char *norm,
     Tensor *result) CGOTORCH_SYMBOL(FFTIRFFT);
 
-/* FFTIRFFT2 computes the inverse of fft_rfft2: the real two-dimensional signal from the half of
- * its spectrum.
+/* FFTIRFFT2 computes the inverse of FFTRFFT2: the real two-dimensional signal from the half of its
+ * spectrum.
  *     fft_irfft2(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor */
 CGOTORCH_API const char *FFTIRFFT2(Tensor self, const int64_t *s, int64_t s_len,
     const int64_t *dim, int64_t dim_len, const char *norm, Tensor *result)
     CGOTORCH_SYMBOL(FFTIRFFT2);
 
-/* FFTIRFFT2Out computes the inverse of fft_rfft2: the real two-dimensional signal from the half of
- * its spectrum.
+/* FFTIRFFT2Out computes the inverse of FFTRFFT2Out: the real two-dimensional signal from the half
+ * of its spectrum.
  *     fft_irfft2.out(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FFTIRFFT2Out(Tensor self, const int64_t *s, int64_t s_len,
     const int64_t *dim, int64_t dim_len, const char *norm, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(FFTIRFFT2Out);
 
-/* FFTIRFFTN computes the inverse of fft_rfftn: the real signal from the half of its spectrum; s
+/* FFTIRFFTN computes the inverse of FFTRFFTN: the real signal from the half of its spectrum; s
  * fixes an odd last size.
  *     fft_irfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor */
 CGOTORCH_API const char *FFTIRFFTN(Tensor self, const int64_t *s, int64_t s_len,
     const int64_t *dim, int64_t dim_len, const char *norm, Tensor *result)
     CGOTORCH_SYMBOL(FFTIRFFTN);
 
-/* FFTIRFFTNOut computes the inverse of fft_rfftn: the real signal from the half of its spectrum; s
- * fixes an odd last size.
+/* FFTIRFFTNOut computes the inverse of FFTRFFTNOut: the real signal from the half of its spectrum;
+ * s fixes an odd last size.
  *     fft_irfftn.out(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FFTIRFFTNOut(Tensor self, const int64_t *s, int64_t s_len,
     const int64_t *dim, int64_t dim_len, const char *norm, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(FFTIRFFTNOut);
 
-/* FFTIRFFTOut computes the inverse of fft_rfft: the real signal of length n, 2·(size-1) by
+/* FFTIRFFTOut computes the inverse of FFTRFFTOut: the real signal of length n, 2·(size-1) by
  * default, from the half of its spectrum.
  *     fft_irfft.out(Tensor self, SymInt? n=None, int dim=-1, str? norm=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FFTIRFFTOut(Tensor self, const int64_t *n, int64_t dim, const char *norm,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(FFTIRFFTOut);
 
 /* _FFTR2C computes the transform of a real signal, half of it if onesided; the kernel behind
- * fft_rfft.
+ * FFTRFFT.
  *     _fft_r2c(Tensor self, int[] dim, int normalization, bool onesided) -> Tensor */
 CGOTORCH_API const char *_FFTR2C(Tensor self, const int64_t *dim, int64_t dim_len,
     int64_t normalization, bool onesided, Tensor *result) CGOTORCH_SYMBOL(_FFTR2C);
 
 /* _FFTR2COut computes the transform of a real signal, half of it if onesided; the kernel behind
- * fft_rfft.
+ * FFTRFFT.
  *     _fft_r2c.out(Tensor self, int[] dim, int normalization, bool onesided, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_FFTR2COut(Tensor self, const int64_t *dim, int64_t dim_len,
     int64_t normalization, bool onesided, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_FFTR2COut);
@@ -4626,14 +4654,14 @@ CGOTORCH_API const char *FFTRFFT2Out(Tensor self, const int64_t *s, int64_t s_le
     const int64_t *dim, int64_t dim_len, const char *norm, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(FFTRFFT2Out);
 
-/* FFTRFFTFreq returns the n/2 + 1 frequencies that belong to the bins of fft_rfft, for a sample
+/* FFTRFFTFreq returns the n/2 + 1 frequencies that belong to the bins of FFTRFFT, for a sample
  * spacing d.
  *     fft_rfftfreq(int n, float d=1.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *FFTRFFTFreq(int64_t n, double d, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result)
     CGOTORCH_SYMBOL(FFTRFFTFreq);
 
-/* FFTRFFTFreqOut returns the n/2 + 1 frequencies that belong to the bins of fft_rfft, for a sample
+/* FFTRFFTFreqOut returns the n/2 + 1 frequencies that belong to the bins of FFTRFFT, for a sample
  * spacing d.
  *     fft_rfftfreq.out(int n, float d=1.0, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FFTRFFTFreqOut(int64_t n, double d, Tensor out_, Tensor *result)
@@ -4658,13 +4686,11 @@ CGOTORCH_API const char *FFTRFFTNOut(Tensor self, const int64_t *s, int64_t s_le
 CGOTORCH_API const char *FFTRFFTOut(Tensor self, const int64_t *n, int64_t dim, const char *norm,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(FFTRFFTOut);
 
-/* Fill sets every element to one value, a number or a 0-d tensor; shape and dtype are those of
- * self.
+/* Fill sets every element to value, a number; shape and dtype are those of self.
  *     fill.Scalar(Tensor self, Scalar value) -> Tensor */
 CGOTORCH_API const char *Fill(Tensor self, Scalar value, Tensor *result) CGOTORCH_SYMBOL(Fill);
 
-/* Fill_ sets every element to one value, a number or a 0-d tensor; shape and dtype are those of
- * self.
+/* Fill_ sets every element to value, a number; shape and dtype are those of self.
  *     fill_.Scalar(Tensor(a!) self, Scalar value) -> Tensor(a!) */
 CGOTORCH_API const char *Fill_(Tensor self, Scalar value, Tensor *result) CGOTORCH_SYMBOL(Fill_);
 
@@ -4680,44 +4706,40 @@ CGOTORCH_API const char *FillDiagonal_(Tensor self, Scalar fill_value, bool wrap
 CGOTORCH_API const char *_FillMemEffDropoutMask_(Tensor self, double dropout_p, int64_t seed,
     int64_t offset, Tensor *result) CGOTORCH_SYMBOL(_FillMemEffDropoutMask_);
 
-/* FillOut sets every element to one value, a number or a 0-d tensor; shape and dtype are those of
- * self.
+/* FillOut sets every element to value, a number; shape and dtype are those of self.
  *     fill.Scalar_out(Tensor self, Scalar value, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FillOut(Tensor self, Scalar value, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(FillOut);
 
-/* FillTensor sets every element to one value, a number or a 0-d tensor; shape and dtype are those
- * of self.
+/* FillTensor sets every element to value, a 0-d tensor; shape and dtype are those of self.
  *     fill.Tensor(Tensor self, Tensor value) -> Tensor */
 CGOTORCH_API const char *FillTensor(Tensor self, Tensor value, Tensor *result)
     CGOTORCH_SYMBOL(FillTensor);
 
-/* FillTensor_ sets every element to one value, a number or a 0-d tensor; shape and dtype are those
- * of self.
+/* FillTensor_ sets every element to value, a 0-d tensor; shape and dtype are those of self.
  *     fill_.Tensor(Tensor(a!) self, Tensor value) -> Tensor(a!) */
 CGOTORCH_API const char *FillTensor_(Tensor self, Tensor value, Tensor *result)
     CGOTORCH_SYMBOL(FillTensor_);
 
-/* FillTensorOut sets every element to one value, a number or a 0-d tensor; shape and dtype are
- * those of self.
+/* FillTensorOut sets every element to value, a 0-d tensor; shape and dtype are those of self.
  *     fill.Tensor_out(Tensor self, Tensor value, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FillTensorOut(Tensor self, Tensor value, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(FillTensorOut);
 
-/* Fix is trunc under its NumPy name: drops the fractional part of each element.
+/* Fix is Trunc under its NumPy name: drops the fractional part of each element.
  *     fix(Tensor self) -> Tensor */
 CGOTORCH_API const char *Fix(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Fix);
 
-/* Fix_ is trunc under its NumPy name: drops the fractional part of each element.
+/* Fix_ is Trunc_ under its NumPy name: drops the fractional part of each element.
  *     fix_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Fix_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Fix_);
 
-/* FixOut is trunc under its NumPy name: drops the fractional part of each element.
+/* FixOut is TruncOut under its NumPy name: drops the fractional part of each element.
  *     fix.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FixOut(Tensor self, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(FixOut);
 
-/* _FlashAttentionBackward computes the gradients of _flash_attention_forward with respect to
- * query, key and value.
+/* _FlashAttentionBackward computes the gradients of _FlashAttentionForward with respect to query,
+ * key and value.
  *     _flash_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out, Tensor logsumexp, Tensor cum_seq_q, Tensor cum_seq_k, SymInt max_q, SymInt max_k, float dropout_p, bool is_causal, Tensor rng_state, Tensor unused, *, float? scale=None, SymInt? window_size_left=None, SymInt? window_size_right=None) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_FlashAttentionBackward(Tensor grad_out, Tensor query, Tensor key,
     Tensor value, Tensor out_, Tensor logsumexp, Tensor cum_seq_q, Tensor cum_seq_k, int64_t max_q,
@@ -4735,8 +4757,8 @@ CGOTORCH_API const char *_FlashAttentionForward(Tensor query, Tensor key, Tensor
     const int64_t *num_splits, Tensor *output, Tensor *softmax_logsumexp, Tensor *rng_state,
     Tensor *unused, Tensor *debug_attn_mask) CGOTORCH_SYMBOL(_FlashAttentionForward);
 
-/* _FlashAttentionForwardNoDropoutInplace is _flash_attention_forward without dropout that writes
- * to out and returns the logsumexp.
+/* _FlashAttentionForwardNoDropoutInplace is _FlashAttentionForward without dropout that writes to
+ * out and returns the logsumexp.
  *     _flash_attention_forward_no_dropout_inplace(Tensor(a!) out, Tensor query, Tensor key, Tensor value, Tensor? cum_seq_q, Tensor? cum_seq_k, SymInt max_q, SymInt max_k, float dropout_p, bool is_causal, bool return_debug_mask, *, float? scale=None, SymInt? window_size_left=None, SymInt? window_size_right=None, Tensor? seqused_k=None, Tensor? alibi_slopes=None, Tensor? block_table=None, int? num_splits=None) -> Tensor softmax_logsumexp */
 CGOTORCH_API const char *_FlashAttentionForwardNoDropoutInplace(Tensor out_, Tensor query,
     Tensor key, Tensor value, Tensor cum_seq_q, Tensor cum_seq_k, int64_t max_q, int64_t max_k,
@@ -4763,7 +4785,7 @@ CGOTORCH_API const char *Flatten(Tensor self, int64_t start_dim, int64_t end_dim
     CGOTORCH_SYMBOL(Flatten);
 
 /* FlattenDenseTensors copies tensors of one dtype into one vector, one after another; undone by
- * unflatten_dense_tensors.
+ * UnflattenDenseTensors.
  *     flatten_dense_tensors(Tensor[] tensors) -> Tensor */
 CGOTORCH_API const char *FlattenDenseTensors(const Tensor *tensors, int64_t tensors_len,
     Tensor *result) CGOTORCH_SYMBOL(FlattenDenseTensors);
@@ -4786,50 +4808,50 @@ CGOTORCH_API const char *FlipOut(Tensor self, const int64_t *dims, int64_t dims_
  *     flipud(Tensor self) -> Tensor */
 CGOTORCH_API const char *FlipUD(Tensor self, Tensor *result) CGOTORCH_SYMBOL(FlipUD);
 
-/* FloatPower raises self to the power exponent in float64, or complex128 for complex operands,
- * whatever the inputs are.
+/* FloatPower raises each element of self to the power at its place in exponent in float64, or
+ * complex128 for complex operands, whatever the inputs are.
  *     float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor */
 CGOTORCH_API const char *FloatPower(Tensor self, Tensor exponent, Tensor *result)
     CGOTORCH_SYMBOL(FloatPower);
 
-/* FloatPower_ raises self to the power exponent in float64, or complex128 for complex operands,
- * whatever the inputs are.
+/* FloatPower_ raises each element of self to the power at its place in exponent in float64, or
+ * complex128 for complex operands, whatever the inputs are.
  *     float_power_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!) */
 CGOTORCH_API const char *FloatPower_(Tensor self, Tensor exponent, Tensor *result)
     CGOTORCH_SYMBOL(FloatPower_);
 
-/* FloatPowerOut raises self to the power exponent in float64, or complex128 for complex operands,
- * whatever the inputs are.
+/* FloatPowerOut raises each element of self to the power at its place in exponent in float64, or
+ * complex128 for complex operands, whatever the inputs are.
  *     float_power.Tensor_Tensor_out(Tensor self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FloatPowerOut(Tensor self, Tensor exponent, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(FloatPowerOut);
 
-/* FloatPowerScalar raises self to the power exponent in float64, or complex128 for complex
- * operands, whatever the inputs are.
+/* FloatPowerScalar raises the number self to each power in exponent in float64, or complex128 for
+ * complex operands, whatever the inputs are.
  *     float_power.Scalar(Scalar self, Tensor exponent) -> Tensor */
 CGOTORCH_API const char *FloatPowerScalar(Scalar self, Tensor exponent, Tensor *result)
     CGOTORCH_SYMBOL(FloatPowerScalar);
 
-/* FloatPowerScalar_ raises self to the power exponent in float64, or complex128 for complex
- * operands, whatever the inputs are.
+/* FloatPowerScalar_ raises each element of self to the power exponent, a number, in float64, or
+ * complex128 for complex operands, whatever the inputs are.
  *     float_power_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!) */
 CGOTORCH_API const char *FloatPowerScalar_(Tensor self, Scalar exponent, Tensor *result)
     CGOTORCH_SYMBOL(FloatPowerScalar_);
 
-/* FloatPowerScalarOut raises self to the power exponent in float64, or complex128 for complex
- * operands, whatever the inputs are.
+/* FloatPowerScalarOut raises the number self to each power in exponent in float64, or complex128
+ * for complex operands, whatever the inputs are.
  *     float_power.Scalar_out(Scalar self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FloatPowerScalarOut(Scalar self, Tensor exponent, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(FloatPowerScalarOut);
 
-/* FloatPowerTensorScalar raises self to the power exponent in float64, or complex128 for complex
- * operands, whatever the inputs are.
+/* FloatPowerTensorScalar raises each element of self to the power exponent, a number, in float64,
+ * or complex128 for complex operands, whatever the inputs are.
  *     float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor */
 CGOTORCH_API const char *FloatPowerTensorScalar(Tensor self, Scalar exponent, Tensor *result)
     CGOTORCH_SYMBOL(FloatPowerTensorScalar);
 
-/* FloatPowerTensorScalarOut raises self to the power exponent in float64, or complex128 for
- * complex operands, whatever the inputs are.
+/* FloatPowerTensorScalarOut raises each element of self to the power exponent, a number, in
+ * float64, or complex128 for complex operands, whatever the inputs are.
  *     float_power.Tensor_Scalar_out(Tensor self, Scalar exponent, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FloatPowerTensorScalarOut(Tensor self, Scalar exponent, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(FloatPowerTensorScalarOut);
@@ -4842,20 +4864,20 @@ CGOTORCH_API const char *Floor(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Floo
  *     floor_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Floor_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Floor_);
 
-/* FloorDivide divides self by other and rounds the quotient down, towards negative infinity;
- * integers stay integers.
+/* FloorDivide divides self by other and rounds the quotient down, towards negative infinity, with
+ * broadcasting; integers stay integers.
  *     floor_divide(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *FloorDivide(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(FloorDivide);
 
-/* FloorDivide_ divides self by other and rounds the quotient down, towards negative infinity;
- * integers stay integers.
+/* FloorDivide_ divides self by other and rounds the quotient down, towards negative infinity, with
+ * broadcasting; integers stay integers.
  *     floor_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *FloorDivide_(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(FloorDivide_);
 
-/* FloorDivideOut divides self by other and rounds the quotient down, towards negative infinity;
- * integers stay integers.
+/* FloorDivideOut divides self by other and rounds the quotient down, towards negative infinity,
+ * with broadcasting; integers stay integers.
  *     floor_divide.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FloorDivideOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(FloorDivideOut);
@@ -4905,15 +4927,18 @@ CGOTORCH_API const char *Fmin(Tensor self, Tensor other, Tensor *result) CGOTORC
 CGOTORCH_API const char *FminOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(FminOut);
 
-/* Fmod returns the remainder of self / other with the sign of self, as C's fmod does.
+/* Fmod returns the remainder of self / other with the sign of self, as C's fmod does, with
+ * broadcasting.
  *     fmod.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Fmod(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Fmod);
 
-/* Fmod_ returns the remainder of self / other with the sign of self, as C's fmod does.
+/* Fmod_ returns the remainder of self / other with the sign of self, as C's fmod does, with
+ * broadcasting.
  *     fmod_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *Fmod_(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Fmod_);
 
-/* FmodOut returns the remainder of self / other with the sign of self, as C's fmod does.
+/* FmodOut returns the remainder of self / other with the sign of self, as C's fmod does, with
+ * broadcasting.
  *     fmod.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FmodOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(FmodOut);
@@ -4943,402 +4968,372 @@ CGOTORCH_API const char *_Foobar(Tensor self, bool arg1, bool arg2, bool arg3, T
 CGOTORCH_API const char *_FoobarOut(Tensor self, bool arg1, bool arg2, bool arg3, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(_FoobarOut);
 
-/* _ForeachAbs applies abs to each tensor of a list.
+/* _ForeachAbs applies Abs to each tensor of a list.
  *     _foreach_abs(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachAbs(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachAbs);
 
-/* _ForeachAbs_ applies abs to each tensor of a list.
+/* _ForeachAbs_ applies Abs to each tensor of a list.
  *     _foreach_abs_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachAbs_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachAbs_);
 
-/* _ForeachAbsOut applies abs to each tensor of a list.
+/* _ForeachAbsOut applies Abs to each tensor of a list.
  *     _foreach_abs.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachAbsOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachAbsOut);
 
-/* _ForeachAcos applies acos to each tensor of a list.
+/* _ForeachAcos applies Acos to each tensor of a list.
  *     _foreach_acos(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachAcos(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachAcos);
 
-/* _ForeachAcos_ applies acos to each tensor of a list.
+/* _ForeachAcos_ applies Acos to each tensor of a list.
  *     _foreach_acos_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachAcos_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachAcos_);
 
-/* _ForeachAcosOut applies acos to each tensor of a list.
+/* _ForeachAcosOut applies Acos to each tensor of a list.
  *     _foreach_acos.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachAcosOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachAcosOut);
 
-/* _ForeachAddCDivScalar adds value × tensor1 / tensor2, of lists, to each tensor of a list; value
- * is one number or one per tensor.
+/* _ForeachAddCDivScalar adds value × tensor1 / tensor2, of lists, to each tensor of a list.
  *     _foreach_addcdiv.Scalar(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1) -> Tensor[] */
 CGOTORCH_API const char *_ForeachAddCDivScalar(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     Scalar value, Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachAddCDivScalar);
 
-/* _ForeachAddCDivScalar_ adds value × tensor1 / tensor2, of lists, to each tensor of a list; value
- * is one number or one per tensor.
+/* _ForeachAddCDivScalar_ adds value × tensor1 / tensor2, of lists, to each tensor of a list.
  *     _foreach_addcdiv_.Scalar(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1) -> () */
 CGOTORCH_API const char *_ForeachAddCDivScalar_(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     Scalar value) CGOTORCH_SYMBOL(_ForeachAddCDivScalar_);
 
-/* _ForeachAddCDivScalarList adds value × tensor1 / tensor2, of lists, to each tensor of a list;
- * value is one number or one per tensor.
+/* _ForeachAddCDivScalarList adds tensor1 / tensor2, of lists, to each tensor of a list, times the
+ * number at its place in scalars_.
  *     _foreach_addcdiv.ScalarList(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars) -> Tensor[] */
 CGOTORCH_API const char *_ForeachAddCDivScalarList(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     const Scalar *scalars_, int64_t scalars__len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachAddCDivScalarList);
 
-/* _ForeachAddCDivScalarList_ adds value × tensor1 / tensor2, of lists, to each tensor of a list;
- * value is one number or one per tensor.
+/* _ForeachAddCDivScalarList_ adds tensor1 / tensor2, of lists, to each tensor of a list, times the
+ * number at its place in scalars_.
  *     _foreach_addcdiv_.ScalarList(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars) -> () */
 CGOTORCH_API const char *_ForeachAddCDivScalarList_(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     const Scalar *scalars_, int64_t scalars__len) CGOTORCH_SYMBOL(_ForeachAddCDivScalarList_);
 
-/* _ForeachAddCDivScalarListOut adds value × tensor1 / tensor2, of lists, to each tensor of a list;
- * value is one number or one per tensor.
+/* _ForeachAddCDivScalarListOut adds tensor1 / tensor2, of lists, to each tensor of a list, times
+ * the number at its place in scalars_.
  *     _foreach_addcdiv.ScalarList_out(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachAddCDivScalarListOut(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     const Scalar *scalars_, int64_t scalars__len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachAddCDivScalarListOut);
 
-/* _ForeachAddCDivScalarOut adds value × tensor1 / tensor2, of lists, to each tensor of a list;
- * value is one number or one per tensor.
+/* _ForeachAddCDivScalarOut adds value × tensor1 / tensor2, of lists, to each tensor of a list.
  *     _foreach_addcdiv.Scalar_out(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachAddCDivScalarOut(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     Scalar value, const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachAddCDivScalarOut);
 
-/* _ForeachAddCDivTensor adds value × tensor1 / tensor2, of lists, to each tensor of a list; value
- * is one number or one per tensor.
+/* _ForeachAddCDivTensor adds tensor1 / tensor2, of lists, to each tensor of a list, times the
+ * element at its place in the vector scalars_, which is on the CPU.
  *     _foreach_addcdiv.Tensor(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Tensor scalars) -> Tensor[] */
 CGOTORCH_API const char *_ForeachAddCDivTensor(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     Tensor scalars_, Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachAddCDivTensor);
 
-/* _ForeachAddCDivTensor_ adds value × tensor1 / tensor2, of lists, to each tensor of a list; value
- * is one number or one per tensor.
+/* _ForeachAddCDivTensor_ adds tensor1 / tensor2, of lists, to each tensor of a list, times the
+ * element at its place in the vector scalars_, which is on the CPU.
  *     _foreach_addcdiv_.Tensor(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Tensor scalars) -> () */
 CGOTORCH_API const char *_ForeachAddCDivTensor_(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     Tensor scalars_) CGOTORCH_SYMBOL(_ForeachAddCDivTensor_);
 
-/* _ForeachAddCDivTensorOut adds value × tensor1 / tensor2, of lists, to each tensor of a list;
- * value is one number or one per tensor.
+/* _ForeachAddCDivTensorOut adds tensor1 / tensor2, of lists, to each tensor of a list, times the
+ * element at its place in the vector scalars_, which is on the CPU.
  *     _foreach_addcdiv.Tensor_out(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Tensor scalars, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachAddCDivTensorOut(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     Tensor scalars_, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachAddCDivTensorOut);
 
-/* _ForeachAddCMulScalar adds value × tensor1 × tensor2, of lists, to each tensor of a list; value
- * is one number or one per tensor.
+/* _ForeachAddCMulScalar adds value × tensor1 × tensor2, of lists, to each tensor of a list.
  *     _foreach_addcmul.Scalar(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1) -> Tensor[] */
 CGOTORCH_API const char *_ForeachAddCMulScalar(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     Scalar value, Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachAddCMulScalar);
 
-/* _ForeachAddCMulScalar_ adds value × tensor1 × tensor2, of lists, to each tensor of a list; value
- * is one number or one per tensor.
+/* _ForeachAddCMulScalar_ adds value × tensor1 × tensor2, of lists, to each tensor of a list.
  *     _foreach_addcmul_.Scalar(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1) -> () */
 CGOTORCH_API const char *_ForeachAddCMulScalar_(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     Scalar value) CGOTORCH_SYMBOL(_ForeachAddCMulScalar_);
 
-/* _ForeachAddCMulScalarList adds value × tensor1 × tensor2, of lists, to each tensor of a list;
- * value is one number or one per tensor.
+/* _ForeachAddCMulScalarList adds tensor1 × tensor2, of lists, to each tensor of a list, times the
+ * number at its place in scalars_.
  *     _foreach_addcmul.ScalarList(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars) -> Tensor[] */
 CGOTORCH_API const char *_ForeachAddCMulScalarList(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     const Scalar *scalars_, int64_t scalars__len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachAddCMulScalarList);
 
-/* _ForeachAddCMulScalarList_ adds value × tensor1 × tensor2, of lists, to each tensor of a list;
- * value is one number or one per tensor.
+/* _ForeachAddCMulScalarList_ adds tensor1 × tensor2, of lists, to each tensor of a list, times the
+ * number at its place in scalars_.
  *     _foreach_addcmul_.ScalarList(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars) -> () */
 CGOTORCH_API const char *_ForeachAddCMulScalarList_(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     const Scalar *scalars_, int64_t scalars__len) CGOTORCH_SYMBOL(_ForeachAddCMulScalarList_);
 
-/* _ForeachAddCMulScalarListOut adds value × tensor1 × tensor2, of lists, to each tensor of a list;
- * value is one number or one per tensor.
+/* _ForeachAddCMulScalarListOut adds tensor1 × tensor2, of lists, to each tensor of a list, times
+ * the number at its place in scalars_.
  *     _foreach_addcmul.ScalarList_out(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar[] scalars, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachAddCMulScalarListOut(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     const Scalar *scalars_, int64_t scalars__len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachAddCMulScalarListOut);
 
-/* _ForeachAddCMulScalarOut adds value × tensor1 × tensor2, of lists, to each tensor of a list;
- * value is one number or one per tensor.
+/* _ForeachAddCMulScalarOut adds value × tensor1 × tensor2, of lists, to each tensor of a list.
  *     _foreach_addcmul.Scalar_out(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Scalar value=1, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachAddCMulScalarOut(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     Scalar value, const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachAddCMulScalarOut);
 
-/* _ForeachAddCMulTensor adds value × tensor1 × tensor2, of lists, to each tensor of a list; value
- * is one number or one per tensor.
+/* _ForeachAddCMulTensor adds tensor1 × tensor2, of lists, to each tensor of a list, times the
+ * element at its place in the vector scalars_, which is on the CPU.
  *     _foreach_addcmul.Tensor(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Tensor scalars) -> Tensor[] */
 CGOTORCH_API const char *_ForeachAddCMulTensor(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     Tensor scalars_, Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachAddCMulTensor);
 
-/* _ForeachAddCMulTensor_ adds value × tensor1 × tensor2, of lists, to each tensor of a list; value
- * is one number or one per tensor.
+/* _ForeachAddCMulTensor_ adds tensor1 × tensor2, of lists, to each tensor of a list, times the
+ * element at its place in the vector scalars_, which is on the CPU.
  *     _foreach_addcmul_.Tensor(Tensor(a!)[] self, Tensor[] tensor1, Tensor[] tensor2, Tensor scalars) -> () */
 CGOTORCH_API const char *_ForeachAddCMulTensor_(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     Tensor scalars_) CGOTORCH_SYMBOL(_ForeachAddCMulTensor_);
 
-/* _ForeachAddCMulTensorOut adds value × tensor1 × tensor2, of lists, to each tensor of a list;
- * value is one number or one per tensor.
+/* _ForeachAddCMulTensorOut adds tensor1 × tensor2, of lists, to each tensor of a list, times the
+ * element at its place in the vector scalars_, which is on the CPU.
  *     _foreach_addcmul.Tensor_out(Tensor[] self, Tensor[] tensor1, Tensor[] tensor2, Tensor scalars, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachAddCMulTensorOut(const Tensor *self, int64_t self_len,
     const Tensor *tensor1, int64_t tensor1_len, const Tensor *tensor2, int64_t tensor2_len,
     Tensor scalars_, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachAddCMulTensorOut);
 
-/* _ForeachAddList adds to each tensor of a list a number, one per tensor, a 0-d tensor, or alpha
- * times its partner in a second list.
+/* _ForeachAddList adds to each tensor of a list alpha times its partner in other.
  *     _foreach_add.List(Tensor[] self, Tensor[] other, *, Scalar alpha=1) -> Tensor[] */
 CGOTORCH_API const char *_ForeachAddList(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, Scalar alpha, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachAddList);
 
-/* _ForeachAddList_ adds to each tensor of a list a number, one per tensor, a 0-d tensor, or alpha
- * times its partner in a second list.
+/* _ForeachAddList_ adds to each tensor of a list alpha times its partner in other.
  *     _foreach_add_.List(Tensor(a!)[] self, Tensor[] other, *, Scalar alpha=1) -> () */
 CGOTORCH_API const char *_ForeachAddList_(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len, Scalar alpha) CGOTORCH_SYMBOL(_ForeachAddList_);
 
-/* _ForeachAddListOut adds to each tensor of a list a number, one per tensor, a 0-d tensor, or
- * alpha times its partner in a second list.
+/* _ForeachAddListOut adds to each tensor of a list alpha times its partner in other.
  *     _foreach_add.List_out(Tensor[] self, Tensor[] other, *, Scalar alpha=1, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachAddListOut(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len, Scalar alpha, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachAddListOut);
 
-/* _ForeachAddScalar adds to each tensor of a list a number, one per tensor, a 0-d tensor, or alpha
- * times its partner in a second list.
+/* _ForeachAddScalar adds the number scalar_ to each tensor of a list.
  *     _foreach_add.Scalar(Tensor[] self, Scalar scalar) -> Tensor[] */
 CGOTORCH_API const char *_ForeachAddScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
     Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachAddScalar);
 
-/* _ForeachAddScalar_ adds to each tensor of a list a number, one per tensor, a 0-d tensor, or
- * alpha times its partner in a second list.
+/* _ForeachAddScalar_ adds the number scalar_ to each tensor of a list.
  *     _foreach_add_.Scalar(Tensor(a!)[] self, Scalar scalar) -> () */
 CGOTORCH_API const char *_ForeachAddScalar_(const Tensor *self, int64_t self_len, Scalar scalar_)
     CGOTORCH_SYMBOL(_ForeachAddScalar_);
 
-/* _ForeachAddScalarList adds to each tensor of a list a number, one per tensor, a 0-d tensor, or
- * alpha times its partner in a second list.
+/* _ForeachAddScalarList adds to each tensor of a list the number at its place in scalars_.
  *     _foreach_add.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[] */
 CGOTORCH_API const char *_ForeachAddScalarList(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachAddScalarList);
 
-/* _ForeachAddScalarList_ adds to each tensor of a list a number, one per tensor, a 0-d tensor, or
- * alpha times its partner in a second list.
+/* _ForeachAddScalarList_ adds to each tensor of a list the number at its place in scalars_.
  *     _foreach_add_.ScalarList(Tensor(a!)[] self, Scalar[] scalars) -> () */
 CGOTORCH_API const char *_ForeachAddScalarList_(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len) CGOTORCH_SYMBOL(_ForeachAddScalarList_);
 
-/* _ForeachAddScalarListOut adds to each tensor of a list a number, one per tensor, a 0-d tensor,
- * or alpha times its partner in a second list.
+/* _ForeachAddScalarListOut adds to each tensor of a list the number at its place in scalars_.
  *     _foreach_add.ScalarList_out(Tensor[] self, Scalar[] scalars, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachAddScalarListOut(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachAddScalarListOut);
 
-/* _ForeachAddScalarOut adds to each tensor of a list a number, one per tensor, a 0-d tensor, or
- * alpha times its partner in a second list.
+/* _ForeachAddScalarOut adds the number scalar_ to each tensor of a list.
  *     _foreach_add.Scalar_out(Tensor[] self, Scalar scalar, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachAddScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
     const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachAddScalarOut);
 
-/* _ForeachAddTensor adds to each tensor of a list a number, one per tensor, a 0-d tensor, or alpha
- * times its partner in a second list.
+/* _ForeachAddTensor adds alpha times the 0-d tensor other to each tensor of a list.
  *     _foreach_add.Tensor(Tensor[] self, Tensor other, *, Scalar alpha=1) -> Tensor[] */
 CGOTORCH_API const char *_ForeachAddTensor(const Tensor *self, int64_t self_len, Tensor other,
     Scalar alpha, Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachAddTensor);
 
-/* _ForeachAddTensor_ adds to each tensor of a list a number, one per tensor, a 0-d tensor, or
- * alpha times its partner in a second list.
+/* _ForeachAddTensor_ adds alpha times the 0-d tensor other to each tensor of a list.
  *     _foreach_add_.Tensor(Tensor(a!)[] self, Tensor other, *, Scalar alpha=1) -> () */
 CGOTORCH_API const char *_ForeachAddTensor_(const Tensor *self, int64_t self_len, Tensor other,
     Scalar alpha) CGOTORCH_SYMBOL(_ForeachAddTensor_);
 
-/* _ForeachAddTensorOut adds to each tensor of a list a number, one per tensor, a 0-d tensor, or
- * alpha times its partner in a second list.
+/* _ForeachAddTensorOut adds alpha times the 0-d tensor other to each tensor of a list.
  *     _foreach_add.Tensor_out(Tensor[] self, Tensor other, *, Scalar alpha=1, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachAddTensorOut(const Tensor *self, int64_t self_len, Tensor other,
     Scalar alpha, const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachAddTensorOut);
 
-/* _ForeachAsin applies asin to each tensor of a list.
+/* _ForeachAsin applies Asin to each tensor of a list.
  *     _foreach_asin(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachAsin(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachAsin);
 
-/* _ForeachAsin_ applies asin to each tensor of a list.
+/* _ForeachAsin_ applies Asin to each tensor of a list.
  *     _foreach_asin_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachAsin_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachAsin_);
 
-/* _ForeachAsinOut applies asin to each tensor of a list.
+/* _ForeachAsinOut applies Asin to each tensor of a list.
  *     _foreach_asin.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachAsinOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachAsinOut);
 
-/* _ForeachAtan applies atan to each tensor of a list.
+/* _ForeachAtan applies Atan to each tensor of a list.
  *     _foreach_atan(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachAtan(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachAtan);
 
-/* _ForeachAtan_ applies atan to each tensor of a list.
+/* _ForeachAtan_ applies Atan to each tensor of a list.
  *     _foreach_atan_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachAtan_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachAtan_);
 
-/* _ForeachAtanOut applies atan to each tensor of a list.
+/* _ForeachAtanOut applies Atan to each tensor of a list.
  *     _foreach_atan.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachAtanOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachAtanOut);
 
-/* _ForeachCeil applies ceil to each tensor of a list.
+/* _ForeachCeil applies Ceil to each tensor of a list.
  *     _foreach_ceil(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachCeil(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachCeil);
 
-/* _ForeachCeil_ applies ceil to each tensor of a list.
+/* _ForeachCeil_ applies Ceil to each tensor of a list.
  *     _foreach_ceil_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachCeil_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachCeil_);
 
-/* _ForeachCeilOut applies ceil to each tensor of a list.
+/* _ForeachCeilOut applies Ceil to each tensor of a list.
  *     _foreach_ceil.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachCeilOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachCeilOut);
 
-/* _ForeachClampMaxList limits each tensor of a list from above by a number, one per tensor, or its
- * partner in a second list.
+/* _ForeachClampMaxList limits each tensor of a list from above by its partner in other.
  *     _foreach_clamp_max.List(Tensor[] self, Tensor[] other) -> Tensor[] */
 CGOTORCH_API const char *_ForeachClampMaxList(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachClampMaxList);
 
-/* _ForeachClampMaxList_ limits each tensor of a list from above by a number, one per tensor, or
- * its partner in a second list.
+/* _ForeachClampMaxList_ limits each tensor of a list from above by its partner in other.
  *     _foreach_clamp_max_.List(Tensor(a!)[] self, Tensor[] other) -> () */
 CGOTORCH_API const char *_ForeachClampMaxList_(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len) CGOTORCH_SYMBOL(_ForeachClampMaxList_);
 
-/* _ForeachClampMaxListOut limits each tensor of a list from above by a number, one per tensor, or
- * its partner in a second list.
+/* _ForeachClampMaxListOut limits each tensor of a list from above by its partner in other.
  *     _foreach_clamp_max.List_out(Tensor[] self, Tensor[] other, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachClampMaxListOut(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachClampMaxListOut);
 
-/* _ForeachClampMaxScalar limits each tensor of a list from above by a number, one per tensor, or
- * its partner in a second list.
+/* _ForeachClampMaxScalar limits each tensor of a list from above by the number scalar_.
  *     _foreach_clamp_max.Scalar(Tensor[] self, Scalar scalar) -> Tensor[] */
 CGOTORCH_API const char *_ForeachClampMaxScalar(const Tensor *self, int64_t self_len,
     Scalar scalar_, Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachClampMaxScalar);
 
-/* _ForeachClampMaxScalar_ limits each tensor of a list from above by a number, one per tensor, or
- * its partner in a second list.
+/* _ForeachClampMaxScalar_ limits each tensor of a list from above by the number scalar_.
  *     _foreach_clamp_max_.Scalar(Tensor(a!)[] self, Scalar scalar) -> () */
 CGOTORCH_API const char *_ForeachClampMaxScalar_(const Tensor *self, int64_t self_len,
     Scalar scalar_) CGOTORCH_SYMBOL(_ForeachClampMaxScalar_);
 
-/* _ForeachClampMaxScalarList limits each tensor of a list from above by a number, one per tensor,
- * or its partner in a second list.
+/* _ForeachClampMaxScalarList limits each tensor of a list from above by the number at its place in
+ * scalars_.
  *     _foreach_clamp_max.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[] */
 CGOTORCH_API const char *_ForeachClampMaxScalarList(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachClampMaxScalarList);
 
-/* _ForeachClampMaxScalarList_ limits each tensor of a list from above by a number, one per tensor,
- * or its partner in a second list.
+/* _ForeachClampMaxScalarList_ limits each tensor of a list from above by the number at its place
+ * in scalars_.
  *     _foreach_clamp_max_.ScalarList(Tensor(a!)[] self, Scalar[] scalars) -> () */
 CGOTORCH_API const char *_ForeachClampMaxScalarList_(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len) CGOTORCH_SYMBOL(_ForeachClampMaxScalarList_);
 
-/* _ForeachClampMaxScalarListOut limits each tensor of a list from above by a number, one per
- * tensor, or its partner in a second list.
+/* _ForeachClampMaxScalarListOut limits each tensor of a list from above by the number at its place
+ * in scalars_.
  *     _foreach_clamp_max.ScalarList_out(Tensor[] self, Scalar[] scalars, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachClampMaxScalarListOut(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachClampMaxScalarListOut);
 
-/* _ForeachClampMaxScalarOut limits each tensor of a list from above by a number, one per tensor,
- * or its partner in a second list.
+/* _ForeachClampMaxScalarOut limits each tensor of a list from above by the number scalar_.
  *     _foreach_clamp_max.Scalar_out(Tensor[] self, Scalar scalar, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachClampMaxScalarOut(const Tensor *self, int64_t self_len,
     Scalar scalar_, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachClampMaxScalarOut);
 
-/* _ForeachClampMinList limits each tensor of a list from below by a number, one per tensor, or its
- * partner in a second list.
+/* _ForeachClampMinList limits each tensor of a list from below by its partner in other.
  *     _foreach_clamp_min.List(Tensor[] self, Tensor[] other) -> Tensor[] */
 CGOTORCH_API const char *_ForeachClampMinList(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachClampMinList);
 
-/* _ForeachClampMinList_ limits each tensor of a list from below by a number, one per tensor, or
- * its partner in a second list.
+/* _ForeachClampMinList_ limits each tensor of a list from below by its partner in other.
  *     _foreach_clamp_min_.List(Tensor(a!)[] self, Tensor[] other) -> () */
 CGOTORCH_API const char *_ForeachClampMinList_(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len) CGOTORCH_SYMBOL(_ForeachClampMinList_);
 
-/* _ForeachClampMinListOut limits each tensor of a list from below by a number, one per tensor, or
- * its partner in a second list.
+/* _ForeachClampMinListOut limits each tensor of a list from below by its partner in other.
  *     _foreach_clamp_min.List_out(Tensor[] self, Tensor[] other, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachClampMinListOut(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachClampMinListOut);
 
-/* _ForeachClampMinScalar limits each tensor of a list from below by a number, one per tensor, or
- * its partner in a second list.
+/* _ForeachClampMinScalar limits each tensor of a list from below by the number scalar_.
  *     _foreach_clamp_min.Scalar(Tensor[] self, Scalar scalar) -> Tensor[] */
 CGOTORCH_API const char *_ForeachClampMinScalar(const Tensor *self, int64_t self_len,
     Scalar scalar_, Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachClampMinScalar);
 
-/* _ForeachClampMinScalar_ limits each tensor of a list from below by a number, one per tensor, or
- * its partner in a second list.
+/* _ForeachClampMinScalar_ limits each tensor of a list from below by the number scalar_.
  *     _foreach_clamp_min_.Scalar(Tensor(a!)[] self, Scalar scalar) -> () */
 CGOTORCH_API const char *_ForeachClampMinScalar_(const Tensor *self, int64_t self_len,
     Scalar scalar_) CGOTORCH_SYMBOL(_ForeachClampMinScalar_);
 
-/* _ForeachClampMinScalarList limits each tensor of a list from below by a number, one per tensor,
- * or its partner in a second list.
+/* _ForeachClampMinScalarList limits each tensor of a list from below by the number at its place in
+ * scalars_.
  *     _foreach_clamp_min.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[] */
 CGOTORCH_API const char *_ForeachClampMinScalarList(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachClampMinScalarList);
 
-/* _ForeachClampMinScalarList_ limits each tensor of a list from below by a number, one per tensor,
- * or its partner in a second list.
+/* _ForeachClampMinScalarList_ limits each tensor of a list from below by the number at its place
+ * in scalars_.
  *     _foreach_clamp_min_.ScalarList(Tensor(a!)[] self, Scalar[] scalars) -> () */
 CGOTORCH_API const char *_ForeachClampMinScalarList_(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len) CGOTORCH_SYMBOL(_ForeachClampMinScalarList_);
 
-/* _ForeachClampMinScalarListOut limits each tensor of a list from below by a number, one per
- * tensor, or its partner in a second list.
+/* _ForeachClampMinScalarListOut limits each tensor of a list from below by the number at its place
+ * in scalars_.
  *     _foreach_clamp_min.ScalarList_out(Tensor[] self, Scalar[] scalars, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachClampMinScalarListOut(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachClampMinScalarListOut);
 
-/* _ForeachClampMinScalarOut limits each tensor of a list from below by a number, one per tensor,
- * or its partner in a second list.
+/* _ForeachClampMinScalarOut limits each tensor of a list from below by the number scalar_.
  *     _foreach_clamp_min.Scalar_out(Tensor[] self, Scalar scalar, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachClampMinScalarOut(const Tensor *self, int64_t self_len,
     Scalar scalar_, const Tensor *out_, int64_t out__len)
@@ -5373,335 +5368,323 @@ CGOTORCH_API const char *_ForeachCopyOut(const Tensor *self, int64_t self_len, c
     int64_t src_len, bool non_blocking, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachCopyOut);
 
-/* _ForeachCos applies cos to each tensor of a list.
+/* _ForeachCos applies Cos to each tensor of a list.
  *     _foreach_cos(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachCos(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachCos);
 
-/* _ForeachCos_ applies cos to each tensor of a list.
+/* _ForeachCos_ applies Cos to each tensor of a list.
  *     _foreach_cos_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachCos_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachCos_);
 
-/* _ForeachCosh applies cosh to each tensor of a list.
+/* _ForeachCosh applies Cosh to each tensor of a list.
  *     _foreach_cosh(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachCosh(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachCosh);
 
-/* _ForeachCosh_ applies cosh to each tensor of a list.
+/* _ForeachCosh_ applies Cosh to each tensor of a list.
  *     _foreach_cosh_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachCosh_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachCosh_);
 
-/* _ForeachCoshOut applies cosh to each tensor of a list.
+/* _ForeachCoshOut applies Cosh to each tensor of a list.
  *     _foreach_cosh.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachCoshOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachCoshOut);
 
-/* _ForeachCosOut applies cos to each tensor of a list.
+/* _ForeachCosOut applies Cos to each tensor of a list.
  *     _foreach_cos.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachCosOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachCosOut);
 
-/* _ForeachDivList divides each tensor of a list by a number, one per tensor, a 0-d tensor, or its
- * partner in a second list.
+/* _ForeachDivList divides each tensor of a list by its partner in other.
  *     _foreach_div.List(Tensor[] self, Tensor[] other) -> Tensor[] */
 CGOTORCH_API const char *_ForeachDivList(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachDivList);
 
-/* _ForeachDivList_ divides each tensor of a list by a number, one per tensor, a 0-d tensor, or its
- * partner in a second list.
+/* _ForeachDivList_ divides each tensor of a list by its partner in other.
  *     _foreach_div_.List(Tensor(a!)[] self, Tensor[] other) -> () */
 CGOTORCH_API const char *_ForeachDivList_(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len) CGOTORCH_SYMBOL(_ForeachDivList_);
 
-/* _ForeachDivListOut divides each tensor of a list by a number, one per tensor, a 0-d tensor, or
- * its partner in a second list.
+/* _ForeachDivListOut divides each tensor of a list by its partner in other.
  *     _foreach_div.List_out(Tensor[] self, Tensor[] other, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachDivListOut(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachDivListOut);
 
-/* _ForeachDivScalar divides each tensor of a list by a number, one per tensor, a 0-d tensor, or
- * its partner in a second list.
+/* _ForeachDivScalar divides each tensor of a list by the number scalar_.
  *     _foreach_div.Scalar(Tensor[] self, Scalar scalar) -> Tensor[] */
 CGOTORCH_API const char *_ForeachDivScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
     Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachDivScalar);
 
-/* _ForeachDivScalar_ divides each tensor of a list by a number, one per tensor, a 0-d tensor, or
- * its partner in a second list.
+/* _ForeachDivScalar_ divides each tensor of a list by the number scalar_.
  *     _foreach_div_.Scalar(Tensor(a!)[] self, Scalar scalar) -> () */
 CGOTORCH_API const char *_ForeachDivScalar_(const Tensor *self, int64_t self_len, Scalar scalar_)
     CGOTORCH_SYMBOL(_ForeachDivScalar_);
 
-/* _ForeachDivScalarList divides each tensor of a list by a number, one per tensor, a 0-d tensor,
- * or its partner in a second list.
+/* _ForeachDivScalarList divides each tensor of a list by the number at its place in scalars_.
  *     _foreach_div.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[] */
 CGOTORCH_API const char *_ForeachDivScalarList(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachDivScalarList);
 
-/* _ForeachDivScalarList_ divides each tensor of a list by a number, one per tensor, a 0-d tensor,
- * or its partner in a second list.
+/* _ForeachDivScalarList_ divides each tensor of a list by the number at its place in scalars_.
  *     _foreach_div_.ScalarList(Tensor(a!)[] self, Scalar[] scalars) -> () */
 CGOTORCH_API const char *_ForeachDivScalarList_(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len) CGOTORCH_SYMBOL(_ForeachDivScalarList_);
 
-/* _ForeachDivScalarListOut divides each tensor of a list by a number, one per tensor, a 0-d
- * tensor, or its partner in a second list.
+/* _ForeachDivScalarListOut divides each tensor of a list by the number at its place in scalars_.
  *     _foreach_div.ScalarList_out(Tensor[] self, Scalar[] scalars, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachDivScalarListOut(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachDivScalarListOut);
 
-/* _ForeachDivScalarOut divides each tensor of a list by a number, one per tensor, a 0-d tensor, or
- * its partner in a second list.
+/* _ForeachDivScalarOut divides each tensor of a list by the number scalar_.
  *     _foreach_div.Scalar_out(Tensor[] self, Scalar scalar, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachDivScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
     const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachDivScalarOut);
 
-/* _ForeachDivTensor divides each tensor of a list by a number, one per tensor, a 0-d tensor, or
- * its partner in a second list.
+/* _ForeachDivTensor divides each tensor of a list by the 0-d tensor other.
  *     _foreach_div.Tensor(Tensor[] self, Tensor other) -> Tensor[] */
 CGOTORCH_API const char *_ForeachDivTensor(const Tensor *self, int64_t self_len, Tensor other,
     Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachDivTensor);
 
-/* _ForeachDivTensor_ divides each tensor of a list by a number, one per tensor, a 0-d tensor, or
- * its partner in a second list.
+/* _ForeachDivTensor_ divides each tensor of a list by the 0-d tensor other.
  *     _foreach_div_.Tensor(Tensor(a!)[] self, Tensor other) -> () */
 CGOTORCH_API const char *_ForeachDivTensor_(const Tensor *self, int64_t self_len, Tensor other)
     CGOTORCH_SYMBOL(_ForeachDivTensor_);
 
-/* _ForeachDivTensorOut divides each tensor of a list by a number, one per tensor, a 0-d tensor, or
- * its partner in a second list.
+/* _ForeachDivTensorOut divides each tensor of a list by the 0-d tensor other.
  *     _foreach_div.Tensor_out(Tensor[] self, Tensor other, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachDivTensorOut(const Tensor *self, int64_t self_len, Tensor other,
     const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachDivTensorOut);
 
-/* _ForeachErf applies erf to each tensor of a list.
+/* _ForeachErf applies Erf to each tensor of a list.
  *     _foreach_erf(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachErf(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachErf);
 
-/* _ForeachErf_ applies erf to each tensor of a list.
+/* _ForeachErf_ applies Erf to each tensor of a list.
  *     _foreach_erf_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachErf_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachErf_);
 
-/* _ForeachErfc applies erfc to each tensor of a list.
+/* _ForeachErfc applies Erfc to each tensor of a list.
  *     _foreach_erfc(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachErfc(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachErfc);
 
-/* _ForeachErfc_ applies erfc to each tensor of a list.
+/* _ForeachErfc_ applies Erfc to each tensor of a list.
  *     _foreach_erfc_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachErfc_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachErfc_);
 
-/* _ForeachErfcOut applies erfc to each tensor of a list.
+/* _ForeachErfcOut applies Erfc to each tensor of a list.
  *     _foreach_erfc.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachErfcOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachErfcOut);
 
-/* _ForeachErfOut applies erf to each tensor of a list.
+/* _ForeachErfOut applies Erf to each tensor of a list.
  *     _foreach_erf.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachErfOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachErfOut);
 
-/* _ForeachExp applies exp to each tensor of a list.
+/* _ForeachExp applies Exp to each tensor of a list.
  *     _foreach_exp(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachExp(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachExp);
 
-/* _ForeachExp_ applies exp to each tensor of a list.
+/* _ForeachExp_ applies Exp to each tensor of a list.
  *     _foreach_exp_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachExp_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachExp_);
 
-/* _ForeachExpm1 applies expm1 to each tensor of a list.
+/* _ForeachExpm1 applies Expm1 to each tensor of a list.
  *     _foreach_expm1(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachExpm1(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachExpm1);
 
-/* _ForeachExpm1_ applies expm1 to each tensor of a list.
+/* _ForeachExpm1_ applies Expm1 to each tensor of a list.
  *     _foreach_expm1_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachExpm1_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachExpm1_);
 
-/* _ForeachExpm1Out applies expm1 to each tensor of a list.
+/* _ForeachExpm1Out applies Expm1 to each tensor of a list.
  *     _foreach_expm1.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachExpm1Out(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachExpm1Out);
 
-/* _ForeachExpOut applies exp to each tensor of a list.
+/* _ForeachExpOut applies Exp to each tensor of a list.
  *     _foreach_exp.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachExpOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachExpOut);
 
-/* _ForeachFloor applies floor to each tensor of a list.
+/* _ForeachFloor applies Floor to each tensor of a list.
  *     _foreach_floor(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachFloor(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachFloor);
 
-/* _ForeachFloor_ applies floor to each tensor of a list.
+/* _ForeachFloor_ applies Floor to each tensor of a list.
  *     _foreach_floor_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachFloor_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachFloor_);
 
-/* _ForeachFloorOut applies floor to each tensor of a list.
+/* _ForeachFloorOut applies Floor to each tensor of a list.
  *     _foreach_floor.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachFloorOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachFloorOut);
 
-/* _ForeachFrac applies frac to each tensor of a list.
+/* _ForeachFrac applies Frac to each tensor of a list.
  *     _foreach_frac(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachFrac(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachFrac);
 
-/* _ForeachFrac_ applies frac to each tensor of a list.
+/* _ForeachFrac_ applies Frac to each tensor of a list.
  *     _foreach_frac_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachFrac_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachFrac_);
 
-/* _ForeachFracOut applies frac to each tensor of a list.
+/* _ForeachFracOut applies Frac to each tensor of a list.
  *     _foreach_frac.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachFracOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachFracOut);
 
-/* _ForeachLerpList interpolates from each tensor of a list to its partner in a second one, by a
- * number, one per tensor, or tensors of weights.
+/* _ForeachLerpList interpolates from each tensor of a list to its partner in tensors1, by its
+ * tensor in weights.
  *     _foreach_lerp.List(Tensor[] self, Tensor[] tensors1, Tensor[] weights) -> Tensor[] */
 CGOTORCH_API const char *_ForeachLerpList(const Tensor *self, int64_t self_len,
     const Tensor *tensors1, int64_t tensors1_len, const Tensor *weights, int64_t weights_len,
     Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachLerpList);
 
-/* _ForeachLerpList_ interpolates from each tensor of a list to its partner in a second one, by a
- * number, one per tensor, or tensors of weights.
+/* _ForeachLerpList_ interpolates from each tensor of a list to its partner in tensors1, by its
+ * tensor in weights.
  *     _foreach_lerp_.List(Tensor(a!)[] self, Tensor[] tensors1, Tensor[] weights) -> () */
 CGOTORCH_API const char *_ForeachLerpList_(const Tensor *self, int64_t self_len,
     const Tensor *tensors1, int64_t tensors1_len, const Tensor *weights, int64_t weights_len)
     CGOTORCH_SYMBOL(_ForeachLerpList_);
 
-/* _ForeachLerpListOut interpolates from each tensor of a list to its partner in a second one, by a
- * number, one per tensor, or tensors of weights.
+/* _ForeachLerpListOut interpolates from each tensor of a list to its partner in tensors1, by its
+ * tensor in weights.
  *     _foreach_lerp.List_out(Tensor[] self, Tensor[] tensors1, Tensor[] weights, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachLerpListOut(const Tensor *self, int64_t self_len,
     const Tensor *tensors1, int64_t tensors1_len, const Tensor *weights, int64_t weights_len,
     const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachLerpListOut);
 
-/* _ForeachLerpScalar interpolates from each tensor of a list to its partner in a second one, by a
- * number, one per tensor, or tensors of weights.
+/* _ForeachLerpScalar interpolates from each tensor of a list to its partner in tensors1, by the
+ * number weight.
  *     _foreach_lerp.Scalar(Tensor[] self, Tensor[] tensors1, Scalar weight) -> Tensor[] */
 CGOTORCH_API const char *_ForeachLerpScalar(const Tensor *self, int64_t self_len,
     const Tensor *tensors1, int64_t tensors1_len, Scalar weight, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachLerpScalar);
 
-/* _ForeachLerpScalar_ interpolates from each tensor of a list to its partner in a second one, by a
- * number, one per tensor, or tensors of weights.
+/* _ForeachLerpScalar_ interpolates from each tensor of a list to its partner in tensors1, by the
+ * number weight.
  *     _foreach_lerp_.Scalar(Tensor(a!)[] self, Tensor[] tensors1, Scalar weight) -> () */
 CGOTORCH_API const char *_ForeachLerpScalar_(const Tensor *self, int64_t self_len,
     const Tensor *tensors1, int64_t tensors1_len, Scalar weight)
     CGOTORCH_SYMBOL(_ForeachLerpScalar_);
 
-/* _ForeachLerpScalarList interpolates from each tensor of a list to its partner in a second one,
- * by a number, one per tensor, or tensors of weights.
+/* _ForeachLerpScalarList interpolates from each tensor of a list to its partner in tensors1, by
+ * the number at its place in weight.
  *     _foreach_lerp.ScalarList(Tensor[] self, Tensor[] tensors1, Scalar[] weight) -> Tensor[] */
 CGOTORCH_API const char *_ForeachLerpScalarList(const Tensor *self, int64_t self_len,
     const Tensor *tensors1, int64_t tensors1_len, const Scalar *weight, int64_t weight_len,
     Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachLerpScalarList);
 
-/* _ForeachLerpScalarList_ interpolates from each tensor of a list to its partner in a second one,
- * by a number, one per tensor, or tensors of weights.
+/* _ForeachLerpScalarList_ interpolates from each tensor of a list to its partner in tensors1, by
+ * the number at its place in weight.
  *     _foreach_lerp_.ScalarList(Tensor(a!)[] self, Tensor[] tensors1, Scalar[] weight) -> () */
 CGOTORCH_API const char *_ForeachLerpScalarList_(const Tensor *self, int64_t self_len,
     const Tensor *tensors1, int64_t tensors1_len, const Scalar *weight, int64_t weight_len)
     CGOTORCH_SYMBOL(_ForeachLerpScalarList_);
 
-/* _ForeachLerpScalarListOut interpolates from each tensor of a list to its partner in a second
- * one, by a number, one per tensor, or tensors of weights.
+/* _ForeachLerpScalarListOut interpolates from each tensor of a list to its partner in tensors1, by
+ * the number at its place in weight.
  *     _foreach_lerp.ScalarList_out(Tensor[] self, Tensor[] tensors1, Scalar[] weight, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachLerpScalarListOut(const Tensor *self, int64_t self_len,
     const Tensor *tensors1, int64_t tensors1_len, const Scalar *weight, int64_t weight_len,
     const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachLerpScalarListOut);
 
-/* _ForeachLerpScalarOut interpolates from each tensor of a list to its partner in a second one, by
- * a number, one per tensor, or tensors of weights.
+/* _ForeachLerpScalarOut interpolates from each tensor of a list to its partner in tensors1, by the
+ * number weight.
  *     _foreach_lerp.Scalar_out(Tensor[] self, Tensor[] tensors1, Scalar weight, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachLerpScalarOut(const Tensor *self, int64_t self_len,
     const Tensor *tensors1, int64_t tensors1_len, Scalar weight, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachLerpScalarOut);
 
-/* _ForeachLgamma applies lgamma to each tensor of a list.
+/* _ForeachLgamma applies Lgamma to each tensor of a list.
  *     _foreach_lgamma(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachLgamma(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachLgamma);
 
-/* _ForeachLgamma_ applies lgamma to each tensor of a list.
+/* _ForeachLgamma_ applies Lgamma to each tensor of a list.
  *     _foreach_lgamma_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachLgamma_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachLgamma_);
 
-/* _ForeachLgammaOut applies lgamma to each tensor of a list.
+/* _ForeachLgammaOut applies Lgamma to each tensor of a list.
  *     _foreach_lgamma.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachLgammaOut(const Tensor *self, int64_t self_len,
     const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachLgammaOut);
 
-/* _ForeachLog applies log to each tensor of a list.
+/* _ForeachLog applies Log to each tensor of a list.
  *     _foreach_log(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachLog(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachLog);
 
-/* _ForeachLog10 applies log10 to each tensor of a list.
+/* _ForeachLog10 applies Log10 to each tensor of a list.
  *     _foreach_log10(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachLog10(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachLog10);
 
-/* _ForeachLog10_ applies log10 to each tensor of a list.
+/* _ForeachLog10_ applies Log10 to each tensor of a list.
  *     _foreach_log10_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachLog10_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachLog10_);
 
-/* _ForeachLog10Out applies log10 to each tensor of a list.
+/* _ForeachLog10Out applies Log10 to each tensor of a list.
  *     _foreach_log10.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachLog10Out(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachLog10Out);
 
-/* _ForeachLog1p applies log1p to each tensor of a list.
+/* _ForeachLog1p applies Log1p to each tensor of a list.
  *     _foreach_log1p(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachLog1p(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachLog1p);
 
-/* _ForeachLog1p_ applies log1p to each tensor of a list.
+/* _ForeachLog1p_ applies Log1p to each tensor of a list.
  *     _foreach_log1p_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachLog1p_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachLog1p_);
 
-/* _ForeachLog1pOut applies log1p to each tensor of a list.
+/* _ForeachLog1pOut applies Log1p to each tensor of a list.
  *     _foreach_log1p.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachLog1pOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachLog1pOut);
 
-/* _ForeachLog2 applies log2 to each tensor of a list.
+/* _ForeachLog2 applies Log2 to each tensor of a list.
  *     _foreach_log2(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachLog2(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachLog2);
 
-/* _ForeachLog2_ applies log2 to each tensor of a list.
+/* _ForeachLog2_ applies Log2 to each tensor of a list.
  *     _foreach_log2_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachLog2_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachLog2_);
 
-/* _ForeachLog2Out applies log2 to each tensor of a list.
+/* _ForeachLog2Out applies Log2 to each tensor of a list.
  *     _foreach_log2.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachLog2Out(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachLog2Out);
 
-/* _ForeachLog_ applies log to each tensor of a list.
+/* _ForeachLog_ applies Log to each tensor of a list.
  *     _foreach_log_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachLog_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachLog_);
 
-/* _ForeachLogOut applies log to each tensor of a list.
+/* _ForeachLogOut applies Log to each tensor of a list.
  *     _foreach_log.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachLogOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachLogOut);
@@ -5711,60 +5694,60 @@ CGOTORCH_API const char *_ForeachLogOut(const Tensor *self, int64_t self_len, co
 CGOTORCH_API const char *_ForeachMax(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachMax);
 
-/* _ForeachMaximumList returns the elementwise maximum of each tensor of a list and a number, one
- * per tensor, or its partner in a second list.
+/* _ForeachMaximumList returns the larger of each element and its partner, for each tensor of a
+ * list and the one at its place in other.
  *     _foreach_maximum.List(Tensor[] self, Tensor[] other) -> Tensor[] */
 CGOTORCH_API const char *_ForeachMaximumList(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachMaximumList);
 
-/* _ForeachMaximumList_ returns the elementwise maximum of each tensor of a list and a number, one
- * per tensor, or its partner in a second list.
+/* _ForeachMaximumList_ returns the larger of each element and its partner, for each tensor of a
+ * list and the one at its place in other.
  *     _foreach_maximum_.List(Tensor(a!)[] self, Tensor[] other) -> () */
 CGOTORCH_API const char *_ForeachMaximumList_(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len) CGOTORCH_SYMBOL(_ForeachMaximumList_);
 
-/* _ForeachMaximumListOut returns the elementwise maximum of each tensor of a list and a number,
- * one per tensor, or its partner in a second list.
+/* _ForeachMaximumListOut returns the larger of each element and its partner, for each tensor of a
+ * list and the one at its place in other.
  *     _foreach_maximum.List_out(Tensor[] self, Tensor[] other, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachMaximumListOut(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachMaximumListOut);
 
-/* _ForeachMaximumScalar returns the elementwise maximum of each tensor of a list and a number, one
- * per tensor, or its partner in a second list.
+/* _ForeachMaximumScalar returns the larger of each element and the number scalar_, for each tensor
+ * of a list.
  *     _foreach_maximum.Scalar(Tensor[] self, Scalar scalar) -> Tensor[] */
 CGOTORCH_API const char *_ForeachMaximumScalar(const Tensor *self, int64_t self_len,
     Scalar scalar_, Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachMaximumScalar);
 
-/* _ForeachMaximumScalar_ returns the elementwise maximum of each tensor of a list and a number,
- * one per tensor, or its partner in a second list.
+/* _ForeachMaximumScalar_ returns the larger of each element and the number scalar_, for each
+ * tensor of a list.
  *     _foreach_maximum_.Scalar(Tensor(a!)[] self, Scalar scalar) -> () */
 CGOTORCH_API const char *_ForeachMaximumScalar_(const Tensor *self, int64_t self_len,
     Scalar scalar_) CGOTORCH_SYMBOL(_ForeachMaximumScalar_);
 
-/* _ForeachMaximumScalarList returns the elementwise maximum of each tensor of a list and a number,
- * one per tensor, or its partner in a second list.
+/* _ForeachMaximumScalarList returns the larger of each element and a number, for each tensor of a
+ * list the one at its place in scalars_.
  *     _foreach_maximum.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[] */
 CGOTORCH_API const char *_ForeachMaximumScalarList(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachMaximumScalarList);
 
-/* _ForeachMaximumScalarList_ returns the elementwise maximum of each tensor of a list and a
- * number, one per tensor, or its partner in a second list.
+/* _ForeachMaximumScalarList_ returns the larger of each element and a number, for each tensor of a
+ * list the one at its place in scalars_.
  *     _foreach_maximum_.ScalarList(Tensor(a!)[] self, Scalar[] scalars) -> () */
 CGOTORCH_API const char *_ForeachMaximumScalarList_(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len) CGOTORCH_SYMBOL(_ForeachMaximumScalarList_);
 
-/* _ForeachMaximumScalarListOut returns the elementwise maximum of each tensor of a list and a
- * number, one per tensor, or its partner in a second list.
+/* _ForeachMaximumScalarListOut returns the larger of each element and a number, for each tensor of
+ * a list the one at its place in scalars_.
  *     _foreach_maximum.ScalarList_out(Tensor[] self, Scalar[] scalars, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachMaximumScalarListOut(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachMaximumScalarListOut);
 
-/* _ForeachMaximumScalarOut returns the elementwise maximum of each tensor of a list and a number,
- * one per tensor, or its partner in a second list.
+/* _ForeachMaximumScalarOut returns the larger of each element and the number scalar_, for each
+ * tensor of a list.
  *     _foreach_maximum.Scalar_out(Tensor[] self, Scalar scalar, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachMaximumScalarOut(const Tensor *self, int64_t self_len,
     Scalar scalar_, const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachMaximumScalarOut);
@@ -5774,60 +5757,60 @@ CGOTORCH_API const char *_ForeachMaximumScalarOut(const Tensor *self, int64_t se
 CGOTORCH_API const char *_ForeachMaxOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachMaxOut);
 
-/* _ForeachMinimumList returns the elementwise minimum of each tensor of a list and a number, one
- * per tensor, or its partner in a second list.
+/* _ForeachMinimumList returns the smaller of each element and its partner, for each tensor of a
+ * list and the one at its place in other.
  *     _foreach_minimum.List(Tensor[] self, Tensor[] other) -> Tensor[] */
 CGOTORCH_API const char *_ForeachMinimumList(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachMinimumList);
 
-/* _ForeachMinimumList_ returns the elementwise minimum of each tensor of a list and a number, one
- * per tensor, or its partner in a second list.
+/* _ForeachMinimumList_ returns the smaller of each element and its partner, for each tensor of a
+ * list and the one at its place in other.
  *     _foreach_minimum_.List(Tensor(a!)[] self, Tensor[] other) -> () */
 CGOTORCH_API const char *_ForeachMinimumList_(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len) CGOTORCH_SYMBOL(_ForeachMinimumList_);
 
-/* _ForeachMinimumListOut returns the elementwise minimum of each tensor of a list and a number,
- * one per tensor, or its partner in a second list.
+/* _ForeachMinimumListOut returns the smaller of each element and its partner, for each tensor of a
+ * list and the one at its place in other.
  *     _foreach_minimum.List_out(Tensor[] self, Tensor[] other, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachMinimumListOut(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachMinimumListOut);
 
-/* _ForeachMinimumScalar returns the elementwise minimum of each tensor of a list and a number, one
- * per tensor, or its partner in a second list.
+/* _ForeachMinimumScalar returns the smaller of each element and the number scalar_, for each
+ * tensor of a list.
  *     _foreach_minimum.Scalar(Tensor[] self, Scalar scalar) -> Tensor[] */
 CGOTORCH_API const char *_ForeachMinimumScalar(const Tensor *self, int64_t self_len,
     Scalar scalar_, Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachMinimumScalar);
 
-/* _ForeachMinimumScalar_ returns the elementwise minimum of each tensor of a list and a number,
- * one per tensor, or its partner in a second list.
+/* _ForeachMinimumScalar_ returns the smaller of each element and the number scalar_, for each
+ * tensor of a list.
  *     _foreach_minimum_.Scalar(Tensor(a!)[] self, Scalar scalar) -> () */
 CGOTORCH_API const char *_ForeachMinimumScalar_(const Tensor *self, int64_t self_len,
     Scalar scalar_) CGOTORCH_SYMBOL(_ForeachMinimumScalar_);
 
-/* _ForeachMinimumScalarList returns the elementwise minimum of each tensor of a list and a number,
- * one per tensor, or its partner in a second list.
+/* _ForeachMinimumScalarList returns the smaller of each element and a number, for each tensor of a
+ * list the one at its place in scalars_.
  *     _foreach_minimum.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[] */
 CGOTORCH_API const char *_ForeachMinimumScalarList(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachMinimumScalarList);
 
-/* _ForeachMinimumScalarList_ returns the elementwise minimum of each tensor of a list and a
- * number, one per tensor, or its partner in a second list.
+/* _ForeachMinimumScalarList_ returns the smaller of each element and a number, for each tensor of
+ * a list the one at its place in scalars_.
  *     _foreach_minimum_.ScalarList(Tensor(a!)[] self, Scalar[] scalars) -> () */
 CGOTORCH_API const char *_ForeachMinimumScalarList_(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len) CGOTORCH_SYMBOL(_ForeachMinimumScalarList_);
 
-/* _ForeachMinimumScalarListOut returns the elementwise minimum of each tensor of a list and a
- * number, one per tensor, or its partner in a second list.
+/* _ForeachMinimumScalarListOut returns the smaller of each element and a number, for each tensor
+ * of a list the one at its place in scalars_.
  *     _foreach_minimum.ScalarList_out(Tensor[] self, Scalar[] scalars, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachMinimumScalarListOut(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachMinimumScalarListOut);
 
-/* _ForeachMinimumScalarOut returns the elementwise minimum of each tensor of a list and a number,
- * one per tensor, or its partner in a second list.
+/* _ForeachMinimumScalarOut returns the smaller of each element and the number scalar_, for each
+ * tensor of a list.
  *     _foreach_minimum.Scalar_out(Tensor[] self, Scalar scalar, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachMinimumScalarOut(const Tensor *self, int64_t self_len,
     Scalar scalar_, const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachMinimumScalarOut);
@@ -5837,92 +5820,81 @@ CGOTORCH_API const char *_ForeachMinimumScalarOut(const Tensor *self, int64_t se
 CGOTORCH_API const char *_ForeachMM(const Tensor *self, int64_t self_len, const Tensor *mat2,
     int64_t mat2_len, Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachMM);
 
-/* _ForeachMulList multiplies each tensor of a list by a number, one per tensor, a 0-d tensor, or
- * its partner in a second list.
+/* _ForeachMulList multiplies each tensor of a list by its partner in other.
  *     _foreach_mul.List(Tensor[] self, Tensor[] other) -> Tensor[] */
 CGOTORCH_API const char *_ForeachMulList(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachMulList);
 
-/* _ForeachMulList_ multiplies each tensor of a list by a number, one per tensor, a 0-d tensor, or
- * its partner in a second list.
+/* _ForeachMulList_ multiplies each tensor of a list by its partner in other.
  *     _foreach_mul_.List(Tensor(a!)[] self, Tensor[] other) -> () */
 CGOTORCH_API const char *_ForeachMulList_(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len) CGOTORCH_SYMBOL(_ForeachMulList_);
 
-/* _ForeachMulListOut multiplies each tensor of a list by a number, one per tensor, a 0-d tensor,
- * or its partner in a second list.
+/* _ForeachMulListOut multiplies each tensor of a list by its partner in other.
  *     _foreach_mul.List_out(Tensor[] self, Tensor[] other, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachMulListOut(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachMulListOut);
 
-/* _ForeachMulScalar multiplies each tensor of a list by a number, one per tensor, a 0-d tensor, or
- * its partner in a second list.
+/* _ForeachMulScalar multiplies each tensor of a list by the number scalar_.
  *     _foreach_mul.Scalar(Tensor[] self, Scalar scalar) -> Tensor[] */
 CGOTORCH_API const char *_ForeachMulScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
     Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachMulScalar);
 
-/* _ForeachMulScalar_ multiplies each tensor of a list by a number, one per tensor, a 0-d tensor,
- * or its partner in a second list.
+/* _ForeachMulScalar_ multiplies each tensor of a list by the number scalar_.
  *     _foreach_mul_.Scalar(Tensor(a!)[] self, Scalar scalar) -> () */
 CGOTORCH_API const char *_ForeachMulScalar_(const Tensor *self, int64_t self_len, Scalar scalar_)
     CGOTORCH_SYMBOL(_ForeachMulScalar_);
 
-/* _ForeachMulScalarList multiplies each tensor of a list by a number, one per tensor, a 0-d
- * tensor, or its partner in a second list.
+/* _ForeachMulScalarList multiplies each tensor of a list by the number at its place in scalars_.
  *     _foreach_mul.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[] */
 CGOTORCH_API const char *_ForeachMulScalarList(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachMulScalarList);
 
-/* _ForeachMulScalarList_ multiplies each tensor of a list by a number, one per tensor, a 0-d
- * tensor, or its partner in a second list.
+/* _ForeachMulScalarList_ multiplies each tensor of a list by the number at its place in scalars_.
  *     _foreach_mul_.ScalarList(Tensor(a!)[] self, Scalar[] scalars) -> () */
 CGOTORCH_API const char *_ForeachMulScalarList_(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len) CGOTORCH_SYMBOL(_ForeachMulScalarList_);
 
-/* _ForeachMulScalarListOut multiplies each tensor of a list by a number, one per tensor, a 0-d
- * tensor, or its partner in a second list.
+/* _ForeachMulScalarListOut multiplies each tensor of a list by the number at its place in
+ * scalars_.
  *     _foreach_mul.ScalarList_out(Tensor[] self, Scalar[] scalars, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachMulScalarListOut(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachMulScalarListOut);
 
-/* _ForeachMulScalarOut multiplies each tensor of a list by a number, one per tensor, a 0-d tensor,
- * or its partner in a second list.
+/* _ForeachMulScalarOut multiplies each tensor of a list by the number scalar_.
  *     _foreach_mul.Scalar_out(Tensor[] self, Scalar scalar, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachMulScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
     const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachMulScalarOut);
 
-/* _ForeachMulTensor multiplies each tensor of a list by a number, one per tensor, a 0-d tensor, or
- * its partner in a second list.
+/* _ForeachMulTensor multiplies each tensor of a list by the 0-d tensor other.
  *     _foreach_mul.Tensor(Tensor[] self, Tensor other) -> Tensor[] */
 CGOTORCH_API const char *_ForeachMulTensor(const Tensor *self, int64_t self_len, Tensor other,
     Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachMulTensor);
 
-/* _ForeachMulTensor_ multiplies each tensor of a list by a number, one per tensor, a 0-d tensor,
- * or its partner in a second list.
+/* _ForeachMulTensor_ multiplies each tensor of a list by the 0-d tensor other.
  *     _foreach_mul_.Tensor(Tensor(a!)[] self, Tensor other) -> () */
 CGOTORCH_API const char *_ForeachMulTensor_(const Tensor *self, int64_t self_len, Tensor other)
     CGOTORCH_SYMBOL(_ForeachMulTensor_);
 
-/* _ForeachMulTensorOut multiplies each tensor of a list by a number, one per tensor, a 0-d tensor,
- * or its partner in a second list.
+/* _ForeachMulTensorOut multiplies each tensor of a list by the 0-d tensor other.
  *     _foreach_mul.Tensor_out(Tensor[] self, Tensor other, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachMulTensorOut(const Tensor *self, int64_t self_len, Tensor other,
     const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachMulTensorOut);
 
-/* _ForeachNeg applies neg to each tensor of a list.
+/* _ForeachNeg applies Neg to each tensor of a list.
  *     _foreach_neg(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachNeg(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachNeg);
 
-/* _ForeachNeg_ applies neg to each tensor of a list.
+/* _ForeachNeg_ applies Neg to each tensor of a list.
  *     _foreach_neg_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachNeg_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachNeg_);
 
-/* _ForeachNegOut applies neg to each tensor of a list.
+/* _ForeachNegOut applies Neg to each tensor of a list.
  *     _foreach_neg.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachNegOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachNegOut);
@@ -5939,67 +5911,60 @@ CGOTORCH_API const char *_ForeachNormScalarOut(const Tensor *self, int64_t self_
     const ScalarType *dtype_, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachNormScalarOut);
 
-/* _ForeachPowList raises each tensor of a list to a power: a number, one per tensor, or its
- * partner; also one number to each tensor.
+/* _ForeachPowList raises each tensor of a list to its partner in exponent.
  *     _foreach_pow.List(Tensor[] self, Tensor[] exponent) -> Tensor[] */
 CGOTORCH_API const char *_ForeachPowList(const Tensor *self, int64_t self_len,
     const Tensor *exponent, int64_t exponent_len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachPowList);
 
-/* _ForeachPowList_ raises each tensor of a list to a power: a number, one per tensor, or its
- * partner; also one number to each tensor.
+/* _ForeachPowList_ raises each tensor of a list to its partner in exponent.
  *     _foreach_pow_.List(Tensor(a!)[] self, Tensor[] exponent) -> () */
 CGOTORCH_API const char *_ForeachPowList_(const Tensor *self, int64_t self_len,
     const Tensor *exponent, int64_t exponent_len) CGOTORCH_SYMBOL(_ForeachPowList_);
 
-/* _ForeachPowListOut raises each tensor of a list to a power: a number, one per tensor, or its
- * partner; also one number to each tensor.
+/* _ForeachPowListOut raises each tensor of a list to its partner in exponent.
  *     _foreach_pow.List_out(Tensor[] self, Tensor[] exponent, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachPowListOut(const Tensor *self, int64_t self_len,
     const Tensor *exponent, int64_t exponent_len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachPowListOut);
 
-/* _ForeachPowScalar raises each tensor of a list to a power: a number, one per tensor, or its
- * partner; also one number to each tensor.
+/* _ForeachPowScalar raises each tensor of a list to the power exponent, a number.
  *     _foreach_pow.Scalar(Tensor[] self, Scalar exponent) -> Tensor[] */
 CGOTORCH_API const char *_ForeachPowScalar(const Tensor *self, int64_t self_len, Scalar exponent,
     Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachPowScalar);
 
-/* _ForeachPowScalar_ raises each tensor of a list to a power: a number, one per tensor, or its
- * partner; also one number to each tensor.
+/* _ForeachPowScalar_ raises each tensor of a list to the power exponent, a number.
  *     _foreach_pow_.Scalar(Tensor(a!)[] self, Scalar exponent) -> () */
 CGOTORCH_API const char *_ForeachPowScalar_(const Tensor *self, int64_t self_len, Scalar exponent)
     CGOTORCH_SYMBOL(_ForeachPowScalar_);
 
-/* _ForeachPowScalarAndTensor raises each tensor of a list to a power: a number, one per tensor, or
- * its partner; also one number to each tensor.
+/* _ForeachPowScalarAndTensor raises the number self to each tensor of the list exponent.
  *     _foreach_pow.ScalarAndTensor(Scalar self, Tensor[] exponent) -> Tensor[] */
 CGOTORCH_API const char *_ForeachPowScalarAndTensor(Scalar self, const Tensor *exponent,
     int64_t exponent_len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachPowScalarAndTensor);
 
-/* _ForeachPowScalarList raises each tensor of a list to a power: a number, one per tensor, or its
- * partner; also one number to each tensor.
+/* _ForeachPowScalarList raises each tensor of a list to the power at its place in exponent, a
+ * number.
  *     _foreach_pow.ScalarList(Tensor[] self, Scalar[] exponent) -> Tensor[] */
 CGOTORCH_API const char *_ForeachPowScalarList(const Tensor *self, int64_t self_len,
     const Scalar *exponent, int64_t exponent_len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachPowScalarList);
 
-/* _ForeachPowScalarList_ raises each tensor of a list to a power: a number, one per tensor, or its
- * partner; also one number to each tensor.
+/* _ForeachPowScalarList_ raises each tensor of a list to the power at its place in exponent, a
+ * number.
  *     _foreach_pow_.ScalarList(Tensor(a!)[] self, Scalar[] exponent) -> () */
 CGOTORCH_API const char *_ForeachPowScalarList_(const Tensor *self, int64_t self_len,
     const Scalar *exponent, int64_t exponent_len) CGOTORCH_SYMBOL(_ForeachPowScalarList_);
 
-/* _ForeachPowScalarListOut raises each tensor of a list to a power: a number, one per tensor, or
- * its partner; also one number to each tensor.
+/* _ForeachPowScalarListOut raises each tensor of a list to the power at its place in exponent, a
+ * number.
  *     _foreach_pow.ScalarList_out(Tensor[] self, Scalar[] exponent, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachPowScalarListOut(const Tensor *self, int64_t self_len,
     const Scalar *exponent, int64_t exponent_len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachPowScalarListOut);
 
-/* _ForeachPowScalarOut raises each tensor of a list to a power: a number, one per tensor, or its
- * partner; also one number to each tensor.
+/* _ForeachPowScalarOut raises each tensor of a list to the power exponent, a number.
  *     _foreach_pow.Scalar_out(Tensor[] self, Scalar exponent, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachPowScalarOut(const Tensor *self, int64_t self_len,
     Scalar exponent, const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachPowScalarOut);
@@ -6018,225 +5983,217 @@ CGOTORCH_API const char *_ForeachPowSumScalarOut(const Tensor *self, int64_t sel
     const ScalarType *dtype_, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachPowSumScalarOut);
 
-/* _ForeachReciprocal applies reciprocal to each tensor of a list.
+/* _ForeachReciprocal applies Reciprocal to each tensor of a list.
  *     _foreach_reciprocal(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachReciprocal(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachReciprocal);
 
-/* _ForeachReciprocal_ applies reciprocal to each tensor of a list.
+/* _ForeachReciprocal_ applies Reciprocal to each tensor of a list.
  *     _foreach_reciprocal_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachReciprocal_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachReciprocal_);
 
-/* _ForeachReciprocalOut applies reciprocal to each tensor of a list.
+/* _ForeachReciprocalOut applies Reciprocal to each tensor of a list.
  *     _foreach_reciprocal.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachReciprocalOut(const Tensor *self, int64_t self_len,
     const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachReciprocalOut);
 
-/* _ForeachRound applies round to each tensor of a list.
+/* _ForeachRound applies Round to each tensor of a list.
  *     _foreach_round(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachRound(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachRound);
 
-/* _ForeachRound_ applies round to each tensor of a list.
+/* _ForeachRound_ applies Round to each tensor of a list.
  *     _foreach_round_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachRound_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachRound_);
 
-/* _ForeachRoundOut applies round to each tensor of a list.
+/* _ForeachRoundOut applies Round to each tensor of a list.
  *     _foreach_round.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachRoundOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachRoundOut);
 
-/* _ForeachRsqrt applies rsqrt to each tensor of a list.
+/* _ForeachRsqrt applies Rsqrt to each tensor of a list.
  *     _foreach_rsqrt(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachRsqrt(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachRsqrt);
 
-/* _ForeachRsqrt_ applies rsqrt to each tensor of a list.
+/* _ForeachRsqrt_ applies Rsqrt to each tensor of a list.
  *     _foreach_rsqrt_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachRsqrt_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachRsqrt_);
 
-/* _ForeachRsqrtOut applies rsqrt to each tensor of a list.
+/* _ForeachRsqrtOut applies Rsqrt to each tensor of a list.
  *     _foreach_rsqrt.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachRsqrtOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachRsqrtOut);
 
-/* _ForeachSigmoid applies sigmoid to each tensor of a list.
+/* _ForeachSigmoid applies Sigmoid to each tensor of a list.
  *     _foreach_sigmoid(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachSigmoid(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachSigmoid);
 
-/* _ForeachSigmoid_ applies sigmoid to each tensor of a list.
+/* _ForeachSigmoid_ applies Sigmoid to each tensor of a list.
  *     _foreach_sigmoid_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachSigmoid_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachSigmoid_);
 
-/* _ForeachSigmoidOut applies sigmoid to each tensor of a list.
+/* _ForeachSigmoidOut applies Sigmoid to each tensor of a list.
  *     _foreach_sigmoid.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachSigmoidOut(const Tensor *self, int64_t self_len,
     const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachSigmoidOut);
 
-/* _ForeachSign applies sign to each tensor of a list.
+/* _ForeachSign applies Sign to each tensor of a list.
  *     _foreach_sign(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachSign(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachSign);
 
-/* _ForeachSign_ applies sign to each tensor of a list.
+/* _ForeachSign_ applies Sign to each tensor of a list.
  *     _foreach_sign_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachSign_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachSign_);
 
-/* _ForeachSignOut applies sign to each tensor of a list.
+/* _ForeachSignOut applies Sign to each tensor of a list.
  *     _foreach_sign.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachSignOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachSignOut);
 
-/* _ForeachSin applies sin to each tensor of a list.
+/* _ForeachSin applies Sin to each tensor of a list.
  *     _foreach_sin(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachSin(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachSin);
 
-/* _ForeachSin_ applies sin to each tensor of a list.
+/* _ForeachSin_ applies Sin to each tensor of a list.
  *     _foreach_sin_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachSin_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachSin_);
 
-/* _ForeachSinh applies sinh to each tensor of a list.
+/* _ForeachSinh applies Sinh to each tensor of a list.
  *     _foreach_sinh(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachSinh(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachSinh);
 
-/* _ForeachSinh_ applies sinh to each tensor of a list.
+/* _ForeachSinh_ applies Sinh to each tensor of a list.
  *     _foreach_sinh_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachSinh_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachSinh_);
 
-/* _ForeachSinhOut applies sinh to each tensor of a list.
+/* _ForeachSinhOut applies Sinh to each tensor of a list.
  *     _foreach_sinh.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachSinhOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachSinhOut);
 
-/* _ForeachSinOut applies sin to each tensor of a list.
+/* _ForeachSinOut applies Sin to each tensor of a list.
  *     _foreach_sin.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachSinOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachSinOut);
 
-/* _ForeachSqrt applies sqrt to each tensor of a list.
+/* _ForeachSqrt applies Sqrt to each tensor of a list.
  *     _foreach_sqrt(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachSqrt(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachSqrt);
 
-/* _ForeachSqrt_ applies sqrt to each tensor of a list.
+/* _ForeachSqrt_ applies Sqrt to each tensor of a list.
  *     _foreach_sqrt_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachSqrt_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachSqrt_);
 
-/* _ForeachSqrtOut applies sqrt to each tensor of a list.
+/* _ForeachSqrtOut applies Sqrt to each tensor of a list.
  *     _foreach_sqrt.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachSqrtOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachSqrtOut);
 
-/* _ForeachSubList subtracts from each tensor of a list a number, one per tensor, or alpha times
- * its partner in a second list.
+/* _ForeachSubList subtracts from each tensor of a list alpha times its partner in other.
  *     _foreach_sub.List(Tensor[] self, Tensor[] other, *, Scalar alpha=1) -> Tensor[] */
 CGOTORCH_API const char *_ForeachSubList(const Tensor *self, int64_t self_len, const Tensor *other,
     int64_t other_len, Scalar alpha, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachSubList);
 
-/* _ForeachSubList_ subtracts from each tensor of a list a number, one per tensor, or alpha times
- * its partner in a second list.
+/* _ForeachSubList_ subtracts from each tensor of a list alpha times its partner in other.
  *     _foreach_sub_.List(Tensor(a!)[] self, Tensor[] other, *, Scalar alpha=1) -> () */
 CGOTORCH_API const char *_ForeachSubList_(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len, Scalar alpha) CGOTORCH_SYMBOL(_ForeachSubList_);
 
-/* _ForeachSubListOut subtracts from each tensor of a list a number, one per tensor, or alpha times
- * its partner in a second list.
+/* _ForeachSubListOut subtracts from each tensor of a list alpha times its partner in other.
  *     _foreach_sub.List_out(Tensor[] self, Tensor[] other, *, Scalar alpha=1, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachSubListOut(const Tensor *self, int64_t self_len,
     const Tensor *other, int64_t other_len, Scalar alpha, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachSubListOut);
 
-/* _ForeachSubScalar subtracts from each tensor of a list a number, one per tensor, or alpha times
- * its partner in a second list.
+/* _ForeachSubScalar subtracts the number scalar_ from each tensor of a list.
  *     _foreach_sub.Scalar(Tensor[] self, Scalar scalar) -> Tensor[] */
 CGOTORCH_API const char *_ForeachSubScalar(const Tensor *self, int64_t self_len, Scalar scalar_,
     Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(_ForeachSubScalar);
 
-/* _ForeachSubScalar_ subtracts from each tensor of a list a number, one per tensor, or alpha times
- * its partner in a second list.
+/* _ForeachSubScalar_ subtracts the number scalar_ from each tensor of a list.
  *     _foreach_sub_.Scalar(Tensor(a!)[] self, Scalar scalar) -> () */
 CGOTORCH_API const char *_ForeachSubScalar_(const Tensor *self, int64_t self_len, Scalar scalar_)
     CGOTORCH_SYMBOL(_ForeachSubScalar_);
 
-/* _ForeachSubScalarList subtracts from each tensor of a list a number, one per tensor, or alpha
- * times its partner in a second list.
+/* _ForeachSubScalarList subtracts from each tensor of a list the number at its place in scalars_.
  *     _foreach_sub.ScalarList(Tensor[] self, Scalar[] scalars) -> Tensor[] */
 CGOTORCH_API const char *_ForeachSubScalarList(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(_ForeachSubScalarList);
 
-/* _ForeachSubScalarList_ subtracts from each tensor of a list a number, one per tensor, or alpha
- * times its partner in a second list.
+/* _ForeachSubScalarList_ subtracts from each tensor of a list the number at its place in scalars_.
  *     _foreach_sub_.ScalarList(Tensor(a!)[] self, Scalar[] scalars) -> () */
 CGOTORCH_API const char *_ForeachSubScalarList_(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len) CGOTORCH_SYMBOL(_ForeachSubScalarList_);
 
-/* _ForeachSubScalarListOut subtracts from each tensor of a list a number, one per tensor, or alpha
- * times its partner in a second list.
+/* _ForeachSubScalarListOut subtracts from each tensor of a list the number at its place in
+ * scalars_.
  *     _foreach_sub.ScalarList_out(Tensor[] self, Scalar[] scalars, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachSubScalarListOut(const Tensor *self, int64_t self_len,
     const Scalar *scalars_, int64_t scalars__len, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(_ForeachSubScalarListOut);
 
-/* _ForeachSubScalarOut subtracts from each tensor of a list a number, one per tensor, or alpha
- * times its partner in a second list.
+/* _ForeachSubScalarOut subtracts the number scalar_ from each tensor of a list.
  *     _foreach_sub.Scalar_out(Tensor[] self, Scalar scalar, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachSubScalarOut(const Tensor *self, int64_t self_len, Scalar scalar_,
     const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_ForeachSubScalarOut);
 
-/* _ForeachTan applies tan to each tensor of a list.
+/* _ForeachTan applies Tan to each tensor of a list.
  *     _foreach_tan(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachTan(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachTan);
 
-/* _ForeachTan_ applies tan to each tensor of a list.
+/* _ForeachTan_ applies Tan to each tensor of a list.
  *     _foreach_tan_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachTan_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachTan_);
 
-/* _ForeachTanh applies tanh to each tensor of a list.
+/* _ForeachTanh applies Tanh to each tensor of a list.
  *     _foreach_tanh(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachTanh(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachTanh);
 
-/* _ForeachTanh_ applies tanh to each tensor of a list.
+/* _ForeachTanh_ applies Tanh to each tensor of a list.
  *     _foreach_tanh_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachTanh_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachTanh_);
 
-/* _ForeachTanhOut applies tanh to each tensor of a list.
+/* _ForeachTanhOut applies Tanh to each tensor of a list.
  *     _foreach_tanh.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachTanhOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachTanhOut);
 
-/* _ForeachTanOut applies tan to each tensor of a list.
+/* _ForeachTanOut applies Tan to each tensor of a list.
  *     _foreach_tan.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachTanOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachTanOut);
 
-/* _ForeachTrunc applies trunc to each tensor of a list.
+/* _ForeachTrunc applies Trunc to each tensor of a list.
  *     _foreach_trunc(Tensor[] self) -> Tensor[] */
 CGOTORCH_API const char *_ForeachTrunc(const Tensor *self, int64_t self_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(_ForeachTrunc);
 
-/* _ForeachTrunc_ applies trunc to each tensor of a list.
+/* _ForeachTrunc_ applies Trunc to each tensor of a list.
  *     _foreach_trunc_(Tensor(a!)[] self) -> () */
 CGOTORCH_API const char *_ForeachTrunc_(const Tensor *self, int64_t self_len)
     CGOTORCH_SYMBOL(_ForeachTrunc_);
 
-/* _ForeachTruncOut applies trunc to each tensor of a list.
+/* _ForeachTruncOut applies Trunc to each tensor of a list.
  *     _foreach_trunc.out(Tensor[] self, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_ForeachTruncOut(const Tensor *self, int64_t self_len, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(_ForeachTruncOut);
@@ -6275,7 +6232,7 @@ CGOTORCH_API const char *FractionalMaxPool2d(Tensor self, const int64_t *kernel_
     int64_t kernel_size_len, const int64_t *output_size, int64_t output_size_len,
     Tensor random_samples, Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(FractionalMaxPool2d);
 
-/* FractionalMaxPool2dBackward computes the gradient of fractional_max_pool2d with respect to its
+/* FractionalMaxPool2dBackward computes the gradient of FractionalMaxPool2d with respect to its
  * input, routing it to the positions in indices.
  *     fractional_max_pool2d_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] output_size, Tensor indices) -> Tensor */
 CGOTORCH_API const char *FractionalMaxPool2dBackward(Tensor grad_output, Tensor self,
@@ -6283,7 +6240,7 @@ CGOTORCH_API const char *FractionalMaxPool2dBackward(Tensor grad_output, Tensor 
     int64_t output_size_len, Tensor indices, Tensor *result)
     CGOTORCH_SYMBOL(FractionalMaxPool2dBackward);
 
-/* FractionalMaxPool2dBackwardGradInput computes the gradient of fractional_max_pool2d with respect
+/* FractionalMaxPool2dBackwardGradInput computes the gradient of FractionalMaxPool2d with respect
  * to its input, routing it to the positions in indices.
  *     fractional_max_pool2d_backward.grad_input(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] output_size, Tensor indices, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *FractionalMaxPool2dBackwardGradInput(Tensor grad_output, Tensor self,
@@ -6306,7 +6263,7 @@ CGOTORCH_API const char *FractionalMaxPool3d(Tensor self, const int64_t *kernel_
     int64_t kernel_size_len, const int64_t *output_size, int64_t output_size_len,
     Tensor random_samples, Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(FractionalMaxPool3d);
 
-/* FractionalMaxPool3dBackward computes the gradient of fractional_max_pool3d with respect to its
+/* FractionalMaxPool3dBackward computes the gradient of FractionalMaxPool3d with respect to its
  * input, routing it to the positions in indices.
  *     fractional_max_pool3d_backward(Tensor grad_output, Tensor self, int[3] kernel_size, int[3] output_size, Tensor indices) -> Tensor */
 CGOTORCH_API const char *FractionalMaxPool3dBackward(Tensor grad_output, Tensor self,
@@ -6314,7 +6271,7 @@ CGOTORCH_API const char *FractionalMaxPool3dBackward(Tensor grad_output, Tensor 
     int64_t output_size_len, Tensor indices, Tensor *result)
     CGOTORCH_SYMBOL(FractionalMaxPool3dBackward);
 
-/* FractionalMaxPool3dBackwardGradInput computes the gradient of fractional_max_pool3d with respect
+/* FractionalMaxPool3dBackwardGradInput computes the gradient of FractionalMaxPool3d with respect
  * to its input, routing it to the positions in indices.
  *     fractional_max_pool3d_backward.grad_input(Tensor grad_output, Tensor self, int[3] kernel_size, int[3] output_size, Tensor indices, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *FractionalMaxPool3dBackwardGradInput(Tensor grad_output, Tensor self,
@@ -6343,13 +6300,13 @@ CGOTORCH_API const char *FrexpOut(Tensor self, Tensor mantissa, Tensor exponent,
     Tensor *mantissa_result, Tensor *exponent_result) CGOTORCH_SYMBOL(FrexpOut);
 
 /* FrobeniusNorm returns the square root of the sum of squared magnitudes along the given
- * dimensions.
+ * dimensions. keepdim keeps the dimensions that are reduced, with size 1.
  *     frobenius_norm.dim(Tensor self, int[1] dim, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *FrobeniusNorm(Tensor self, const int64_t *dim, int64_t dim_len,
     bool keepdim, Tensor *result) CGOTORCH_SYMBOL(FrobeniusNorm);
 
 /* FrobeniusNormOut returns the square root of the sum of squared magnitudes along the given
- * dimensions.
+ * dimensions. keepdim keeps the dimensions that are reduced, with size 1.
  *     frobenius_norm.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *FrobeniusNormOut(Tensor self, const int64_t *dim, int64_t dim_len,
     bool keepdim, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(FrobeniusNormOut);
@@ -6393,27 +6350,27 @@ CGOTORCH_API const char *FullLikeOut(Tensor self, Scalar fill_value,
 CGOTORCH_API const char *FullOut(const int64_t *size, int64_t size_len, Scalar fill_value,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(FullOut);
 
-/* _FunctionalAssertAsyncMsg is _assert_async that passes a token through, so that a traced program
+/* _FunctionalAssertAsyncMsg is _AssertAsync that passes a token through, so that a traced program
  * keeps its order.
  *     _functional_assert_async.msg(Tensor self, str assert_msg, Tensor dep_token) -> Tensor */
 CGOTORCH_API const char *_FunctionalAssertAsyncMsg(Tensor self, const char *assert_msg,
     Tensor dep_token, Tensor *result) CGOTORCH_SYMBOL(_FunctionalAssertAsyncMsg);
 
-/* _FunctionalAssertScalar is _assert_scalar that passes a token through, so that a traced program
+/* _FunctionalAssertScalar is _AssertScalar that passes a token through, so that a traced program
  * keeps its order.
  *     _functional_assert_scalar(Scalar self, str assert_msg, Tensor dep_token) -> Tensor */
 CGOTORCH_API const char *_FunctionalAssertScalar(Scalar self, const char *assert_msg,
     Tensor dep_token, Tensor *result) CGOTORCH_SYMBOL(_FunctionalAssertScalar);
 
-/* _FunctionalSymConstrainRange is sym_constrain_range that passes a token through, so that a
- * traced program keeps its order.
+/* _FunctionalSymConstrainRange is SymConstrainRange that passes a token through, so that a traced
+ * program keeps its order.
  *     _functional_sym_constrain_range(Scalar size, int? min, int? max, Tensor dep_token) -> Tensor */
 CGOTORCH_API const char *_FunctionalSymConstrainRange(Scalar size, const int64_t *min,
     const int64_t *max, Tensor dep_token, Tensor *result)
     CGOTORCH_SYMBOL(_FunctionalSymConstrainRange);
 
-/* _FunctionalSymConstrainRangeForSize is sym_constrain_range_for_size that passes a token through,
- * so that a traced program keeps its order.
+/* _FunctionalSymConstrainRangeForSize is SymConstrainRangeForSize that passes a token through, so
+ * that a traced program keeps its order.
  *     _functional_sym_constrain_range_for_size(Scalar size, int? min, int? max, Tensor dep_token) -> Tensor */
 CGOTORCH_API const char *_FunctionalSymConstrainRangeForSize(Scalar size, const int64_t *min,
     const int64_t *max, Tensor dep_token, Tensor *result)
@@ -6448,7 +6405,7 @@ CGOTORCH_API const char *_FusedAdagradOut(const Tensor *self, int64_t self_len,
     const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_FusedAdagradOut);
 
 /* _FusedAdagradTensorLR takes one Adagrad step for a whole list of parameters in one kernel,
- * updating parameters and sums of squares.
+ * updating parameters and sums of squares; the learning rate lr is a 0-d tensor.
  *     _fused_adagrad.tensor_lr(Tensor[] self, Tensor[] grads, Tensor[] state_sums, Tensor[] state_steps, *, Tensor lr, float lr_decay, float weight_decay, float eps, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] state_sums_out) */
 CGOTORCH_API const char *_FusedAdagradTensorLR(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *state_sums, int64_t state_sums_len,
@@ -6458,7 +6415,7 @@ CGOTORCH_API const char *_FusedAdagradTensorLR(const Tensor *self, int64_t self_
     Tensor **state_sums_out, int64_t *state_sums_out_len) CGOTORCH_SYMBOL(_FusedAdagradTensorLR);
 
 /* _FusedAdagradTensorLR_ takes one Adagrad step for a whole list of parameters in one kernel,
- * updating parameters and sums of squares.
+ * updating parameters and sums of squares; the learning rate lr is a 0-d tensor.
  *     _fused_adagrad_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] state_sums, Tensor[] state_steps, *, Tensor lr, float lr_decay, float weight_decay, float eps, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> () */
 CGOTORCH_API const char *_FusedAdagradTensorLR_(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *state_sums, int64_t state_sums_len,
@@ -6467,7 +6424,7 @@ CGOTORCH_API const char *_FusedAdagradTensorLR_(const Tensor *self, int64_t self
     CGOTORCH_SYMBOL(_FusedAdagradTensorLR_);
 
 /* _FusedAdagradTensorLROut takes one Adagrad step for a whole list of parameters in one kernel,
- * updating parameters and sums of squares.
+ * updating parameters and sums of squares; the learning rate lr is a 0-d tensor.
  *     _fused_adagrad.tensor_lr_out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] state_sums, Tensor[] state_steps, *, Tensor lr, float lr_decay, float weight_decay, float eps, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_FusedAdagradTensorLROut(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *state_sums, int64_t state_sums_len,
@@ -6509,7 +6466,7 @@ CGOTORCH_API const char *_FusedAdamOut(const Tensor *self, int64_t self_len, con
     Tensor found_inf, const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_FusedAdamOut);
 
 /* _FusedAdamTensorLR takes one Adam step for a whole list of parameters in one kernel, with weight
- * decay added to the gradients.
+ * decay added to the gradients; the learning rate lr is a 0-d tensor.
  *     _fused_adam.tensor_lr(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] exp_avg_sqs, Tensor[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] exp_avgs_out, Tensor[] exp_avg_sqs_out, Tensor[] max_exp_avg_sqs_out) */
 CGOTORCH_API const char *_FusedAdamTensorLR(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len,
@@ -6522,7 +6479,7 @@ CGOTORCH_API const char *_FusedAdamTensorLR(const Tensor *self, int64_t self_len
     int64_t *max_exp_avg_sqs_out_len) CGOTORCH_SYMBOL(_FusedAdamTensorLR);
 
 /* _FusedAdamTensorLR_ takes one Adam step for a whole list of parameters in one kernel, with
- * weight decay added to the gradients.
+ * weight decay added to the gradients; the learning rate lr is a 0-d tensor.
  *     _fused_adam_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> () */
 CGOTORCH_API const char *_FusedAdamTensorLR_(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len,
@@ -6532,7 +6489,7 @@ CGOTORCH_API const char *_FusedAdamTensorLR_(const Tensor *self, int64_t self_le
     Tensor grad_scale, Tensor found_inf) CGOTORCH_SYMBOL(_FusedAdamTensorLR_);
 
 /* _FusedAdamTensorLROut takes one Adam step for a whole list of parameters in one kernel, with
- * weight decay added to the gradients.
+ * weight decay added to the gradients; the learning rate lr is a 0-d tensor.
  *     _fused_adam.tensor_lr_out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_FusedAdamTensorLROut(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len,
@@ -6576,7 +6533,7 @@ CGOTORCH_API const char *_FusedAdamWOut(const Tensor *self, int64_t self_len, co
     Tensor found_inf, const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(_FusedAdamWOut);
 
 /* _FusedAdamWTensorLR takes one AdamW step for a whole list of parameters in one kernel, with
- * weight decay apart from the gradients.
+ * weight decay apart from the gradients; the learning rate lr is a 0-d tensor.
  *     _fused_adamw.tensor_lr(Tensor[] self, Tensor[] grads, Tensor[] exp_avgs, Tensor[] exp_avg_sqs, Tensor[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] exp_avgs_out, Tensor[] exp_avg_sqs_out, Tensor[] max_exp_avg_sqs_out) */
 CGOTORCH_API const char *_FusedAdamWTensorLR(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len,
@@ -6589,7 +6546,7 @@ CGOTORCH_API const char *_FusedAdamWTensorLR(const Tensor *self, int64_t self_le
     int64_t *max_exp_avg_sqs_out_len) CGOTORCH_SYMBOL(_FusedAdamWTensorLR);
 
 /* _FusedAdamWTensorLR_ takes one AdamW step for a whole list of parameters in one kernel, with
- * weight decay apart from the gradients.
+ * weight decay apart from the gradients; the learning rate lr is a 0-d tensor.
  *     _fused_adamw_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None) -> () */
 CGOTORCH_API const char *_FusedAdamWTensorLR_(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len,
@@ -6599,7 +6556,7 @@ CGOTORCH_API const char *_FusedAdamWTensorLR_(const Tensor *self, int64_t self_l
     Tensor grad_scale, Tensor found_inf) CGOTORCH_SYMBOL(_FusedAdamWTensorLR_);
 
 /* _FusedAdamWTensorLROut takes one AdamW step for a whole list of parameters in one kernel, with
- * weight decay apart from the gradients.
+ * weight decay apart from the gradients; the learning rate lr is a 0-d tensor.
  *     _fused_adamw.tensor_lr_out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, Tensor lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_FusedAdamWTensorLROut(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *exp_avgs, int64_t exp_avgs_len,
@@ -6610,13 +6567,15 @@ CGOTORCH_API const char *_FusedAdamWTensorLROut(const Tensor *self, int64_t self
     CGOTORCH_SYMBOL(_FusedAdamWTensorLROut);
 
 /* _FusedDropout keeps elements with probability p, scaled by 1/p, and returns them with the uint8
- * mask of what was kept; on a GPU.
+ * mask of what was kept; on a GPU. Random numbers come from generator, by default the device's
+ * own.
  *     _fused_dropout(Tensor self, float p, Generator? generator=None) -> (Tensor, Tensor) */
 CGOTORCH_API const char *_FusedDropout(Tensor self, double p, Generator generator, Tensor *result0,
     Tensor *result1) CGOTORCH_SYMBOL(_FusedDropout);
 
 /* _FusedDropoutOut keeps elements with probability p, scaled by 1/p, and returns them with the
- * uint8 mask of what was kept; on a GPU.
+ * uint8 mask of what was kept; on a GPU. Random numbers come from generator, by default the
+ * device's own.
  *     _fused_dropout.out(Tensor self, float p, Generator? generator=None, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *_FusedDropoutOut(Tensor self, double p, Generator generator, Tensor out0,
     Tensor out1, Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(_FusedDropoutOut);
@@ -6630,8 +6589,8 @@ CGOTORCH_API const char *FusedMovingAvgObsFakeQuant(Tensor self, Tensor observer
     bool per_row_fake_quant, bool symmetric_quant, Tensor *result)
     CGOTORCH_SYMBOL(FusedMovingAvgObsFakeQuant);
 
-/* _FusedMovingAvgObsFQHelper is fused_moving_avg_obs_fake_quant that also returns the mask of
- * elements that were not clipped.
+/* _FusedMovingAvgObsFQHelper is FusedMovingAvgObsFakeQuant that also returns the mask of elements
+ * that were not clipped.
  *     _fused_moving_avg_obs_fq_helper(Tensor self, Tensor observer_on, Tensor fake_quant_on, Tensor(a!) running_min, Tensor(b!) running_max, Tensor(c!) scale, Tensor(d!) zero_point, float averaging_const, int quant_min, int quant_max, int ch_axis, bool per_row_fake_quant=False, bool symmetric_quant=False) -> (Tensor output, Tensor mask) */
 CGOTORCH_API const char *_FusedMovingAvgObsFQHelper(Tensor self, Tensor observer_on,
     Tensor fake_quant_on, Tensor running_min, Tensor running_max, Tensor scale, Tensor zero_point,
@@ -6639,8 +6598,8 @@ CGOTORCH_API const char *_FusedMovingAvgObsFQHelper(Tensor self, Tensor observer
     bool per_row_fake_quant, bool symmetric_quant, Tensor *output, Tensor *mask)
     CGOTORCH_SYMBOL(_FusedMovingAvgObsFQHelper);
 
-/* _FusedMovingAvgObsFQHelperFunctional is fused_moving_avg_obs_fake_quant that also returns the
- * mask of elements that were not clipped.
+/* _FusedMovingAvgObsFQHelperFunctional is _FusedMovingAvgObsFQHelper that returns the new range,
+ * scale and zero point instead of writing them.
  *     _fused_moving_avg_obs_fq_helper_functional(Tensor self, Tensor observer_on, Tensor fake_quant_on, Tensor running_min, Tensor running_max, Tensor scale, Tensor zero_point, float averaging_const, int quant_min, int quant_max, int ch_axis, bool per_row_fake_quant=False, bool symmetric_quant=False) -> (Tensor output, Tensor mask, Tensor running_min_out, Tensor running_max_out, Tensor scale_out, Tensor zero_point_out) */
 CGOTORCH_API const char *_FusedMovingAvgObsFQHelperFunctional(Tensor self, Tensor observer_on,
     Tensor fake_quant_on, Tensor running_min, Tensor running_max, Tensor scale, Tensor zero_point,
@@ -6649,8 +6608,8 @@ CGOTORCH_API const char *_FusedMovingAvgObsFQHelperFunctional(Tensor self, Tenso
     Tensor *running_min_out, Tensor *running_max_out, Tensor *scale_out, Tensor *zero_point_out)
     CGOTORCH_SYMBOL(_FusedMovingAvgObsFQHelperFunctional);
 
-/* _FusedMovingAvgObsFQHelperOut is fused_moving_avg_obs_fake_quant that also returns the mask of
- * elements that were not clipped.
+/* _FusedMovingAvgObsFQHelperOut is _FusedMovingAvgObsFQHelper that returns the new range, scale
+ * and zero point instead of writing them.
  *     _fused_moving_avg_obs_fq_helper.out(Tensor self, Tensor observer_on, Tensor fake_quant_on, Tensor(a!) running_min, Tensor(b!) running_max, Tensor(c!) scale, Tensor(d!) zero_point, float averaging_const, int quant_min, int quant_max, int ch_axis, bool per_row_fake_quant=False, bool symmetric_quant=False, *, Tensor(e!) out0, Tensor(f!) out1) -> (Tensor(e!), Tensor(f!)) */
 CGOTORCH_API const char *_FusedMovingAvgObsFQHelperOut(Tensor self, Tensor observer_on,
     Tensor fake_quant_on, Tensor running_min, Tensor running_max, Tensor scale, Tensor zero_point,
@@ -6658,22 +6617,22 @@ CGOTORCH_API const char *_FusedMovingAvgObsFQHelperOut(Tensor self, Tensor obser
     bool per_row_fake_quant, bool symmetric_quant, Tensor out0, Tensor out1, Tensor *result0,
     Tensor *result1) CGOTORCH_SYMBOL(_FusedMovingAvgObsFQHelperOut);
 
-/* _FusedRMSNorm is rms_norm in one kernel that also returns the reciprocal root mean squares, for
+/* _FusedRMSNorm is RMSNorm in one kernel that also returns the reciprocal root mean squares, for
  * backward.
  *     _fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, Tensor) */
 CGOTORCH_API const char *_FusedRMSNorm(Tensor input, const int64_t *normalized_shape,
     int64_t normalized_shape_len, Tensor weight, const double *eps, Tensor *result0,
     Tensor *result1) CGOTORCH_SYMBOL(_FusedRMSNorm);
 
-/* _FusedRMSNormBackward computes the gradients of _fused_rms_norm with respect to input and
- * weight, as output_mask asks.
+/* _FusedRMSNormBackward computes the gradients of _FusedRMSNorm with respect to input and weight,
+ * as output_mask asks.
  *     _fused_rms_norm_backward(Tensor grad_out, Tensor input, int[] normalized_shape, Tensor rstd, Tensor? weight, bool[2] output_mask) -> (Tensor, Tensor) */
 CGOTORCH_API const char *_FusedRMSNormBackward(Tensor grad_out, Tensor input,
     const int64_t *normalized_shape, int64_t normalized_shape_len, Tensor rstd, Tensor weight,
     const bool *output_mask, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(_FusedRMSNormBackward);
 
-/* _FusedSDPChoice returns the kernel scaled_dot_product_attention would take: 0 math, 1 flash, 2
+/* _FusedSDPChoice returns the kernel ScaledDotProductAttention would take: 0 math, 1 flash, 2
  * memory-efficient, 3 cuDNN, 4 a backend's own.
  *     _fused_sdp_choice(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> int */
 CGOTORCH_API const char *_FusedSDPChoice(Tensor query, Tensor key, Tensor value, Tensor attn_mask,
@@ -6710,7 +6669,7 @@ CGOTORCH_API const char *_FusedSGDOut(const Tensor *self, int64_t self_len, cons
     int64_t out__len) CGOTORCH_SYMBOL(_FusedSGDOut);
 
 /* _FusedSGDTensorLR takes one step of stochastic gradient descent, with momentum if asked, for a
- * whole list of parameters in one kernel.
+ * whole list of parameters in one kernel; the learning rate lr is a 0-d tensor.
  *     _fused_sgd.tensor_lr(Tensor[] self, Tensor[] grads, Tensor[] momentum_buffer_list, *, float weight_decay, float momentum, Tensor lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None) -> (Tensor[] self_out, Tensor[] grads_out, Tensor[] momentum_buffer_list_out) */
 CGOTORCH_API const char *_FusedSGDTensorLR(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *momentum_buffer_list,
@@ -6721,7 +6680,7 @@ CGOTORCH_API const char *_FusedSGDTensorLR(const Tensor *self, int64_t self_len,
     int64_t *momentum_buffer_list_out_len) CGOTORCH_SYMBOL(_FusedSGDTensorLR);
 
 /* _FusedSGDTensorLR_ takes one step of stochastic gradient descent, with momentum if asked, for a
- * whole list of parameters in one kernel.
+ * whole list of parameters in one kernel; the learning rate lr is a 0-d tensor.
  *     _fused_sgd_.tensor_lr(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, Tensor lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None) -> () */
 CGOTORCH_API const char *_FusedSGDTensorLR_(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *momentum_buffer_list,
@@ -6730,7 +6689,7 @@ CGOTORCH_API const char *_FusedSGDTensorLR_(const Tensor *self, int64_t self_len
     Tensor found_inf) CGOTORCH_SYMBOL(_FusedSGDTensorLR_);
 
 /* _FusedSGDTensorLROut takes one step of stochastic gradient descent, with momentum if asked, for
- * a whole list of parameters in one kernel.
+ * a whole list of parameters in one kernel; the learning rate lr is a 0-d tensor.
  *     _fused_sgd.tensor_lr_out(Tensor[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, Tensor lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *_FusedSGDTensorLROut(const Tensor *self, int64_t self_len,
     const Tensor *grads, int64_t grads_len, const Tensor *momentum_buffer_list,
@@ -6743,12 +6702,12 @@ CGOTORCH_API const char *_FusedSGDTensorLROut(const Tensor *self, int64_t self_l
 CGOTORCH_API const char *_FwPrimal(Tensor self, int64_t level, Tensor *result)
     CGOTORCH_SYMBOL(_FwPrimal);
 
-/* _FwPrimalCopy is _fw_primal that returns a copy instead of a view.
+/* _FwPrimalCopy is _FwPrimal that returns a copy instead of a view.
  *     _fw_primal_copy(Tensor self, int level) -> Tensor */
 CGOTORCH_API const char *_FwPrimalCopy(Tensor self, int64_t level, Tensor *result)
     CGOTORCH_SYMBOL(_FwPrimalCopy);
 
-/* _FwPrimalCopyOut is _fw_primal that returns a copy instead of a view.
+/* _FwPrimalCopyOut is _FwPrimal that returns a copy instead of a view.
  *     _fw_primal_copy.out(Tensor self, int level, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_FwPrimalCopyOut(Tensor self, int64_t level, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_FwPrimalCopyOut);
@@ -6759,7 +6718,7 @@ CGOTORCH_API const char *_FwPrimalCopyOut(Tensor self, int64_t level, Tensor out
 CGOTORCH_API const char *Gather(Tensor self, int64_t dim, Tensor index, bool sparse_grad,
     Tensor *result) CGOTORCH_SYMBOL(Gather);
 
-/* GatherBackward computes the gradient of gather with respect to its input: grad added at the
+/* GatherBackward computes the gradient of Gather with respect to its input: grad added at the
  * positions of index.
  *     gather_backward(Tensor grad, Tensor self, int dim, Tensor index, bool sparse_grad) -> Tensor */
 CGOTORCH_API const char *GatherBackward(Tensor grad, Tensor self, int64_t dim, Tensor index,
@@ -6771,7 +6730,7 @@ CGOTORCH_API const char *GatherBackward(Tensor grad, Tensor self, int64_t dim, T
 CGOTORCH_API const char *GatherOut(Tensor self, int64_t dim, Tensor index, bool sparse_grad,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(GatherOut);
 
-/* _GatherSparseBackward computes the gradient of gather with respect to its input as a sparse COO
+/* _GatherSparseBackward computes the gradient of Gather with respect to its input as a sparse COO
  * tensor.
  *     _gather_sparse_backward(Tensor self, int dim, Tensor index, Tensor grad) -> Tensor */
 CGOTORCH_API const char *_GatherSparseBackward(Tensor self, int64_t dim, Tensor index, Tensor grad,
@@ -6793,12 +6752,12 @@ CGOTORCH_API const char *GCD_(Tensor self, Tensor other, Tensor *result) CGOTORC
 CGOTORCH_API const char *GCDOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(GCDOut);
 
-/* Ge tells for each pair of elements whether self is greater than or equal to other, with
+/* Ge tells for each element of self whether it is greater than or equal to that of other, with
  * broadcasting; the result is bool.
  *     ge.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Ge(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Ge);
 
-/* Ge_ tells for each pair of elements whether self is greater than or equal to other, with
+/* Ge_ tells for each element of self whether it is greater than or equal to that of other, with
  * broadcasting; the result is bool.
  *     ge_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *Ge_(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Ge_);
@@ -6815,12 +6774,12 @@ CGOTORCH_API const char *GELU(Tensor self, const char *approximate, Tensor *resu
 CGOTORCH_API const char *GELU_(Tensor self, const char *approximate, Tensor *result)
     CGOTORCH_SYMBOL(GELU_);
 
-/* GELUBackward computes the gradient of gelu with respect to its input, for the same approximate.
+/* GELUBackward computes the gradient of GELU with respect to its input, for the same approximate.
  *     gelu_backward(Tensor grad_output, Tensor self, *, str approximate='none') -> Tensor */
 CGOTORCH_API const char *GELUBackward(Tensor grad_output, Tensor self, const char *approximate,
     Tensor *result) CGOTORCH_SYMBOL(GELUBackward);
 
-/* GELUBackwardGradInput computes the gradient of gelu with respect to its input, for the same
+/* GELUBackwardGradInput computes the gradient of GELU with respect to its input, for the same
  * approximate.
  *     gelu_backward.grad_input(Tensor grad_output, Tensor self, *, str approximate='none', Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *GELUBackwardGradInput(Tensor grad_output, Tensor self,
@@ -6834,24 +6793,27 @@ CGOTORCH_API const char *GELUOut(Tensor self, const char *approximate, Tensor ou
     CGOTORCH_SYMBOL(GELUOut);
 
 /* Geometric draws how many trials the first success takes when each succeeds with probability p:
- * 1, 2, ..., in the shape of self.
+ * 1, 2, ..., in the shape of self. Random numbers come from generator, by default the device's
+ * own.
  *     geometric(Tensor self, float p, *, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *Geometric(Tensor self, double p, Generator generator, Tensor *result)
     CGOTORCH_SYMBOL(Geometric);
 
 /* Geometric_ draws how many trials the first success takes when each succeeds with probability p:
- * 1, 2, ..., in the shape of self.
+ * 1, 2, ..., in the shape of self. Random numbers come from generator, by default the device's
+ * own.
  *     geometric_(Tensor(a!) self, float p, *, Generator? generator=None) -> Tensor(a!) */
 CGOTORCH_API const char *Geometric_(Tensor self, double p, Generator generator, Tensor *result)
     CGOTORCH_SYMBOL(Geometric_);
 
 /* GeometricOut draws how many trials the first success takes when each succeeds with probability
- * p: 1, 2, ..., in the shape of self.
+ * p: 1, 2, ..., in the shape of self. Random numbers come from generator, by default the device's
+ * own.
  *     geometric.out(Tensor self, float p, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *GeometricOut(Tensor self, double p, Generator generator, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(GeometricOut);
 
-/* GeOut tells for each pair of elements whether self is greater than or equal to other, with
+/* GeOut tells for each element of self whether it is greater than or equal to that of other, with
  * broadcasting; the result is bool.
  *     ge.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *GeOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
@@ -6868,29 +6830,29 @@ CGOTORCH_API const char *GEQRF(Tensor self, Tensor *a, Tensor *tau) CGOTORCH_SYM
 CGOTORCH_API const char *GEQRFA(Tensor self, Tensor a, Tensor tau, Tensor *a_result,
     Tensor *tau_result) CGOTORCH_SYMBOL(GEQRFA);
 
-/* Ger is outer under its BLAS name: the outer product of two vectors (n), (m) → (n×m).
+/* Ger is Outer under its BLAS name: the outer product of two vectors (n), (m) → (n×m).
  *     ger(Tensor self, Tensor vec2) -> Tensor */
 CGOTORCH_API const char *Ger(Tensor self, Tensor vec2, Tensor *result) CGOTORCH_SYMBOL(Ger);
 
-/* GerOut is outer under its BLAS name: the outer product of two vectors (n), (m) → (n×m).
+/* GerOut is OuterOut under its BLAS name: the outer product of two vectors (n), (m) → (n×m).
  *     ger.out(Tensor self, Tensor vec2, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *GerOut(Tensor self, Tensor vec2, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(GerOut);
 
-/* GeScalar tells for each pair of elements whether self is greater than or equal to other, with
- * broadcasting; the result is bool.
+/* GeScalar tells for each element of self whether it is greater than or equal to the number other;
+ * the result is bool.
  *     ge.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *GeScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(GeScalar);
 
-/* GeScalar_ tells for each pair of elements whether self is greater than or equal to other, with
- * broadcasting; the result is bool.
+/* GeScalar_ tells for each element of self whether it is greater than or equal to the number
+ * other; the result is bool.
  *     ge_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *GeScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(GeScalar_);
 
-/* GeScalarOut tells for each pair of elements whether self is greater than or equal to other, with
- * broadcasting; the result is bool.
+/* GeScalarOut tells for each element of self whether it is greater than or equal to the number
+ * other; the result is bool.
  *     ge.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *GeScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(GeScalarOut);
@@ -6903,36 +6865,36 @@ CGOTORCH_API const char *GetDevice(Tensor self, int64_t *result) CGOTORCH_SYMBOL
  *     glu(Tensor self, int dim=-1) -> Tensor */
 CGOTORCH_API const char *GLU(Tensor self, int64_t dim, Tensor *result) CGOTORCH_SYMBOL(GLU);
 
-/* GLUBackward computes the gradient of glu with respect to its input.
+/* GLUBackward computes the gradient of GLU with respect to its input.
  *     glu_backward(Tensor grad_output, Tensor self, int dim) -> Tensor */
 CGOTORCH_API const char *GLUBackward(Tensor grad_output, Tensor self, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(GLUBackward);
 
-/* GLUBackwardGradInput computes the gradient of glu with respect to its input.
+/* GLUBackwardGradInput computes the gradient of GLU with respect to its input.
  *     glu_backward.grad_input(Tensor grad_output, Tensor self, int dim, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *GLUBackwardGradInput(Tensor grad_output, Tensor self, int64_t dim,
     Tensor grad_input, Tensor *result) CGOTORCH_SYMBOL(GLUBackwardGradInput);
 
-/* GLUBackwardJVP computes the directional derivative of glu_backward, for forward-mode
+/* GLUBackwardJVP computes the directional derivative of GLUBackward, for forward-mode
  * differentiation of second order.
  *     glu_backward_jvp(Tensor grad_x, Tensor grad_glu, Tensor x, Tensor dgrad_glu, Tensor dx, int dim) -> Tensor */
 CGOTORCH_API const char *GLUBackwardJVP(Tensor grad_x, Tensor grad_glu, Tensor x, Tensor dgrad_glu,
     Tensor dx, int64_t dim, Tensor *result) CGOTORCH_SYMBOL(GLUBackwardJVP);
 
-/* GLUBackwardJVPOut computes the directional derivative of glu_backward, for forward-mode
+/* GLUBackwardJVPOut computes the directional derivative of GLUBackward, for forward-mode
  * differentiation of second order.
  *     glu_backward_jvp.out(Tensor grad_x, Tensor grad_glu, Tensor x, Tensor dgrad_glu, Tensor dx, int dim, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *GLUBackwardJVPOut(Tensor grad_x, Tensor grad_glu, Tensor x,
     Tensor dgrad_glu, Tensor dx, int64_t dim, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(GLUBackwardJVPOut);
 
-/* GLUJVP computes the directional derivative of glu along dx, given its output, for forward-mode
+/* GLUJVP computes the directional derivative of GLU along dx, given its output, for forward-mode
  * differentiation.
  *     glu_jvp(Tensor glu, Tensor x, Tensor dx, int dim) -> Tensor */
 CGOTORCH_API const char *GLUJVP(Tensor glu, Tensor x, Tensor dx, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(GLUJVP);
 
-/* GLUJVPOut computes the directional derivative of glu along dx, given its output, for forward-
+/* GLUJVPOut computes the directional derivative of GLU along dx, given its output, for forward-
  * mode differentiation.
  *     glu_jvp.out(Tensor glu, Tensor x, Tensor dx, int dim, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *GLUJVPOut(Tensor glu, Tensor x, Tensor dx, int64_t dim, Tensor out_,
@@ -6943,118 +6905,125 @@ CGOTORCH_API const char *GLUJVPOut(Tensor glu, Tensor x, Tensor dx, int64_t dim,
 CGOTORCH_API const char *GLUOut(Tensor self, int64_t dim, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(GLUOut);
 
-/* Gradient estimates the derivative of sampled values along each of the given dimensions by
- * central differences, one tensor each.
+/* Gradient estimates the derivative of sampled values by central differences along dim (each
+ * dimension if not given), one tensor each; samples are spacing apart.
  *     gradient.scalarint(Tensor self, *, Scalar? spacing=None, int? dim=None, int edge_order=1) -> Tensor[] */
 CGOTORCH_API const char *Gradient(Tensor self, const Scalar *spacing, const int64_t *dim,
     int64_t edge_order, Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(Gradient);
 
-/* GradientArray estimates the derivative of sampled values along each of the given dimensions by
- * central differences, one tensor each.
+/* GradientArray estimates the derivative of sampled values by central differences along the
+ * dimensions dim, one tensor each; samples are one apart.
  *     gradient.array(Tensor self, *, int[] dim, int edge_order=1) -> Tensor[] */
 CGOTORCH_API const char *GradientArray(Tensor self, const int64_t *dim, int64_t dim_len,
     int64_t edge_order, Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(GradientArray);
 
-/* GradientScalarArray estimates the derivative of sampled values along each of the given
- * dimensions by central differences, one tensor each.
+/* GradientScalarArray estimates the derivative of sampled values by central differences along the
+ * dimensions dim, one tensor each; samples are spacing apart.
  *     gradient.scalararray(Tensor self, *, Scalar spacing, int[] dim, int edge_order=1) -> Tensor[] */
 CGOTORCH_API const char *GradientScalarArray(Tensor self, Scalar spacing, const int64_t *dim,
     int64_t dim_len, int64_t edge_order, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(GradientScalarArray);
 
-/* GradientScalarrayarray estimates the derivative of sampled values along each of the given
- * dimensions by central differences, one tensor each.
+/* GradientScalarrayarray estimates the derivative of sampled values by central differences along
+ * the dimensions dim, one tensor each; samples of each dimension are as far apart as its number in
+ * spacing says.
  *     gradient.scalarrayarray(Tensor self, *, Scalar[] spacing, int[] dim, int edge_order=1) -> Tensor[] */
 CGOTORCH_API const char *GradientScalarrayarray(Tensor self, const Scalar *spacing,
     int64_t spacing_len, const int64_t *dim, int64_t dim_len, int64_t edge_order, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(GradientScalarrayarray);
 
-/* GradientScalarrayint estimates the derivative of sampled values along each of the given
- * dimensions by central differences, one tensor each.
+/* GradientScalarrayint estimates the derivative of sampled values by central differences along dim
+ * (each dimension if not given), one tensor each; samples of each dimension are as far apart as
+ * its number in spacing says.
  *     gradient.scalarrayint(Tensor self, *, Scalar[] spacing, int? dim=None, int edge_order=1) -> Tensor[] */
 CGOTORCH_API const char *GradientScalarrayint(Tensor self, const Scalar *spacing,
     int64_t spacing_len, const int64_t *dim, int64_t edge_order, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(GradientScalarrayint);
 
-/* GradientTensorArray estimates the derivative of sampled values along each of the given
- * dimensions by central differences, one tensor each.
+/* GradientTensorArray estimates the derivative of sampled values by central differences along the
+ * dimensions dim, one tensor each; the samples of each dimension are at the coordinates that its
+ * vector in spacing holds.
  *     gradient.tensorarray(Tensor self, *, Tensor[] spacing, int[] dim, int edge_order=1) -> Tensor[] */
 CGOTORCH_API const char *GradientTensorArray(Tensor self, const Tensor *spacing,
     int64_t spacing_len, const int64_t *dim, int64_t dim_len, int64_t edge_order, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(GradientTensorArray);
 
-/* GradientTensorArrayInt estimates the derivative of sampled values along each of the given
- * dimensions by central differences, one tensor each.
+/* GradientTensorArrayInt estimates the derivative of sampled values by central differences along
+ * dim (each dimension if not given), one tensor each; the samples of each dimension are at the
+ * coordinates that its vector in spacing holds.
  *     gradient.tensorarrayint(Tensor self, *, Tensor[] spacing, int? dim=None, int edge_order=1) -> Tensor[] */
 CGOTORCH_API const char *GradientTensorArrayInt(Tensor self, const Tensor *spacing,
     int64_t spacing_len, const int64_t *dim, int64_t edge_order, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(GradientTensorArrayInt);
 
-/* Greater is gt under its NumPy name: whether self is greater than other; the result is bool.
+/* Greater is Gt under its NumPy name: whether self is greater than other, element by element; the
+ * result is bool.
  *     greater.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Greater(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(Greater);
 
-/* Greater_ is gt under its NumPy name: whether self is greater than other; the result is bool.
+/* Greater_ is Gt_ under its NumPy name: whether self is greater than other, element by element;
+ * the result is bool.
  *     greater_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *Greater_(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(Greater_);
 
-/* GreaterEqual is ge under its NumPy name: whether self is greater than or equal to other; the
- * result is bool.
+/* GreaterEqual is Ge under its NumPy name: whether self is greater than or equal to other, element
+ * by element; the result is bool.
  *     greater_equal.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *GreaterEqual(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(GreaterEqual);
 
-/* GreaterEqual_ is ge under its NumPy name: whether self is greater than or equal to other; the
- * result is bool.
+/* GreaterEqual_ is Ge_ under its NumPy name: whether self is greater than or equal to other,
+ * element by element; the result is bool.
  *     greater_equal_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *GreaterEqual_(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(GreaterEqual_);
 
-/* GreaterEqualOut is ge under its NumPy name: whether self is greater than or equal to other; the
- * result is bool.
+/* GreaterEqualOut is GeOut under its NumPy name: whether self is greater than or equal to other,
+ * element by element; the result is bool.
  *     greater_equal.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *GreaterEqualOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(GreaterEqualOut);
 
-/* GreaterEqualScalar is ge under its NumPy name: whether self is greater than or equal to other;
- * the result is bool.
+/* GreaterEqualScalar is GeScalar under its NumPy name: whether self is greater than or equal to
+ * the number other; the result is bool.
  *     greater_equal.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *GreaterEqualScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(GreaterEqualScalar);
 
-/* GreaterEqualScalar_ is ge under its NumPy name: whether self is greater than or equal to other;
- * the result is bool.
+/* GreaterEqualScalar_ is GeScalar_ under its NumPy name: whether self is greater than or equal to
+ * the number other; the result is bool.
  *     greater_equal_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *GreaterEqualScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(GreaterEqualScalar_);
 
-/* GreaterEqualScalarOut is ge under its NumPy name: whether self is greater than or equal to
- * other; the result is bool.
+/* GreaterEqualScalarOut is GeScalarOut under its NumPy name: whether self is greater than or equal
+ * to the number other; the result is bool.
  *     greater_equal.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *GreaterEqualScalarOut(Tensor self, Scalar other, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(GreaterEqualScalarOut);
 
-/* GreaterOut is gt under its NumPy name: whether self is greater than other; the result is bool.
+/* GreaterOut is GtOut under its NumPy name: whether self is greater than other, element by
+ * element; the result is bool.
  *     greater.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *GreaterOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(GreaterOut);
 
-/* GreaterScalar is gt under its NumPy name: whether self is greater than other; the result is
- * bool.
+/* GreaterScalar is GtScalar under its NumPy name: whether self is greater than the number other;
+ * the result is bool.
  *     greater.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *GreaterScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(GreaterScalar);
 
-/* GreaterScalar_ is gt under its NumPy name: whether self is greater than other; the result is
- * bool.
+/* GreaterScalar_ is GtScalar_ under its NumPy name: whether self is greater than the number other;
+ * the result is bool.
  *     greater_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *GreaterScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(GreaterScalar_);
 
-/* GreaterScalarOut is gt under its NumPy name: whether self is greater than other; the result is
- * bool.
+/* GreaterScalarOut is GtScalarOut under its NumPy name: whether self is greater than the number
+ * other; the result is bool.
  *     greater.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *GreaterScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(GreaterScalarOut);
@@ -7071,36 +7040,36 @@ CGOTORCH_API const char *GridSampler(Tensor input, Tensor grid, int64_t interpol
 CGOTORCH_API const char *GridSampler2d(Tensor input, Tensor grid, int64_t interpolation_mode,
     int64_t padding_mode, bool align_corners, Tensor *result) CGOTORCH_SYMBOL(GridSampler2d);
 
-/* GridSampler2dBackward computes the gradients of grid_sampler_2d with respect to input and grid,
- * as output_mask asks.
+/* GridSampler2dBackward computes the gradients of GridSampler2d with respect to input and grid, as
+ * output_mask asks.
  *     grid_sampler_2d_backward(Tensor grad_output, Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, bool[2] output_mask) -> (Tensor, Tensor) */
 CGOTORCH_API const char *GridSampler2dBackward(Tensor grad_output, Tensor input, Tensor grid,
     int64_t interpolation_mode, int64_t padding_mode, bool align_corners, const bool *output_mask,
     Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(GridSampler2dBackward);
 
-/* GridSampler2dBackwardOut computes the gradients of grid_sampler_2d with respect to input and
- * grid, as output_mask asks.
+/* GridSampler2dBackwardOut computes the gradients of GridSampler2d with respect to input and grid,
+ * as output_mask asks.
  *     grid_sampler_2d_backward.out(Tensor grad_output, Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, bool[2] output_mask, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *GridSampler2dBackwardOut(Tensor grad_output, Tensor input, Tensor grid,
     int64_t interpolation_mode, int64_t padding_mode, bool align_corners, const bool *output_mask,
     Tensor out0, Tensor out1, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(GridSampler2dBackwardOut);
 
-/* _GridSampler2dCPUFallback is grid_sampler_2d in plain code, for inputs that the vectorised CPU
+/* _GridSampler2dCPUFallback is GridSampler2d in plain code, for inputs that the vectorised CPU
  * kernel cannot index.
  *     _grid_sampler_2d_cpu_fallback(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor */
 CGOTORCH_API const char *_GridSampler2dCPUFallback(Tensor input, Tensor grid,
     int64_t interpolation_mode, int64_t padding_mode, bool align_corners, Tensor *result)
     CGOTORCH_SYMBOL(_GridSampler2dCPUFallback);
 
-/* _GridSampler2dCPUFallbackBackward computes the gradients of _grid_sampler_2d_cpu_fallback with
+/* _GridSampler2dCPUFallbackBackward computes the gradients of _GridSampler2dCPUFallback with
  * respect to input and grid.
  *     _grid_sampler_2d_cpu_fallback_backward(Tensor grad_output, Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> (Tensor, Tensor) */
 CGOTORCH_API const char *_GridSampler2dCPUFallbackBackward(Tensor grad_output, Tensor input,
     Tensor grid, int64_t interpolation_mode, int64_t padding_mode, bool align_corners,
     Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(_GridSampler2dCPUFallbackBackward);
 
-/* _GridSampler2dCPUFallbackOut is grid_sampler_2d in plain code, for inputs that the vectorised
+/* _GridSampler2dCPUFallbackOut is GridSampler2dOut in plain code, for inputs that the vectorised
  * CPU kernel cannot index.
  *     _grid_sampler_2d_cpu_fallback.out(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_GridSampler2dCPUFallbackOut(Tensor input, Tensor grid,
@@ -7120,15 +7089,15 @@ CGOTORCH_API const char *GridSampler2dOut(Tensor input, Tensor grid, int64_t int
 CGOTORCH_API const char *GridSampler3d(Tensor input, Tensor grid, int64_t interpolation_mode,
     int64_t padding_mode, bool align_corners, Tensor *result) CGOTORCH_SYMBOL(GridSampler3d);
 
-/* GridSampler3dBackward computes the gradients of grid_sampler_3d with respect to input and grid,
- * as output_mask asks.
+/* GridSampler3dBackward computes the gradients of GridSampler3d with respect to input and grid, as
+ * output_mask asks.
  *     grid_sampler_3d_backward(Tensor grad_output, Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, bool[2] output_mask) -> (Tensor, Tensor) */
 CGOTORCH_API const char *GridSampler3dBackward(Tensor grad_output, Tensor input, Tensor grid,
     int64_t interpolation_mode, int64_t padding_mode, bool align_corners, const bool *output_mask,
     Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(GridSampler3dBackward);
 
-/* GridSampler3dBackwardOut computes the gradients of grid_sampler_3d with respect to input and
- * grid, as output_mask asks.
+/* GridSampler3dBackwardOut computes the gradients of GridSampler3d with respect to input and grid,
+ * as output_mask asks.
  *     grid_sampler_3d_backward.out(Tensor grad_output, Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners, bool[2] output_mask, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *GridSampler3dBackwardOut(Tensor grad_output, Tensor input, Tensor grid,
     int64_t interpolation_mode, int64_t padding_mode, bool align_corners, const bool *output_mask,
@@ -7167,76 +7136,76 @@ CGOTORCH_API const char *GRU(Tensor input, Tensor hx, const Tensor *params, int6
 CGOTORCH_API const char *GRUCell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor b_ih,
     Tensor b_hh, Tensor *result) CGOTORCH_SYMBOL(GRUCell);
 
-/* GRUData runs gated recurrent units over a sequence (T, N, I), or (N, T, I) if batch_first;
- * returns all outputs and the last hidden state.
+/* GRUData runs gated recurrent units over the packed sequences data, of which batch_sizes says how
+ * many are left at each step; returns all outputs and the last hidden state.
  *     gru.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor) */
 CGOTORCH_API const char *GRUData(Tensor data, Tensor batch_sizes, Tensor hx, const Tensor *params,
     int64_t params_len, bool has_biases, int64_t num_layers, double dropout, bool train,
     bool bidirectional, Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(GRUData);
 
-/* Gt tells for each pair of elements whether self is greater than other, with broadcasting; the
- * result is bool.
+/* Gt tells for each element of self whether it is greater than that of other, with broadcasting;
+ * the result is bool.
  *     gt.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Gt(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Gt);
 
-/* Gt_ tells for each pair of elements whether self is greater than other, with broadcasting; the
- * result is bool.
+/* Gt_ tells for each element of self whether it is greater than that of other, with broadcasting;
+ * the result is bool.
  *     gt_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *Gt_(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Gt_);
 
-/* GtOut tells for each pair of elements whether self is greater than other, with broadcasting; the
- * result is bool.
+/* GtOut tells for each element of self whether it is greater than that of other, with
+ * broadcasting; the result is bool.
  *     gt.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *GtOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(GtOut);
 
-/* GtScalar tells for each pair of elements whether self is greater than other, with broadcasting;
- * the result is bool.
+/* GtScalar tells for each element of self whether it is greater than the number other; the result
+ * is bool.
  *     gt.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *GtScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(GtScalar);
 
-/* GtScalar_ tells for each pair of elements whether self is greater than other, with broadcasting;
- * the result is bool.
+/* GtScalar_ tells for each element of self whether it is greater than the number other; the result
+ * is bool.
  *     gt_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *GtScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(GtScalar_);
 
-/* GtScalarOut tells for each pair of elements whether self is greater than other, with
- * broadcasting; the result is bool.
+/* GtScalarOut tells for each element of self whether it is greater than the number other; the
+ * result is bool.
  *     gt.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *GtScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(GtScalarOut);
 
-/* HammingWindow returns a Hamming window of n = window_length samples: alpha - beta·cos(2πi/n), by
- * default 0.54 and 0.46; periodic by default.
+/* HammingWindow returns a Hamming window of n = window_length samples: 0.54 - 0.46·cos(2πi/n); one
+ * period of a periodic function.
  *     hamming_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *HammingWindow(int64_t window_length, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result)
     CGOTORCH_SYMBOL(HammingWindow);
 
-/* HammingWindowOut returns a Hamming window of n = window_length samples: alpha - beta·cos(2πi/n),
- * by default 0.54 and 0.46; periodic by default.
+/* HammingWindowOut returns a Hamming window of n = window_length samples: 0.54 - 0.46·cos(2πi/n);
+ * one period of a periodic function.
  *     hamming_window.out(int window_length, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *HammingWindowOut(int64_t window_length, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(HammingWindowOut);
 
-/* HammingWindowPeriodic returns a Hamming window of n = window_length samples: alpha -
- * beta·cos(2πi/n), by default 0.54 and 0.46; periodic by default.
+/* HammingWindowPeriodic returns a Hamming window of n = window_length samples: 0.54 -
+ * 0.46·cos(2πi/n); where periodic, one period of a periodic function, otherwise symmetric.
  *     hamming_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *HammingWindowPeriodic(int64_t window_length, bool periodic,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(HammingWindowPeriodic);
 
 /* HammingWindowPeriodicAlpha returns a Hamming window of n = window_length samples: alpha -
- * beta·cos(2πi/n), by default 0.54 and 0.46; periodic by default.
+ * 0.46·cos(2πi/n); where periodic, one period of a periodic function, otherwise symmetric.
  *     hamming_window.periodic_alpha(int window_length, bool periodic, float alpha, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *HammingWindowPeriodicAlpha(int64_t window_length, bool periodic,
     double alpha, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, Tensor *result) CGOTORCH_SYMBOL(HammingWindowPeriodicAlpha);
 
 /* HammingWindowPeriodicAlphaBeta returns a Hamming window of n = window_length samples: alpha -
- * beta·cos(2πi/n), by default 0.54 and 0.46; periodic by default.
+ * beta·cos(2πi/n); where periodic, one period of a periodic function, otherwise symmetric.
  *     hamming_window.periodic_alpha_beta(int window_length, bool periodic, float alpha, float beta, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *HammingWindowPeriodicAlphaBeta(int64_t window_length, bool periodic,
     double alpha, double beta, const ScalarType *dtype_, const Layout *layout_,
@@ -7244,46 +7213,46 @@ CGOTORCH_API const char *HammingWindowPeriodicAlphaBeta(int64_t window_length, b
     CGOTORCH_SYMBOL(HammingWindowPeriodicAlphaBeta);
 
 /* HammingWindowPeriodicAlphaBetaOut returns a Hamming window of n = window_length samples: alpha -
- * beta·cos(2πi/n), by default 0.54 and 0.46; periodic by default.
+ * beta·cos(2πi/n); where periodic, one period of a periodic function, otherwise symmetric.
  *     hamming_window.periodic_alpha_beta_out(int window_length, bool periodic, float alpha, float beta, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *HammingWindowPeriodicAlphaBetaOut(int64_t window_length, bool periodic,
     double alpha, double beta, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(HammingWindowPeriodicAlphaBetaOut);
 
 /* HammingWindowPeriodicAlphaOut returns a Hamming window of n = window_length samples: alpha -
- * beta·cos(2πi/n), by default 0.54 and 0.46; periodic by default.
+ * 0.46·cos(2πi/n); where periodic, one period of a periodic function, otherwise symmetric.
  *     hamming_window.periodic_alpha_out(int window_length, bool periodic, float alpha, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *HammingWindowPeriodicAlphaOut(int64_t window_length, bool periodic,
     double alpha, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(HammingWindowPeriodicAlphaOut);
 
-/* HammingWindowPeriodicOut returns a Hamming window of n = window_length samples: alpha -
- * beta·cos(2πi/n), by default 0.54 and 0.46; periodic by default.
+/* HammingWindowPeriodicOut returns a Hamming window of n = window_length samples: 0.54 -
+ * 0.46·cos(2πi/n); where periodic, one period of a periodic function, otherwise symmetric.
  *     hamming_window.periodic_out(int window_length, bool periodic, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *HammingWindowPeriodicOut(int64_t window_length, bool periodic,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(HammingWindowPeriodicOut);
 
-/* HannWindow returns a Hann window of n = window_length samples: 0.5 - 0.5·cos(2πi/n); periodic by
- * default.
+/* HannWindow returns a Hann window of n = window_length samples: 0.5 - 0.5·cos(2πi/n); one period
+ * of a periodic function.
  *     hann_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *HannWindow(int64_t window_length, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result)
     CGOTORCH_SYMBOL(HannWindow);
 
-/* HannWindowOut returns a Hann window of n = window_length samples: 0.5 - 0.5·cos(2πi/n); periodic
- * by default.
+/* HannWindowOut returns a Hann window of n = window_length samples: 0.5 - 0.5·cos(2πi/n); one
+ * period of a periodic function.
  *     hann_window.out(int window_length, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *HannWindowOut(int64_t window_length, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(HannWindowOut);
 
 /* HannWindowPeriodic returns a Hann window of n = window_length samples: 0.5 - 0.5·cos(2πi/n);
- * periodic by default.
+ * where periodic, one period of a periodic function, otherwise symmetric.
  *     hann_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *HannWindowPeriodic(int64_t window_length, bool periodic,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(HannWindowPeriodic);
 
 /* HannWindowPeriodicOut returns a Hann window of n = window_length samples: 0.5 - 0.5·cos(2πi/n);
- * periodic by default.
+ * where periodic, one period of a periodic function, otherwise symmetric.
  *     hann_window.periodic_out(int window_length, bool periodic, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *HannWindowPeriodicOut(int64_t window_length, bool periodic, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(HannWindowPeriodicOut);
@@ -7293,12 +7262,12 @@ CGOTORCH_API const char *HannWindowPeriodicOut(int64_t window_length, bool perio
 CGOTORCH_API const char *Hardshrink(Tensor self, Scalar lambd, Tensor *result)
     CGOTORCH_SYMBOL(Hardshrink);
 
-/* HardshrinkBackward computes the gradient of hardshrink with respect to its input.
+/* HardshrinkBackward computes the gradient of Hardshrink with respect to its input.
  *     hardshrink_backward(Tensor grad_out, Tensor self, Scalar lambd) -> Tensor */
 CGOTORCH_API const char *HardshrinkBackward(Tensor grad_out, Tensor self, Scalar lambd,
     Tensor *result) CGOTORCH_SYMBOL(HardshrinkBackward);
 
-/* HardshrinkBackwardGradInput computes the gradient of hardshrink with respect to its input.
+/* HardshrinkBackwardGradInput computes the gradient of Hardshrink with respect to its input.
  *     hardshrink_backward.grad_input(Tensor grad_out, Tensor self, Scalar lambd, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *HardshrinkBackwardGradInput(Tensor grad_out, Tensor self, Scalar lambd,
     Tensor grad_input, Tensor *result) CGOTORCH_SYMBOL(HardshrinkBackwardGradInput);
@@ -7318,12 +7287,12 @@ CGOTORCH_API const char *Hardsigmoid(Tensor self, Tensor *result) CGOTORCH_SYMBO
  *     hardsigmoid_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Hardsigmoid_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Hardsigmoid_);
 
-/* HardsigmoidBackward computes the gradient of hardsigmoid with respect to its input.
+/* HardsigmoidBackward computes the gradient of Hardsigmoid with respect to its input.
  *     hardsigmoid_backward(Tensor grad_output, Tensor self) -> Tensor */
 CGOTORCH_API const char *HardsigmoidBackward(Tensor grad_output, Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(HardsigmoidBackward);
 
-/* HardsigmoidBackwardGradInput computes the gradient of hardsigmoid with respect to its input.
+/* HardsigmoidBackwardGradInput computes the gradient of Hardsigmoid with respect to its input.
  *     hardsigmoid_backward.grad_input(Tensor grad_output, Tensor self, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *HardsigmoidBackwardGradInput(Tensor grad_output, Tensor self,
     Tensor grad_input, Tensor *result) CGOTORCH_SYMBOL(HardsigmoidBackwardGradInput);
@@ -7344,12 +7313,12 @@ CGOTORCH_API const char *Hardswish(Tensor self, Tensor *result) CGOTORCH_SYMBOL(
  *     hardswish_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Hardswish_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Hardswish_);
 
-/* HardswishBackward computes the gradient of hardswish with respect to its input.
+/* HardswishBackward computes the gradient of Hardswish with respect to its input.
  *     hardswish_backward(Tensor grad_output, Tensor self) -> Tensor */
 CGOTORCH_API const char *HardswishBackward(Tensor grad_output, Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(HardswishBackward);
 
-/* HardswishBackwardOut computes the gradient of hardswish with respect to its input.
+/* HardswishBackwardOut computes the gradient of Hardswish with respect to its input.
  *     hardswish_backward.out(Tensor grad_output, Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *HardswishBackwardOut(Tensor grad_output, Tensor self, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(HardswishBackwardOut);
@@ -7370,12 +7339,12 @@ CGOTORCH_API const char *Hardtanh(Tensor self, Scalar min_val, Scalar max_val, T
 CGOTORCH_API const char *Hardtanh_(Tensor self, Scalar min_val, Scalar max_val, Tensor *result)
     CGOTORCH_SYMBOL(Hardtanh_);
 
-/* HardtanhBackward computes the gradient of hardtanh with respect to its input.
+/* HardtanhBackward computes the gradient of Hardtanh with respect to its input.
  *     hardtanh_backward(Tensor grad_output, Tensor self, Scalar min_val, Scalar max_val) -> Tensor */
 CGOTORCH_API const char *HardtanhBackward(Tensor grad_output, Tensor self, Scalar min_val,
     Scalar max_val, Tensor *result) CGOTORCH_SYMBOL(HardtanhBackward);
 
-/* HardtanhBackwardGradInput computes the gradient of hardtanh with respect to its input.
+/* HardtanhBackwardGradInput computes the gradient of Hardtanh with respect to its input.
  *     hardtanh_backward.grad_input(Tensor grad_output, Tensor self, Scalar min_val, Scalar max_val, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *HardtanhBackwardGradInput(Tensor grad_output, Tensor self, Scalar min_val,
     Scalar max_val, Tensor grad_input, Tensor *result) CGOTORCH_SYMBOL(HardtanhBackwardGradInput);
@@ -7385,20 +7354,21 @@ CGOTORCH_API const char *HardtanhBackwardGradInput(Tensor grad_output, Tensor se
 CGOTORCH_API const char *HardtanhOut(Tensor self, Scalar min_val, Scalar max_val, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(HardtanhOut);
 
-/* _HasCompatibleShallowCopyType tells whether set_data may give self the data of the other tensor:
+/* _HasCompatibleShallowCopyType tells whether SetData may give self the data of the other tensor:
  * the kinds of implementation agree.
  *     _has_compatible_shallow_copy_type(Tensor self, Tensor from) -> bool */
 CGOTORCH_API const char *_HasCompatibleShallowCopyType(Tensor self, Tensor from, bool *result)
     CGOTORCH_SYMBOL(_HasCompatibleShallowCopyType);
 
 /* HashTensor reduces the elements' bits, widened to 64, by exclusive OR along the given dimensions
- * (all if none); the result is uint64.
+ * (all if none); the result is uint64. keepdim keeps the dimensions that are reduced, with size 1.
  *     hash_tensor(Tensor self, int[1] dim=[], *, bool keepdim=False, int mode=0) -> Tensor */
 CGOTORCH_API const char *HashTensor(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     int64_t mode, Tensor *result) CGOTORCH_SYMBOL(HashTensor);
 
 /* HashTensorOut reduces the elements' bits, widened to 64, by exclusive OR along the given
- * dimensions (all if none); the result is uint64.
+ * dimensions (all if none); the result is uint64. keepdim keeps the dimensions that are reduced,
+ * with size 1.
  *     hash_tensor.out(Tensor self, int[1] dim=[], *, bool keepdim=False, int mode=0, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *HashTensorOut(Tensor self, const int64_t *dim, int64_t dim_len,
     bool keepdim, int64_t mode, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(HashTensorOut);
@@ -7427,7 +7397,7 @@ CGOTORCH_API const char *HeavisideOut(Tensor self, Tensor values, Tensor out_, T
     CGOTORCH_SYMBOL(HeavisideOut);
 
 /* HingeEmbeddingLoss computes x where target is 1 and max(0, margin - x) where it is -1, reduced
- * as asked.
+ * as asked. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     hinge_embedding_loss(Tensor self, Tensor target, float margin=1.0, int reduction=Mean) -> Tensor */
 CGOTORCH_API const char *HingeEmbeddingLoss(Tensor self, Tensor target, double margin,
     int64_t reduction, Tensor *result) CGOTORCH_SYMBOL(HingeEmbeddingLoss);
@@ -7444,28 +7414,28 @@ CGOTORCH_API const char *HistC(Tensor self, int64_t bins, Scalar min, Scalar max
 CGOTORCH_API const char *HistCOut(Tensor self, int64_t bins, Scalar min, Scalar max, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(HistCOut);
 
-/* Histogram counts, or sums the weights of, elements per bin; returns the histogram and the bin
- * edges, both floats.
+/* Histogram counts, or sums the weights of, elements per bin, of which there are bins, equally
+ * wide; returns the histogram and the bin edges, both floats.
  *     histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges) */
 CGOTORCH_API const char *Histogram(Tensor self, int64_t bins, const double *range,
     int64_t range_len, Tensor weight, bool density, Tensor *hist, Tensor *bin_edges)
     CGOTORCH_SYMBOL(Histogram);
 
-/* HistogramBinsTensor counts, or sums the weights of, elements per bin; returns the histogram and
- * the bin edges, both floats.
+/* HistogramBinsTensor counts, or sums the weights of, elements per bin, of which bins holds the
+ * edges, ascending; returns the histogram and the bin edges, both floats.
  *     histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges) */
 CGOTORCH_API const char *HistogramBinsTensor(Tensor self, Tensor bins, Tensor weight, bool density,
     Tensor *hist, Tensor *bin_edges) CGOTORCH_SYMBOL(HistogramBinsTensor);
 
-/* HistogramBinsTensorOut counts, or sums the weights of, elements per bin; returns the histogram
- * and the bin edges, both floats.
+/* HistogramBinsTensorOut counts, or sums the weights of, elements per bin, of which bins holds the
+ * edges, ascending; returns the histogram and the bin edges, both floats.
  *     histogram.bins_tensor_out(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False, Tensor(a!) hist, Tensor(b!) bin_edges) -> (Tensor(a!) hist, Tensor(b!) bin_edges) */
 CGOTORCH_API const char *HistogramBinsTensorOut(Tensor self, Tensor bins, Tensor weight,
     bool density, Tensor hist, Tensor bin_edges, Tensor *hist_result, Tensor *bin_edges_result)
     CGOTORCH_SYMBOL(HistogramBinsTensorOut);
 
-/* HistogramDD counts points (..., n) in an n-dimensional grid of bins; returns the histogram and a
- * list of edges per dimension.
+/* HistogramDD counts points (..., n) in an n-dimensional grid of bins, a number for each dimension
+ * in bins; returns the histogram and a list of edges per dimension.
  *     histogramdd(Tensor self, int[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges) */
 CGOTORCH_API const char *HistogramDD(Tensor self, const int64_t *bins, int64_t bins_len,
     const double *range, int64_t range_len, Tensor weight, bool density, Tensor *hist,
@@ -7511,36 +7481,34 @@ CGOTORCH_API const char *_HistogramDDFromBinTensorsOut(Tensor self, const Tensor
     int64_t bins_len, Tensor weight, bool density, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_HistogramDDFromBinTensorsOut);
 
-/* HistogramDDIntBins counts points (..., n) in an n-dimensional grid of bins; returns the
- * histogram and a list of edges per dimension.
+/* HistogramDDIntBins counts points (..., n) in an n-dimensional grid of bins, bins in each
+ * dimension; returns the histogram and a list of edges per dimension.
  *     histogramdd.int_bins(Tensor self, int bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges) */
 CGOTORCH_API const char *HistogramDDIntBins(Tensor self, int64_t bins, const double *range,
     int64_t range_len, Tensor weight, bool density, Tensor *hist, Tensor **bin_edges,
     int64_t *bin_edges_len) CGOTORCH_SYMBOL(HistogramDDIntBins);
 
-/* HistogramDDTensorListBins counts points (..., n) in an n-dimensional grid of bins; returns the
- * histogram and a list of edges per dimension.
+/* HistogramDDTensorListBins counts points (..., n) in an n-dimensional grid of bins, the edges of
+ * each dimension in bins; returns the histogram and a list of edges per dimension.
  *     histogramdd.TensorList_bins(Tensor self, Tensor[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges) */
 CGOTORCH_API const char *HistogramDDTensorListBins(Tensor self, const Tensor *bins,
     int64_t bins_len, const double *range, int64_t range_len, Tensor weight, bool density,
     Tensor *hist, Tensor **bin_edges, int64_t *bin_edges_len)
     CGOTORCH_SYMBOL(HistogramDDTensorListBins);
 
-/* HistogramOut counts, or sums the weights of, elements per bin; returns the histogram and the bin
- * edges, both floats.
+/* HistogramOut counts, or sums the weights of, elements per bin, of which there are bins, equally
+ * wide; returns the histogram and the bin edges, both floats.
  *     histogram.bin_ct_out(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False, Tensor(a!) hist, Tensor(b!) bin_edges) -> (Tensor(a!) hist, Tensor(b!) bin_edges) */
 CGOTORCH_API const char *HistogramOut(Tensor self, int64_t bins, const double *range,
     int64_t range_len, Tensor weight, bool density, Tensor hist, Tensor bin_edges,
     Tensor *hist_result, Tensor *bin_edges_result) CGOTORCH_SYMBOL(HistogramOut);
 
-/* HSplit splits into views along dimension 1 (0 for vectors), by a number of equal sections or at
- * the given indices.
+/* HSplit splits into views along dimension 1 (0 for vectors) in sections parts of equal size.
  *     hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[] */
 CGOTORCH_API const char *HSplit(Tensor self, int64_t sections, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(HSplit);
 
-/* HSplitArray splits into views along dimension 1 (0 for vectors), by a number of equal sections
- * or at the given indices.
+/* HSplitArray splits into views along dimension 1 (0 for vectors) at the given indices.
  *     hsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[] */
 CGOTORCH_API const char *HSplitArray(Tensor self, const int64_t *indices, int64_t indices_len,
     Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(HSplitArray);
@@ -7567,24 +7535,26 @@ CGOTORCH_API const char *HStackOut(const Tensor *tensors, int64_t tensors_len, T
     Tensor *result) CGOTORCH_SYMBOL(HStackOut);
 
 /* HuberLoss computes 0.5·d² for differences |d| ≤ delta and delta·(|d| - 0.5·delta) beyond,
- * reduced as asked.
+ * reduced as asked. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     huber_loss(Tensor self, Tensor target, int reduction=Mean, float delta=1.0) -> Tensor */
 CGOTORCH_API const char *HuberLoss(Tensor self, Tensor target, int64_t reduction, double delta,
     Tensor *result) CGOTORCH_SYMBOL(HuberLoss);
 
-/* HuberLossBackward computes the gradient of huber_loss with respect to its input.
+/* HuberLossBackward computes the gradient of HuberLoss with respect to its input. reduction 0
+ * leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     huber_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, float delta) -> Tensor */
 CGOTORCH_API const char *HuberLossBackward(Tensor grad_output, Tensor self, Tensor target,
     int64_t reduction, double delta, Tensor *result) CGOTORCH_SYMBOL(HuberLossBackward);
 
-/* HuberLossBackwardOut computes the gradient of huber_loss with respect to its input.
+/* HuberLossBackwardOut computes the gradient of HuberLoss with respect to its input. reduction 0
+ * leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     huber_loss_backward.out(Tensor grad_output, Tensor self, Tensor target, int reduction, float delta, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *HuberLossBackwardOut(Tensor grad_output, Tensor self, Tensor target,
     int64_t reduction, double delta, Tensor grad_input, Tensor *result)
     CGOTORCH_SYMBOL(HuberLossBackwardOut);
 
 /* HuberLossOut computes 0.5·d² for differences |d| ≤ delta and delta·(|d| - 0.5·delta) beyond,
- * reduced as asked.
+ * reduced as asked. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     huber_loss.out(Tensor self, Tensor target, int reduction=Mean, float delta=1.0, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *HuberLossOut(Tensor self, Tensor target, int64_t reduction, double delta,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(HuberLossOut);
@@ -7707,47 +7677,47 @@ CGOTORCH_API const char *IndexCopy_(Tensor self, int64_t dim, Tensor index, Tens
 CGOTORCH_API const char *IndexCopyOut(Tensor self, int64_t dim, Tensor index, Tensor source,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(IndexCopyOut);
 
-/* IndexFill sets the slices of self along dim that index names to one value.
+/* IndexFill sets the slices of self along dim that index names to value, a number.
  *     index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor */
 CGOTORCH_API const char *IndexFill(Tensor self, int64_t dim, Tensor index, Scalar value,
     Tensor *result) CGOTORCH_SYMBOL(IndexFill);
 
-/* IndexFill_ sets the slices of self along dim that index names to one value.
+/* IndexFill_ sets the slices of self along dim that index names to value, a number.
  *     index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, Scalar value) -> Tensor(a!) */
 CGOTORCH_API const char *IndexFill_(Tensor self, int64_t dim, Tensor index, Scalar value,
     Tensor *result) CGOTORCH_SYMBOL(IndexFill_);
 
-/* IndexFillIntTensor sets the slices of self along dim that index names to one value.
+/* IndexFillIntTensor sets the slices of self along dim that index names to value, a 0-d tensor.
  *     index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor */
 CGOTORCH_API const char *IndexFillIntTensor(Tensor self, int64_t dim, Tensor index, Tensor value,
     Tensor *result) CGOTORCH_SYMBOL(IndexFillIntTensor);
 
-/* IndexFillIntTensor_ sets the slices of self along dim that index names to one value.
+/* IndexFillIntTensor_ sets the slices of self along dim that index names to value, a 0-d tensor.
  *     index_fill_.int_Tensor(Tensor(a!) self, int dim, Tensor index, Tensor value) -> Tensor(a!) */
 CGOTORCH_API const char *IndexFillIntTensor_(Tensor self, int64_t dim, Tensor index, Tensor value,
     Tensor *result) CGOTORCH_SYMBOL(IndexFillIntTensor_);
 
-/* IndexFillIntTensorOut sets the slices of self along dim that index names to one value.
+/* IndexFillIntTensorOut sets the slices of self along dim that index names to value, a 0-d tensor.
  *     index_fill.int_Tensor_out(Tensor self, int dim, Tensor index, Tensor value, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *IndexFillIntTensorOut(Tensor self, int64_t dim, Tensor index,
     Tensor value, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(IndexFillIntTensorOut);
 
-/* IndexFillOut sets the slices of self along dim that index names to one value.
+/* IndexFillOut sets the slices of self along dim that index names to value, a number.
  *     index_fill.int_Scalar_out(Tensor self, int dim, Tensor index, Scalar value, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *IndexFillOut(Tensor self, int64_t dim, Tensor index, Scalar value,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(IndexFillOut);
 
-/* _IndexPutImpl is index_put that can skip the bounds check with unsafe.
+/* _IndexPutImpl is IndexPutTensors that can skip the bounds check with unsafe.
  *     _index_put_impl(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, bool unsafe=False) -> Tensor */
 CGOTORCH_API const char *_IndexPutImpl(Tensor self, const Tensor *indices, int64_t indices_len,
     Tensor values, bool accumulate, bool unsafe, Tensor *result) CGOTORCH_SYMBOL(_IndexPutImpl);
 
-/* _IndexPutImpl_ is index_put that can skip the bounds check with unsafe.
+/* _IndexPutImpl_ is IndexPutTensors that can skip the bounds check with unsafe.
  *     _index_put_impl_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False, bool unsafe=False) -> Tensor(a!) */
 CGOTORCH_API const char *_IndexPutImpl_(Tensor self, const Tensor *indices, int64_t indices_len,
     Tensor values, bool accumulate, bool unsafe, Tensor *result) CGOTORCH_SYMBOL(_IndexPutImpl_);
 
-/* _IndexPutImplOut is index_put that can skip the bounds check with unsafe.
+/* _IndexPutImplOut is IndexPutTensors that can skip the bounds check with unsafe.
  *     _index_put_impl.out(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, bool unsafe=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_IndexPutImplOut(Tensor self, const Tensor *indices, int64_t indices_len,
     Tensor values, bool accumulate, bool unsafe, Tensor out_, Tensor *result)
@@ -7797,7 +7767,7 @@ CGOTORCH_API const char *IndexReduceOut(Tensor self, int64_t dim, Tensor index, 
 CGOTORCH_API const char *IndexSelect(Tensor self, int64_t dim, Tensor index, Tensor *result)
     CGOTORCH_SYMBOL(IndexSelect);
 
-/* IndexSelectBackward computes the gradient of index_select with respect to its input: zeros of
+/* IndexSelectBackward computes the gradient of IndexSelect with respect to its input: zeros of
  * self_sizes with the slices of grad added.
  *     index_select_backward(Tensor grad, SymInt[] self_sizes, int dim, Tensor index) -> Tensor */
 CGOTORCH_API const char *IndexSelectBackward(Tensor grad, const int64_t *self_sizes,
@@ -7831,25 +7801,25 @@ CGOTORCH_API const char *Indices(Tensor self, Tensor *result) CGOTORCH_SYMBOL(In
  *     _indices(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *_Indices(Tensor self, Tensor *result) CGOTORCH_SYMBOL(_Indices);
 
-/* IndicesCopy is indices that returns a copy instead of a view.
+/* IndicesCopy is Indices that returns a copy instead of a view.
  *     indices_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *IndicesCopy(Tensor self, Tensor *result) CGOTORCH_SYMBOL(IndicesCopy);
 
-/* _IndicesCopy is _indices that returns a copy instead of a view.
+/* _IndicesCopy is _Indices that returns a copy instead of a view.
  *     _indices_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *_IndicesCopy(Tensor self, Tensor *result) CGOTORCH_SYMBOL(_IndicesCopy);
 
-/* IndicesCopyOut is indices that returns a copy instead of a view.
+/* IndicesCopyOut is Indices that returns a copy instead of a view.
  *     indices_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *IndicesCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(IndicesCopyOut);
 
-/* _IndicesCopyOut is _indices that returns a copy instead of a view.
+/* _IndicesCopyOut is _Indices that returns a copy instead of a view.
  *     _indices_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_IndicesCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_IndicesCopyOut);
 
-/* InfinitelyDifferentiableGELUBackward computes the gradient of gelu with respect to its input
+/* InfinitelyDifferentiableGELUBackward computes the gradient of GELU with respect to its input
  * from operations that can be differentiated again.
  *     infinitely_differentiable_gelu_backward(Tensor grad, Tensor self) -> Tensor */
 CGOTORCH_API const char *InfinitelyDifferentiableGELUBackward(Tensor grad, Tensor self,
@@ -7933,8 +7903,8 @@ CGOTORCH_API const char *IsConj(Tensor self, bool *result) CGOTORCH_SYMBOL(IsCon
 CGOTORCH_API const char *IsContiguousDefault(Tensor self, bool *result)
     CGOTORCH_SYMBOL(IsContiguousDefault);
 
-/* IsContiguousMemoryFormat tells whether the elements lie in memory in the order of the
- * dimensions, without gaps.
+/* IsContiguousMemoryFormat tells whether the elements lie in memory as memory_format_ orders them,
+ * without gaps.
  *     is_contiguous.memory_format(Tensor self, MemoryFormat memory_format) -> bool */
 CGOTORCH_API const char *IsContiguousMemoryFormat(Tensor self, MemoryFormat memory_format_,
     bool *result) CGOTORCH_SYMBOL(IsContiguousMemoryFormat);
@@ -7954,7 +7924,7 @@ CGOTORCH_API const char *IsFinite(Tensor self, Tensor *result) CGOTORCH_SYMBOL(I
 CGOTORCH_API const char *IsFloatingPoint(Tensor self, bool *result)
     CGOTORCH_SYMBOL(IsFloatingPoint);
 
-/* IsIn tells for each element whether it occurs among test_elements, or with invert whether it
+/* IsIn tells for each of elements whether it occurs among test_elements, or with invert whether it
  * does not; the result is bool.
  *     isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor */
 CGOTORCH_API const char *IsIn(Tensor elements, Tensor test_elements, bool assume_unique,
@@ -7974,33 +7944,33 @@ CGOTORCH_API const char *IsInference(Tensor self, bool *result) CGOTORCH_SYMBOL(
 CGOTORCH_API const char *IsInfOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(IsInfOut);
 
-/* IsInOut tells for each element whether it occurs among test_elements, or with invert whether it
- * does not; the result is bool.
+/* IsInOut tells for each of elements whether it occurs among test_elements, or with invert whether
+ * it does not; the result is bool.
  *     isin.Tensor_Tensor_out(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *IsInOut(Tensor elements, Tensor test_elements, bool assume_unique,
     bool invert, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(IsInOut);
 
-/* IsInScalarTensor tells for each element whether it occurs among test_elements, or with invert
+/* IsInScalarTensor tells whether the number element occurs among test_elements, or with invert
  * whether it does not; the result is bool.
  *     isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor */
 CGOTORCH_API const char *IsInScalarTensor(Scalar element, Tensor test_elements, bool assume_unique,
     bool invert, Tensor *result) CGOTORCH_SYMBOL(IsInScalarTensor);
 
-/* IsInScalarTensorOut tells for each element whether it occurs among test_elements, or with invert
+/* IsInScalarTensorOut tells whether the number element occurs among test_elements, or with invert
  * whether it does not; the result is bool.
  *     isin.Scalar_Tensor_out(Scalar element, Tensor test_elements, *, bool assume_unique=False, bool invert=False, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *IsInScalarTensorOut(Scalar element, Tensor test_elements,
     bool assume_unique, bool invert, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(IsInScalarTensorOut);
 
-/* IsInTensorScalar tells for each element whether it occurs among test_elements, or with invert
- * whether it does not; the result is bool.
+/* IsInTensorScalar tells for each of elements whether it equals the number test_element, or with
+ * invert whether it does not; the result is bool.
  *     isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, bool assume_unique=False, bool invert=False) -> Tensor */
 CGOTORCH_API const char *IsInTensorScalar(Tensor elements, Scalar test_element, bool assume_unique,
     bool invert, Tensor *result) CGOTORCH_SYMBOL(IsInTensorScalar);
 
-/* IsInTensorScalarOut tells for each element whether it occurs among test_elements, or with invert
- * whether it does not; the result is bool.
+/* IsInTensorScalarOut tells for each of elements whether it equals the number test_element, or
+ * with invert whether it does not; the result is bool.
  *     isin.Tensor_Scalar_out(Tensor elements, Scalar test_element, *, bool assume_unique=False, bool invert=False, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *IsInTensorScalarOut(Tensor elements, Scalar test_element,
     bool assume_unique, bool invert, Tensor out_, Tensor *result)
@@ -8099,47 +8069,47 @@ CGOTORCH_API const char *_JaggedToPaddedDenseForward(Tensor values, const Tensor
     int64_t offsets_len, const int64_t *max_lengths, int64_t max_lengths_len, double padding_value,
     Tensor *result) CGOTORCH_SYMBOL(_JaggedToPaddedDenseForward);
 
-/* KaiserWindow returns a Kaiser window of window_length samples with shape parameter beta (12 by
- * default); periodic by default.
+/* KaiserWindow returns a Kaiser window of window_length samples with shape parameter 12; one
+ * period of a periodic function.
  *     kaiser_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *KaiserWindow(int64_t window_length, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result)
     CGOTORCH_SYMBOL(KaiserWindow);
 
-/* KaiserWindowBeta returns a Kaiser window of window_length samples with shape parameter beta (12
- * by default); periodic by default.
+/* KaiserWindowBeta returns a Kaiser window of window_length samples with shape parameter beta;
+ * where periodic, one period of a periodic function, otherwise symmetric.
  *     kaiser_window.beta(int window_length, bool periodic, float beta, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *KaiserWindowBeta(int64_t window_length, bool periodic, double beta,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(KaiserWindowBeta);
 
-/* KaiserWindowBetaOut returns a Kaiser window of window_length samples with shape parameter beta
- * (12 by default); periodic by default.
+/* KaiserWindowBetaOut returns a Kaiser window of window_length samples with shape parameter beta;
+ * where periodic, one period of a periodic function, otherwise symmetric.
  *     kaiser_window.beta_out(int window_length, bool periodic, float beta, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *KaiserWindowBetaOut(int64_t window_length, bool periodic, double beta,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(KaiserWindowBetaOut);
 
-/* KaiserWindowOut returns a Kaiser window of window_length samples with shape parameter beta (12
- * by default); periodic by default.
+/* KaiserWindowOut returns a Kaiser window of window_length samples with shape parameter 12; one
+ * period of a periodic function.
  *     kaiser_window.out(int window_length, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *KaiserWindowOut(int64_t window_length, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(KaiserWindowOut);
 
-/* KaiserWindowPeriodic returns a Kaiser window of window_length samples with shape parameter beta
- * (12 by default); periodic by default.
+/* KaiserWindowPeriodic returns a Kaiser window of window_length samples with shape parameter 12;
+ * where periodic, one period of a periodic function, otherwise symmetric.
  *     kaiser_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *KaiserWindowPeriodic(int64_t window_length, bool periodic,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(KaiserWindowPeriodic);
 
 /* KaiserWindowPeriodicOut returns a Kaiser window of window_length samples with shape parameter
- * beta (12 by default); periodic by default.
+ * 12; where periodic, one period of a periodic function, otherwise symmetric.
  *     kaiser_window.periodic_out(int window_length, bool periodic, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *KaiserWindowPeriodicOut(int64_t window_length, bool periodic, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(KaiserWindowPeriodicOut);
 
 /* KLDiv computes target·(log(target) - self), with self in log space (target too if log_target),
- * reduced as asked.
+ * reduced as asked. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     kl_div(Tensor self, Tensor target, int reduction=Mean, *, bool log_target=False) -> Tensor */
 CGOTORCH_API const char *KLDiv(Tensor self, Tensor target, int64_t reduction, bool log_target,
     Tensor *result) CGOTORCH_SYMBOL(KLDiv);
@@ -8156,19 +8126,20 @@ CGOTORCH_API const char *KronOut(Tensor self, Tensor other, Tensor out_, Tensor 
     CGOTORCH_SYMBOL(KronOut);
 
 /* KthValue returns the k-th smallest element along dim, counting from 1, and its int64 index.
+ * keepdim keeps the dimensions that are reduced, with size 1.
  *     kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices) */
 CGOTORCH_API const char *KthValue(Tensor self, int64_t k, int64_t dim, bool keepdim,
     Tensor *values, Tensor *indices) CGOTORCH_SYMBOL(KthValue);
 
 /* KthValueValues returns the k-th smallest element along dim, counting from 1, and its int64
- * index.
+ * index. keepdim keeps the dimensions that are reduced, with size 1.
  *     kthvalue.values(Tensor self, SymInt k, int dim=-1, bool keepdim=False, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices) */
 CGOTORCH_API const char *KthValueValues(Tensor self, int64_t k, int64_t dim, bool keepdim,
     Tensor values, Tensor indices, Tensor *values_result, Tensor *indices_result)
     CGOTORCH_SYMBOL(KthValueValues);
 
 /* L1Loss computes the absolute differences |self - target|, reduced as asked (their mean by
- * default).
+ * default). reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     l1_loss(Tensor self, Tensor target, int reduction=Mean) -> Tensor */
 CGOTORCH_API const char *L1Loss(Tensor self, Tensor target, int64_t reduction, Tensor *result)
     CGOTORCH_SYMBOL(L1Loss);
@@ -8180,7 +8151,7 @@ CGOTORCH_API const char *LayerNorm(Tensor input, const int64_t *normalized_shape
     int64_t normalized_shape_len, Tensor weight, Tensor bias, double eps, bool cudnn_enable,
     Tensor *result) CGOTORCH_SYMBOL(LayerNorm);
 
-/* _LazyClone is clone that copies only when either tensor is written to.
+/* _LazyClone is Clone that copies only when either tensor is written to.
  *     _lazy_clone(Tensor self) -> Tensor */
 CGOTORCH_API const char *_LazyClone(Tensor self, Tensor *result) CGOTORCH_SYMBOL(_LazyClone);
 
@@ -8213,12 +8184,12 @@ CGOTORCH_API const char *Ldexp_(Tensor self, Tensor other, Tensor *result) CGOTO
 CGOTORCH_API const char *LdexpOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LdexpOut);
 
-/* Le tells for each pair of elements whether self is less than or equal to other, with
+/* Le tells for each element of self whether it is less than or equal to that of other, with
  * broadcasting; the result is bool.
  *     le.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Le(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Le);
 
-/* Le_ tells for each pair of elements whether self is less than or equal to other, with
+/* Le_ tells for each element of self whether it is less than or equal to that of other, with
  * broadcasting; the result is bool.
  *     le_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *Le_(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Le_);
@@ -8233,13 +8204,13 @@ CGOTORCH_API const char *LeakyReLU(Tensor self, Scalar negative_slope, Tensor *r
 CGOTORCH_API const char *LeakyReLU_(Tensor self, Scalar negative_slope, Tensor *result)
     CGOTORCH_SYMBOL(LeakyReLU_);
 
-/* LeakyReLUBackward computes the gradient of leaky_relu with respect to its input, from the input
+/* LeakyReLUBackward computes the gradient of LeakyReLU with respect to its input, from the input
  * or, if self_is_result, from the output.
  *     leaky_relu_backward(Tensor grad_output, Tensor self, Scalar negative_slope, bool self_is_result) -> Tensor */
 CGOTORCH_API const char *LeakyReLUBackward(Tensor grad_output, Tensor self, Scalar negative_slope,
     bool self_is_result, Tensor *result) CGOTORCH_SYMBOL(LeakyReLUBackward);
 
-/* LeakyReLUBackwardGradInput computes the gradient of leaky_relu with respect to its input, from
+/* LeakyReLUBackwardGradInput computes the gradient of LeakyReLU with respect to its input, from
  * the input or, if self_is_result, from the output.
  *     leaky_relu_backward.grad_input(Tensor grad_output, Tensor self, Scalar negative_slope, bool self_is_result, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *LeakyReLUBackwardGradInput(Tensor grad_output, Tensor self,
@@ -8251,126 +8222,129 @@ CGOTORCH_API const char *LeakyReLUBackwardGradInput(Tensor grad_output, Tensor s
 CGOTORCH_API const char *LeakyReLUOut(Tensor self, Scalar negative_slope, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(LeakyReLUOut);
 
-/* LeOut tells for each pair of elements whether self is less than or equal to other, with
+/* LeOut tells for each element of self whether it is less than or equal to that of other, with
  * broadcasting; the result is bool.
  *     le.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LeOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LeOut);
 
-/* Lerp interpolates linearly: self + weight × (end - self), where weight is a number or a tensor
- * that broadcasts.
+/* Lerp interpolates linearly: self + weight × (end - self), where weight is a tensor that
+ * broadcasts.
  *     lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor */
 CGOTORCH_API const char *Lerp(Tensor self, Tensor end, Tensor weight, Tensor *result)
     CGOTORCH_SYMBOL(Lerp);
 
-/* Lerp_ interpolates linearly: self + weight × (end - self), where weight is a number or a tensor
- * that broadcasts.
+/* Lerp_ interpolates linearly: self + weight × (end - self), where weight is a tensor that
+ * broadcasts.
  *     lerp_.Tensor(Tensor(a!) self, Tensor end, Tensor weight) -> Tensor(a!) */
 CGOTORCH_API const char *Lerp_(Tensor self, Tensor end, Tensor weight, Tensor *result)
     CGOTORCH_SYMBOL(Lerp_);
 
-/* LerpOut interpolates linearly: self + weight × (end - self), where weight is a number or a
- * tensor that broadcasts.
+/* LerpOut interpolates linearly: self + weight × (end - self), where weight is a tensor that
+ * broadcasts.
  *     lerp.Tensor_out(Tensor self, Tensor end, Tensor weight, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LerpOut(Tensor self, Tensor end, Tensor weight, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(LerpOut);
 
-/* LerpScalar interpolates linearly: self + weight × (end - self), where weight is a number or a
- * tensor that broadcasts.
+/* LerpScalar interpolates linearly: self + weight × (end - self), where weight is a number.
  *     lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor */
 CGOTORCH_API const char *LerpScalar(Tensor self, Tensor end, Scalar weight, Tensor *result)
     CGOTORCH_SYMBOL(LerpScalar);
 
-/* LerpScalar_ interpolates linearly: self + weight × (end - self), where weight is a number or a
- * tensor that broadcasts.
+/* LerpScalar_ interpolates linearly: self + weight × (end - self), where weight is a number.
  *     lerp_.Scalar(Tensor(a!) self, Tensor end, Scalar weight) -> Tensor(a!) */
 CGOTORCH_API const char *LerpScalar_(Tensor self, Tensor end, Scalar weight, Tensor *result)
     CGOTORCH_SYMBOL(LerpScalar_);
 
-/* LerpScalarOut interpolates linearly: self + weight × (end - self), where weight is a number or a
- * tensor that broadcasts.
+/* LerpScalarOut interpolates linearly: self + weight × (end - self), where weight is a number.
  *     lerp.Scalar_out(Tensor self, Tensor end, Scalar weight, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LerpScalarOut(Tensor self, Tensor end, Scalar weight, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(LerpScalarOut);
 
-/* LeScalar tells for each pair of elements whether self is less than or equal to other, with
- * broadcasting; the result is bool.
+/* LeScalar tells for each element of self whether it is less than or equal to the number other;
+ * the result is bool.
  *     le.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *LeScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(LeScalar);
 
-/* LeScalar_ tells for each pair of elements whether self is less than or equal to other, with
- * broadcasting; the result is bool.
+/* LeScalar_ tells for each element of self whether it is less than or equal to the number other;
+ * the result is bool.
  *     le_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *LeScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(LeScalar_);
 
-/* LeScalarOut tells for each pair of elements whether self is less than or equal to other, with
- * broadcasting; the result is bool.
+/* LeScalarOut tells for each element of self whether it is less than or equal to the number other;
+ * the result is bool.
  *     le.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LeScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LeScalarOut);
 
-/* Less is lt under its NumPy name: whether self is less than other; the result is bool.
+/* Less is Lt under its NumPy name: whether self is less than other, element by element; the result
+ * is bool.
  *     less.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Less(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Less);
 
-/* Less_ is lt under its NumPy name: whether self is less than other; the result is bool.
+/* Less_ is Lt_ under its NumPy name: whether self is less than other, element by element; the
+ * result is bool.
  *     less_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *Less_(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Less_);
 
-/* LessEqual is le under its NumPy name: whether self is less than or equal to other; the result is
- * bool.
+/* LessEqual is Le under its NumPy name: whether self is less than or equal to other, element by
+ * element; the result is bool.
  *     less_equal.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *LessEqual(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(LessEqual);
 
-/* LessEqual_ is le under its NumPy name: whether self is less than or equal to other; the result
- * is bool.
+/* LessEqual_ is Le_ under its NumPy name: whether self is less than or equal to other, element by
+ * element; the result is bool.
  *     less_equal_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *LessEqual_(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(LessEqual_);
 
-/* LessEqualOut is le under its NumPy name: whether self is less than or equal to other; the result
- * is bool.
+/* LessEqualOut is LeOut under its NumPy name: whether self is less than or equal to other, element
+ * by element; the result is bool.
  *     less_equal.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LessEqualOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LessEqualOut);
 
-/* LessEqualScalar is le under its NumPy name: whether self is less than or equal to other; the
- * result is bool.
+/* LessEqualScalar is LeScalar under its NumPy name: whether self is less than or equal to the
+ * number other; the result is bool.
  *     less_equal.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *LessEqualScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(LessEqualScalar);
 
-/* LessEqualScalar_ is le under its NumPy name: whether self is less than or equal to other; the
- * result is bool.
+/* LessEqualScalar_ is LeScalar_ under its NumPy name: whether self is less than or equal to the
+ * number other; the result is bool.
  *     less_equal_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *LessEqualScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(LessEqualScalar_);
 
-/* LessEqualScalarOut is le under its NumPy name: whether self is less than or equal to other; the
- * result is bool.
+/* LessEqualScalarOut is LeScalarOut under its NumPy name: whether self is less than or equal to
+ * the number other; the result is bool.
  *     less_equal.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LessEqualScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LessEqualScalarOut);
 
-/* LessOut is lt under its NumPy name: whether self is less than other; the result is bool.
+/* LessOut is LtOut under its NumPy name: whether self is less than other, element by element; the
+ * result is bool.
  *     less.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LessOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LessOut);
 
-/* LessScalar is lt under its NumPy name: whether self is less than other; the result is bool.
+/* LessScalar is LtScalar under its NumPy name: whether self is less than the number other; the
+ * result is bool.
  *     less.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *LessScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(LessScalar);
 
-/* LessScalar_ is lt under its NumPy name: whether self is less than other; the result is bool.
+/* LessScalar_ is LtScalar_ under its NumPy name: whether self is less than the number other; the
+ * result is bool.
  *     less_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *LessScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(LessScalar_);
 
-/* LessScalarOut is lt under its NumPy name: whether self is less than other; the result is bool.
+/* LessScalarOut is LtScalarOut under its NumPy name: whether self is less than the number other;
+ * the result is bool.
  *     less.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LessScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LessScalarOut);
@@ -8396,16 +8370,16 @@ CGOTORCH_API const char *LgammaOut(Tensor self, Tensor out_, Tensor *result)
  *     lift(Tensor self) -> Tensor */
 CGOTORCH_API const char *Lift(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Lift);
 
-/* LiftFresh is lift for a tensor just made that nothing else refers to.
+/* LiftFresh is Lift for a tensor just made that nothing else refers to.
  *     lift_fresh(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *LiftFresh(Tensor self, Tensor *result) CGOTORCH_SYMBOL(LiftFresh);
 
-/* LiftFreshCopy is lift_fresh that returns a copy, as a traced program needs so that constants are
+/* LiftFreshCopy is LiftFresh that returns a copy, as a traced program needs so that constants are
  * not changed.
  *     lift_fresh_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *LiftFreshCopy(Tensor self, Tensor *result) CGOTORCH_SYMBOL(LiftFreshCopy);
 
-/* LiftFreshCopyOut is lift_fresh that returns a copy, as a traced program needs so that constants
+/* LiftFreshCopyOut is LiftFresh that returns a copy, as a traced program needs so that constants
  * are not changed.
  *     lift_fresh_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LiftFreshCopyOut(Tensor self, Tensor out_, Tensor *result)
@@ -8428,13 +8402,13 @@ CGOTORCH_API const char *_LinalgCheckErrors(Tensor info, const char *api_name, b
 CGOTORCH_API const char *LinalgCholesky(Tensor self, bool upper, Tensor *result)
     CGOTORCH_SYMBOL(LinalgCholesky);
 
-/* LinalgCholeskyEx is linalg_cholesky that reports failure per matrix in info (int32, 0 is
- * success) instead of raising an error.
+/* LinalgCholeskyEx is LinalgCholesky that reports failure per matrix in info (int32, 0 is success)
+ * instead of raising an error.
  *     linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor info) */
 CGOTORCH_API const char *LinalgCholeskyEx(Tensor self, bool upper, bool check_errors, Tensor *L,
     Tensor *info) CGOTORCH_SYMBOL(LinalgCholeskyEx);
 
-/* LinalgCholeskyExL is linalg_cholesky that reports failure per matrix in info (int32, 0 is
+/* LinalgCholeskyExL is LinalgCholesky that reports failure per matrix in info (int32, 0 is
  * success) instead of raising an error.
  *     linalg_cholesky_ex.L(Tensor self, *, bool upper=False, bool check_errors=False, Tensor(a!) L, Tensor(b!) info) -> (Tensor(a!) L, Tensor(b!) info) */
 CGOTORCH_API const char *LinalgCholeskyExL(Tensor self, bool upper, bool check_errors, Tensor L,
@@ -8458,13 +8432,13 @@ CGOTORCH_API const char *LinalgCond(Tensor self, const Scalar *p, Tensor *result
 CGOTORCH_API const char *LinalgCondOut(Tensor self, const Scalar *p, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LinalgCondOut);
 
-/* LinalgCondPStr returns the condition number of each matrix in the norm p (2 by default): the
+/* LinalgCondPStr returns the condition number of each matrix in the norm p, 'fro' or 'nuc': the
  * norm of A times that of its inverse.
  *     linalg_cond.p_str(Tensor self, str p) -> Tensor */
 CGOTORCH_API const char *LinalgCondPStr(Tensor self, const char *p, Tensor *result)
     CGOTORCH_SYMBOL(LinalgCondPStr);
 
-/* LinalgCondPStrOut returns the condition number of each matrix in the norm p (2 by default): the
+/* LinalgCondPStrOut returns the condition number of each matrix in the norm p, 'fro' or 'nuc': the
  * norm of A times that of its inverse.
  *     linalg_cond.p_str_out(Tensor self, str p, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LinalgCondPStrOut(Tensor self, const char *p, Tensor out_, Tensor *result)
@@ -8550,7 +8524,7 @@ CGOTORCH_API const char *LinalgEigOut(Tensor self, Tensor eigenvalues, Tensor ei
  *     linalg_eigvals(Tensor self) -> Tensor */
 CGOTORCH_API const char *LinalgEigvals(Tensor self, Tensor *result) CGOTORCH_SYMBOL(LinalgEigvals);
 
-/* _LinalgEigvals is linalg_eigvals without derivatives; the result is complex.
+/* _LinalgEigvals is LinalgEigvals without derivatives; the result is complex.
  *     _linalg_eigvals(Tensor self) -> Tensor */
 CGOTORCH_API const char *_LinalgEigvals(Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(_LinalgEigvals);
@@ -8589,13 +8563,13 @@ CGOTORCH_API const char *LinalgHouseholderProductOut(Tensor input, Tensor tau, T
  *     linalg_inv(Tensor A) -> Tensor */
 CGOTORCH_API const char *LinalgInv(Tensor A, Tensor *result) CGOTORCH_SYMBOL(LinalgInv);
 
-/* LinalgInvEx is linalg_inv that reports failure per matrix in info (int32, 0 is success) instead
+/* LinalgInvEx is LinalgInv that reports failure per matrix in info (int32, 0 is success) instead
  * of raising an error.
  *     linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info) */
 CGOTORCH_API const char *LinalgInvEx(Tensor A, bool check_errors, Tensor *inverse, Tensor *info)
     CGOTORCH_SYMBOL(LinalgInvEx);
 
-/* LinalgInvExInverse is linalg_inv that reports failure per matrix in info (int32, 0 is success)
+/* LinalgInvExInverse is LinalgInv that reports failure per matrix in info (int32, 0 is success)
  * instead of raising an error.
  *     linalg_inv_ex.inverse(Tensor A, *, bool check_errors=False, Tensor(a!) inverse, Tensor(b!) info) -> (Tensor(a!) inverse, Tensor(b!) info) */
 CGOTORCH_API const char *LinalgInvExInverse(Tensor A, bool check_errors, Tensor inverse,
@@ -8613,13 +8587,13 @@ CGOTORCH_API const char *LinalgInvOut(Tensor A, Tensor out_, Tensor *result)
 CGOTORCH_API const char *LinalgLDLFactor(Tensor self, bool hermitian, Tensor *LD, Tensor *pivots)
     CGOTORCH_SYMBOL(LinalgLDLFactor);
 
-/* LinalgLDLFactorEx is linalg_ldl_factor that reports failure per matrix in info (int32, 0 is
+/* LinalgLDLFactorEx is LinalgLDLFactor that reports failure per matrix in info (int32, 0 is
  * success) instead of raising an error.
  *     linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False, bool check_errors=False) -> (Tensor LD, Tensor pivots, Tensor info) */
 CGOTORCH_API const char *LinalgLDLFactorEx(Tensor self, bool hermitian, bool check_errors,
     Tensor *LD, Tensor *pivots, Tensor *info) CGOTORCH_SYMBOL(LinalgLDLFactorEx);
 
-/* LinalgLDLFactorExOut is linalg_ldl_factor that reports failure per matrix in info (int32, 0 is
+/* LinalgLDLFactorExOut is LinalgLDLFactor that reports failure per matrix in info (int32, 0 is
  * success) instead of raising an error.
  *     linalg_ldl_factor_ex.out(Tensor self, *, bool hermitian=False, bool check_errors=False, Tensor(a!) LD, Tensor(b!) pivots, Tensor(c!) info) -> (Tensor(a!) LD, Tensor(b!) pivots, Tensor(c!) info) */
 CGOTORCH_API const char *LinalgLDLFactorExOut(Tensor self, bool hermitian, bool check_errors,
@@ -8632,14 +8606,13 @@ CGOTORCH_API const char *LinalgLDLFactorExOut(Tensor self, bool hermitian, bool 
 CGOTORCH_API const char *LinalgLDLFactorOut(Tensor self, bool hermitian, Tensor LD, Tensor pivots,
     Tensor *LD_result, Tensor *pivots_result) CGOTORCH_SYMBOL(LinalgLDLFactorOut);
 
-/* LinalgLDLSolve solves A·X = B for X, given the LDL factors and pivots of A from
- * linalg_ldl_factor.
+/* LinalgLDLSolve solves A·X = B for X, given the LDL factors and pivots of A from LinalgLDLFactor.
  *     linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor */
 CGOTORCH_API const char *LinalgLDLSolve(Tensor LD, Tensor pivots, Tensor B, bool hermitian,
     Tensor *result) CGOTORCH_SYMBOL(LinalgLDLSolve);
 
 /* LinalgLDLSolveOut solves A·X = B for X, given the LDL factors and pivots of A from
- * linalg_ldl_factor.
+ * LinalgLDLFactor.
  *     linalg_ldl_solve.out(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LinalgLDLSolveOut(Tensor LD, Tensor pivots, Tensor B, bool hermitian,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LinalgLDLSolveOut);
@@ -8671,13 +8644,13 @@ CGOTORCH_API const char *LinalgLU(Tensor A, bool pivot, Tensor *P, Tensor *L, Te
 CGOTORCH_API const char *LinalgLUFactor(Tensor A, bool pivot, Tensor *LU, Tensor *pivots)
     CGOTORCH_SYMBOL(LinalgLUFactor);
 
-/* LinalgLUFactorEx is linalg_lu_factor that reports failure per matrix in info (int32, 0 is
- * success) instead of raising an error.
+/* LinalgLUFactorEx is LinalgLUFactor that reports failure per matrix in info (int32, 0 is success)
+ * instead of raising an error.
  *     linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info) */
 CGOTORCH_API const char *LinalgLUFactorEx(Tensor A, bool pivot, bool check_errors, Tensor *LU,
     Tensor *pivots, Tensor *info) CGOTORCH_SYMBOL(LinalgLUFactorEx);
 
-/* LinalgLUFactorExOut is linalg_lu_factor that reports failure per matrix in info (int32, 0 is
+/* LinalgLUFactorExOut is LinalgLUFactor that reports failure per matrix in info (int32, 0 is
  * success) instead of raising an error.
  *     linalg_lu_factor_ex.out(Tensor A, *, bool pivot=True, bool check_errors=False, Tensor(a!) LU, Tensor(b!) pivots, Tensor(c!) info) -> (Tensor(a!) LU, Tensor(b!) pivots, Tensor(c!) info) */
 CGOTORCH_API const char *LinalgLUFactorExOut(Tensor A, bool pivot, bool check_errors, Tensor LU,
@@ -8708,14 +8681,14 @@ CGOTORCH_API const char *LinalgLUSolve(Tensor LU, Tensor pivots, Tensor B, bool 
 CGOTORCH_API const char *LinalgLUSolveOut(Tensor LU, Tensor pivots, Tensor B, bool left,
     bool adjoint, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LinalgLUSolveOut);
 
-/* LinalgMatMul is matmul in the linalg family: the matrix product of the last two dimensions, the
+/* LinalgMatMul is MatMul in the linalg family: the matrix product of the last two dimensions, the
  * others broadcast.
  *     linalg_matmul(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *LinalgMatMul(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(LinalgMatMul);
 
-/* LinalgMatMulOut is matmul in the linalg family: the matrix product of the last two dimensions,
- * the others broadcast.
+/* LinalgMatMulOut is MatMulOut in the linalg family: the matrix product of the last two
+ * dimensions, the others broadcast.
  *     linalg_matmul.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LinalgMatMulOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LinalgMatMulOut);
@@ -8732,29 +8705,31 @@ CGOTORCH_API const char *LinalgMatrixExp(Tensor self, Tensor *result)
 CGOTORCH_API const char *LinalgMatrixExpOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LinalgMatrixExpOut);
 
-/* LinalgMatrixNorm returns a norm of each matrix in dim: 'fro' (default), 'nuc', or for ord 1, -1,
- * 2, -2, inf, -inf the induced ones.
+/* LinalgMatrixNorm returns a norm of each matrix in dim: the induced one for ord 1, -1, inf, -inf,
+ * the largest or smallest singular value for 2, -2. keepdim keeps the dimensions that are reduced,
+ * with size 1.
  *     linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2,-1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *LinalgMatrixNorm(Tensor self, Scalar ord, const int64_t *dim,
     int64_t dim_len, bool keepdim, const ScalarType *dtype_, Tensor *result)
     CGOTORCH_SYMBOL(LinalgMatrixNorm);
 
-/* LinalgMatrixNormOut returns a norm of each matrix in dim: 'fro' (default), 'nuc', or for ord 1,
- * -1, 2, -2, inf, -inf the induced ones.
+/* LinalgMatrixNormOut returns a norm of each matrix in dim: the induced one for ord 1, -1, inf,
+ * -inf, the largest or smallest singular value for 2, -2. keepdim keeps the dimensions that are
+ * reduced, with size 1.
  *     linalg_matrix_norm.out(Tensor self, Scalar ord, int[] dim=[-2,-1], bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LinalgMatrixNormOut(Tensor self, Scalar ord, const int64_t *dim,
     int64_t dim_len, bool keepdim, const ScalarType *dtype_, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LinalgMatrixNormOut);
 
-/* LinalgMatrixNormStrOrd returns a norm of each matrix in dim: 'fro' (default), 'nuc', or for ord
- * 1, -1, 2, -2, inf, -inf the induced ones.
+/* LinalgMatrixNormStrOrd returns a norm of each matrix in dim: ord is 'fro' or 'nuc'. keepdim
+ * keeps the dimensions that are reduced, with size 1.
  *     linalg_matrix_norm.str_ord(Tensor self, str ord='fro', int[] dim=[-2,-1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *LinalgMatrixNormStrOrd(Tensor self, const char *ord, const int64_t *dim,
     int64_t dim_len, bool keepdim, const ScalarType *dtype_, Tensor *result)
     CGOTORCH_SYMBOL(LinalgMatrixNormStrOrd);
 
-/* LinalgMatrixNormStrOrdOut returns a norm of each matrix in dim: 'fro' (default), 'nuc', or for
- * ord 1, -1, 2, -2, inf, -inf the induced ones.
+/* LinalgMatrixNormStrOrdOut returns a norm of each matrix in dim: ord is 'fro' or 'nuc'. keepdim
+ * keeps the dimensions that are reduced, with size 1.
  *     linalg_matrix_norm.str_ord_out(Tensor self, str ord='fro', int[] dim=[-2,-1], bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LinalgMatrixNormStrOrdOut(Tensor self, const char *ord,
     const int64_t *dim, int64_t dim_len, bool keepdim, const ScalarType *dtype_, Tensor out_,
@@ -8772,52 +8747,52 @@ CGOTORCH_API const char *LinalgMatrixPower(Tensor self, int64_t n, Tensor *resul
 CGOTORCH_API const char *LinalgMatrixPowerOut(Tensor self, int64_t n, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LinalgMatrixPowerOut);
 
-/* LinalgMatrixRank counts the singular values of each matrix that exceed max(atol, rtol × the
- * largest); the result is int64.
+/* LinalgMatrixRank counts the singular values of each matrix that exceed the tolerance tol; the
+ * result is int64.
  *     linalg_matrix_rank(Tensor self, float tol, bool hermitian=False) -> Tensor */
 CGOTORCH_API const char *LinalgMatrixRank(Tensor self, double tol, bool hermitian, Tensor *result)
     CGOTORCH_SYMBOL(LinalgMatrixRank);
 
-/* LinalgMatrixRankAtolRtolFloat counts the singular values of each matrix that exceed max(atol,
+/* LinalgMatrixRankATolRTolFloat counts the singular values of each matrix that exceed max(atol,
  * rtol × the largest); the result is int64.
  *     linalg_matrix_rank.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor */
-CGOTORCH_API const char *LinalgMatrixRankAtolRtolFloat(Tensor self, const double *atol,
+CGOTORCH_API const char *LinalgMatrixRankATolRTolFloat(Tensor self, const double *atol,
     const double *rtol, bool hermitian, Tensor *result)
-    CGOTORCH_SYMBOL(LinalgMatrixRankAtolRtolFloat);
+    CGOTORCH_SYMBOL(LinalgMatrixRankATolRTolFloat);
 
-/* LinalgMatrixRankAtolRtolFloatOut counts the singular values of each matrix that exceed max(atol,
+/* LinalgMatrixRankATolRTolFloatOut counts the singular values of each matrix that exceed max(atol,
  * rtol × the largest); the result is int64.
  *     linalg_matrix_rank.atol_rtol_float_out(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False, Tensor(a!) out) -> Tensor(a!) */
-CGOTORCH_API const char *LinalgMatrixRankAtolRtolFloatOut(Tensor self, const double *atol,
+CGOTORCH_API const char *LinalgMatrixRankATolRTolFloatOut(Tensor self, const double *atol,
     const double *rtol, bool hermitian, Tensor out_, Tensor *result)
-    CGOTORCH_SYMBOL(LinalgMatrixRankAtolRtolFloatOut);
+    CGOTORCH_SYMBOL(LinalgMatrixRankATolRTolFloatOut);
 
-/* LinalgMatrixRankAtolRtolTensor counts the singular values of each matrix that exceed max(atol,
- * rtol × the largest); the result is int64.
+/* LinalgMatrixRankATolRTolTensor counts the singular values of each matrix that exceed max(atol,
+ * rtol × the largest); tolerances are tensors that broadcast; the result is int64.
  *     linalg_matrix_rank.atol_rtol_tensor(Tensor input, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor */
-CGOTORCH_API const char *LinalgMatrixRankAtolRtolTensor(Tensor input, Tensor atol, Tensor rtol,
-    bool hermitian, Tensor *result) CGOTORCH_SYMBOL(LinalgMatrixRankAtolRtolTensor);
+CGOTORCH_API const char *LinalgMatrixRankATolRTolTensor(Tensor input, Tensor atol, Tensor rtol,
+    bool hermitian, Tensor *result) CGOTORCH_SYMBOL(LinalgMatrixRankATolRTolTensor);
 
-/* LinalgMatrixRankAtolRtolTensorOut counts the singular values of each matrix that exceed
- * max(atol, rtol × the largest); the result is int64.
+/* LinalgMatrixRankATolRTolTensorOut counts the singular values of each matrix that exceed
+ * max(atol, rtol × the largest); tolerances are tensors that broadcast; the result is int64.
  *     linalg_matrix_rank.atol_rtol_tensor_out(Tensor input, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False, Tensor(a!) out) -> Tensor(a!) */
-CGOTORCH_API const char *LinalgMatrixRankAtolRtolTensorOut(Tensor input, Tensor atol, Tensor rtol,
-    bool hermitian, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LinalgMatrixRankAtolRtolTensorOut);
+CGOTORCH_API const char *LinalgMatrixRankATolRTolTensorOut(Tensor input, Tensor atol, Tensor rtol,
+    bool hermitian, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LinalgMatrixRankATolRTolTensorOut);
 
-/* LinalgMatrixRankOut counts the singular values of each matrix that exceed max(atol, rtol × the
- * largest); the result is int64.
+/* LinalgMatrixRankOut counts the singular values of each matrix that exceed the tolerance tol; the
+ * result is int64.
  *     linalg_matrix_rank.out(Tensor self, float tol, bool hermitian=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LinalgMatrixRankOut(Tensor self, double tol, bool hermitian, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(LinalgMatrixRankOut);
 
-/* LinalgMatrixRankOutTolTensor counts the singular values of each matrix that exceed max(atol,
- * rtol × the largest); the result is int64.
+/* LinalgMatrixRankOutTolTensor counts the singular values of each matrix that exceed the tolerance
+ * tol, a tensor that broadcasts; the result is int64.
  *     linalg_matrix_rank.out_tol_tensor(Tensor input, Tensor tol, bool hermitian=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LinalgMatrixRankOutTolTensor(Tensor input, Tensor tol, bool hermitian,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LinalgMatrixRankOutTolTensor);
 
-/* LinalgMatrixRankTolTensor counts the singular values of each matrix that exceed max(atol, rtol ×
- * the largest); the result is int64.
+/* LinalgMatrixRankTolTensor counts the singular values of each matrix that exceed the tolerance
+ * tol, a tensor that broadcasts; the result is int64.
  *     linalg_matrix_rank.tol_tensor(Tensor input, Tensor tol, bool hermitian=False) -> Tensor */
 CGOTORCH_API const char *LinalgMatrixRankTolTensor(Tensor input, Tensor tol, bool hermitian,
     Tensor *result) CGOTORCH_SYMBOL(LinalgMatrixRankTolTensor);
@@ -8847,81 +8822,85 @@ CGOTORCH_API const char *LinalgMultiDotOut(const Tensor *tensors, int64_t tensor
     Tensor *result) CGOTORCH_SYMBOL(LinalgMultiDotOut);
 
 /* LinalgNorm returns a vector norm of all elements or along one dim, or a matrix norm if ord is
- * given for two dimensions.
+ * given for two dimensions. keepdim keeps the dimensions that are reduced, with size 1.
  *     linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *LinalgNorm(Tensor self, const Scalar *ord, const int64_t *dim,
     int64_t dim_len, bool keepdim, const ScalarType *dtype_, Tensor *result)
     CGOTORCH_SYMBOL(LinalgNorm);
 
 /* LinalgNormOrdStr returns a vector norm of all elements or along one dim, or a matrix norm if ord
- * is given for two dimensions.
+ * is given for two dimensions; ord is 'fro' or 'nuc'. keepdim keeps the dimensions that are
+ * reduced, with size 1.
  *     linalg_norm.ord_str(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *LinalgNormOrdStr(Tensor self, const char *ord, const int64_t *dim,
     int64_t dim_len, bool keepdim, const ScalarType *dtype_, Tensor *result)
     CGOTORCH_SYMBOL(LinalgNormOrdStr);
 
 /* LinalgNormOrdStrOut returns a vector norm of all elements or along one dim, or a matrix norm if
- * ord is given for two dimensions.
+ * ord is given for two dimensions; ord is 'fro' or 'nuc'. keepdim keeps the dimensions that are
+ * reduced, with size 1.
  *     linalg_norm.ord_str_out(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LinalgNormOrdStrOut(Tensor self, const char *ord, const int64_t *dim,
     int64_t dim_len, bool keepdim, const ScalarType *dtype_, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LinalgNormOrdStrOut);
 
 /* LinalgNormOut returns a vector norm of all elements or along one dim, or a matrix norm if ord is
- * given for two dimensions.
+ * given for two dimensions. keepdim keeps the dimensions that are reduced, with size 1.
  *     linalg_norm.out(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LinalgNormOut(Tensor self, const Scalar *ord, const int64_t *dim,
     int64_t dim_len, bool keepdim, const ScalarType *dtype_, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LinalgNormOut);
 
 /* LinalgPinv returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m); singular values
- * below the tolerance count as zero.
+ * up to rcond × the largest count as zero.
  *     linalg_pinv(Tensor self, float rcond, bool hermitian=False) -> Tensor */
 CGOTORCH_API const char *LinalgPinv(Tensor self, double rcond, bool hermitian, Tensor *result)
     CGOTORCH_SYMBOL(LinalgPinv);
 
-/* LinalgPinvAtolRtolFloat returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
- * singular values below the tolerance count as zero.
+/* LinalgPinvATolRTolFloat returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
+ * singular values up to max(atol, rtol × the largest) count as zero.
  *     linalg_pinv.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor */
-CGOTORCH_API const char *LinalgPinvAtolRtolFloat(Tensor self, const double *atol,
-    const double *rtol, bool hermitian, Tensor *result) CGOTORCH_SYMBOL(LinalgPinvAtolRtolFloat);
+CGOTORCH_API const char *LinalgPinvATolRTolFloat(Tensor self, const double *atol,
+    const double *rtol, bool hermitian, Tensor *result) CGOTORCH_SYMBOL(LinalgPinvATolRTolFloat);
 
-/* LinalgPinvAtolRtolFloatOut returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
- * singular values below the tolerance count as zero.
+/* LinalgPinvATolRTolFloatOut returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
+ * singular values up to max(atol, rtol × the largest) count as zero.
  *     linalg_pinv.atol_rtol_float_out(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False, Tensor(a!) out) -> Tensor(a!) */
-CGOTORCH_API const char *LinalgPinvAtolRtolFloatOut(Tensor self, const double *atol,
+CGOTORCH_API const char *LinalgPinvATolRTolFloatOut(Tensor self, const double *atol,
     const double *rtol, bool hermitian, Tensor out_, Tensor *result)
-    CGOTORCH_SYMBOL(LinalgPinvAtolRtolFloatOut);
+    CGOTORCH_SYMBOL(LinalgPinvATolRTolFloatOut);
 
-/* LinalgPinvAtolRtolTensor returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
- * singular values below the tolerance count as zero.
+/* LinalgPinvATolRTolTensor returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
+ * singular values up to max(atol, rtol × the largest) count as zero; tolerances are tensors that
+ * broadcast.
  *     linalg_pinv.atol_rtol_tensor(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor */
-CGOTORCH_API const char *LinalgPinvAtolRtolTensor(Tensor self, Tensor atol, Tensor rtol,
-    bool hermitian, Tensor *result) CGOTORCH_SYMBOL(LinalgPinvAtolRtolTensor);
+CGOTORCH_API const char *LinalgPinvATolRTolTensor(Tensor self, Tensor atol, Tensor rtol,
+    bool hermitian, Tensor *result) CGOTORCH_SYMBOL(LinalgPinvATolRTolTensor);
 
-/* LinalgPinvAtolRtolTensorOut returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
- * singular values below the tolerance count as zero.
+/* LinalgPinvATolRTolTensorOut returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
+ * singular values up to max(atol, rtol × the largest) count as zero; tolerances are tensors that
+ * broadcast.
  *     linalg_pinv.atol_rtol_tensor_out(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False, Tensor(a!) out) -> Tensor(a!) */
-CGOTORCH_API const char *LinalgPinvAtolRtolTensorOut(Tensor self, Tensor atol, Tensor rtol,
-    bool hermitian, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LinalgPinvAtolRtolTensorOut);
+CGOTORCH_API const char *LinalgPinvATolRTolTensorOut(Tensor self, Tensor atol, Tensor rtol,
+    bool hermitian, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LinalgPinvATolRTolTensorOut);
 
 /* LinalgPinvOut returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m); singular
- * values below the tolerance count as zero.
+ * values up to rcond × the largest count as zero.
  *     linalg_pinv.out(Tensor self, float rcond, bool hermitian=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LinalgPinvOut(Tensor self, double rcond, bool hermitian, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(LinalgPinvOut);
 
-/* LinalgPinvOutRcondTensor returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
- * singular values below the tolerance count as zero.
+/* LinalgPinvOutRCondTensor returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
+ * singular values up to rcond × the largest count as zero; rcond is a tensor that broadcasts.
  *     linalg_pinv.out_rcond_tensor(Tensor self, Tensor rcond, bool hermitian=False, *, Tensor(a!) out) -> Tensor(a!) */
-CGOTORCH_API const char *LinalgPinvOutRcondTensor(Tensor self, Tensor rcond, bool hermitian,
-    Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LinalgPinvOutRcondTensor);
+CGOTORCH_API const char *LinalgPinvOutRCondTensor(Tensor self, Tensor rcond, bool hermitian,
+    Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LinalgPinvOutRCondTensor);
 
-/* LinalgPinvRcondTensor returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
- * singular values below the tolerance count as zero.
+/* LinalgPinvRCondTensor returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m);
+ * singular values up to rcond × the largest count as zero; rcond is a tensor that broadcasts.
  *     linalg_pinv.rcond_tensor(Tensor self, Tensor rcond, bool hermitian=False) -> Tensor */
-CGOTORCH_API const char *LinalgPinvRcondTensor(Tensor self, Tensor rcond, bool hermitian,
-    Tensor *result) CGOTORCH_SYMBOL(LinalgPinvRcondTensor);
+CGOTORCH_API const char *LinalgPinvRCondTensor(Tensor self, Tensor rcond, bool hermitian,
+    Tensor *result) CGOTORCH_SYMBOL(LinalgPinvRCondTensor);
 
 /* LinalgPolar factorises matrices (..., m, n), m at least n, into U·H: U with orthonormal columns,
  * H positive semidefinite.
@@ -8934,8 +8913,8 @@ CGOTORCH_API const char *LinalgPolar(Tensor A, Tensor *U, Tensor *H) CGOTORCH_SY
 CGOTORCH_API const char *LinalgPolarOut(Tensor A, Tensor U, Tensor H, Tensor *U_result,
     Tensor *H_result) CGOTORCH_SYMBOL(LinalgPolarOut);
 
-/* LinalgPowSum returns the sum of |x| to the power ord along dim, which is linalg_vector_norm
- * before its last root.
+/* LinalgPowSum returns the sum of |x| to the power ord along dim, which is LinalgVectorNorm before
+ * its last root. keepdim keeps the dimensions that are reduced, with size 1.
  *     linalg__powsum(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *LinalgPowSum(Tensor self, Scalar ord, const int64_t *dim, int64_t dim_len,
     bool keepdim, const ScalarType *dtype_, Tensor *result) CGOTORCH_SYMBOL(LinalgPowSum);
@@ -8983,27 +8962,27 @@ CGOTORCH_API const char *_LinalgSlogdetSign(Tensor A, Tensor sign, Tensor logabs
 CGOTORCH_API const char *LinalgSolve(Tensor A, Tensor B, bool left, Tensor *result)
     CGOTORCH_SYMBOL(LinalgSolve);
 
-/* LinalgSolveEx is linalg_solve that reports failure per matrix in info (int32, 0 is success)
+/* LinalgSolveEx is LinalgSolve that reports failure per matrix in info (int32, 0 is success)
  * instead of raising an error.
  *     linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor result, Tensor info) */
 CGOTORCH_API const char *LinalgSolveEx(Tensor A, Tensor B, bool left, bool check_errors,
     Tensor *result, Tensor *info) CGOTORCH_SYMBOL(LinalgSolveEx);
 
-/* _LinalgSolveEx is linalg_solve_ex that also returns the LU factors and pivots that backward
+/* _LinalgSolveEx is LinalgSolveEx that also returns the LU factors and pivots that backward
  * reuses.
  *     _linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor result, Tensor LU, Tensor pivots, Tensor info) */
 CGOTORCH_API const char *_LinalgSolveEx(Tensor A, Tensor B, bool left, bool check_errors,
     Tensor *result, Tensor *LU, Tensor *pivots, Tensor *info) CGOTORCH_SYMBOL(_LinalgSolveEx);
 
-/* LinalgSolveExOut is linalg_solve that reports failure per matrix in info (int32, 0 is success)
+/* LinalgSolveExOut is LinalgSolve that reports failure per matrix in info (int32, 0 is success)
  * instead of raising an error.
  *     linalg_solve_ex.out(Tensor A, Tensor B, *, bool left=True, bool check_errors=False, Tensor(a!) result, Tensor(b!) info) -> (Tensor(a!) result, Tensor(b!) info) */
 CGOTORCH_API const char *LinalgSolveExOut(Tensor A, Tensor B, bool left, bool check_errors,
     Tensor result, Tensor info, Tensor *result_result, Tensor *info_result)
     CGOTORCH_SYMBOL(LinalgSolveExOut);
 
-/* _LinalgSolveExResult is linalg_solve_ex that also returns the LU factors and pivots that
- * backward reuses.
+/* _LinalgSolveExResult is LinalgSolveEx that also returns the LU factors and pivots that backward
+ * reuses.
  *     _linalg_solve_ex.result(Tensor A, Tensor B, *, bool left=True, bool check_errors=False, Tensor(a!) result, Tensor(b!) LU, Tensor(c!) pivots, Tensor(d!) info) -> (Tensor(a!) result, Tensor(b!) LU, Tensor(c!) pivots, Tensor(d!) info) */
 CGOTORCH_API const char *_LinalgSolveExResult(Tensor A, Tensor B, bool left, bool check_errors,
     Tensor result, Tensor LU, Tensor pivots, Tensor info, Tensor *result_result, Tensor *LU_result,
@@ -9106,14 +9085,14 @@ CGOTORCH_API const char *LinalgVecdotOut(Tensor x, Tensor y, int64_t dim, Tensor
     Tensor *result) CGOTORCH_SYMBOL(LinalgVecdotOut);
 
 /* LinalgVectorNorm returns the norm of order ord along the given dimensions, all by default; ord
- * may be any number, inf or -inf.
+ * may be any number, inf or -inf. keepdim keeps the dimensions that are reduced, with size 1.
  *     linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *LinalgVectorNorm(Tensor self, Scalar ord, const int64_t *dim,
     int64_t dim_len, bool keepdim, const ScalarType *dtype_, Tensor *result)
     CGOTORCH_SYMBOL(LinalgVectorNorm);
 
 /* LinalgVectorNormOut returns the norm of order ord along the given dimensions, all by default;
- * ord may be any number, inf or -inf.
+ * ord may be any number, inf or -inf. keepdim keeps the dimensions that are reduced, with size 1.
  *     linalg_vector_norm.out(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LinalgVectorNormOut(Tensor self, Scalar ord, const int64_t *dim,
     int64_t dim_len, bool keepdim, const ScalarType *dtype_, Tensor out_, Tensor *result)
@@ -9125,14 +9104,14 @@ CGOTORCH_API const char *LinalgVectorNormOut(Tensor self, Scalar ord, const int6
 CGOTORCH_API const char *Linear(Tensor input, Tensor weight, Tensor bias, Tensor *result)
     CGOTORCH_SYMBOL(Linear);
 
-/* LinearBackward computes the gradients of linear with respect to input, weight and bias, for
+/* LinearBackward computes the gradients of Linear with respect to input, weight and bias, for
  * backends that fuse them.
  *     linear_backward(Tensor self, Tensor grad_output, Tensor weight, bool[3] output_mask) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *LinearBackward(Tensor self, Tensor grad_output, Tensor weight,
     const bool *output_mask, Tensor *result0, Tensor *result1, Tensor *result2)
     CGOTORCH_SYMBOL(LinearBackward);
 
-/* LinearBackwardOut computes the gradients of linear with respect to input, weight and bias, for
+/* LinearBackwardOut computes the gradients of Linear with respect to input, weight and bias, for
  * backends that fuse them.
  *     linear_backward.out(Tensor self, Tensor grad_output, Tensor weight, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *LinearBackwardOut(Tensor self, Tensor grad_output, Tensor weight,
@@ -9145,35 +9124,41 @@ CGOTORCH_API const char *LinearBackwardOut(Tensor self, Tensor grad_output, Tens
 CGOTORCH_API const char *LinearOut(Tensor input, Tensor weight, Tensor bias, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(LinearOut);
 
-/* Linspace returns steps values evenly spaced from start to end, both included.
+/* Linspace returns steps values evenly spaced from start to end, both included. start is a number.
+ * end is a number.
  *     linspace(Scalar start, Scalar end, int steps, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *Linspace(Scalar start, Scalar end, int64_t steps,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(Linspace);
 
-/* LinspaceOut returns steps values evenly spaced from start to end, both included.
+/* LinspaceOut returns steps values evenly spaced from start to end, both included. start is a
+ * number. end is a number.
  *     linspace.out(Scalar start, Scalar end, int steps, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LinspaceOut(Scalar start, Scalar end, int64_t steps, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(LinspaceOut);
 
-/* LinspaceScalarTensor returns steps values evenly spaced from start to end, both included.
+/* LinspaceScalarTensor returns steps values evenly spaced from start to end, both included. start
+ * is a number.
  *     linspace.Scalar_Tensor(Scalar start, Tensor end, int steps, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *LinspaceScalarTensor(Scalar start, Tensor end, int64_t steps,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(LinspaceScalarTensor);
 
 /* LinspaceScalarTensorOut returns steps values evenly spaced from start to end, both included.
+ * start is a number.
  *     linspace.Scalar_Tensor_out(Scalar start, Tensor end, int steps, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LinspaceScalarTensorOut(Scalar start, Tensor end, int64_t steps,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LinspaceScalarTensorOut);
 
-/* LinspaceTensorScalar returns steps values evenly spaced from start to end, both included.
+/* LinspaceTensorScalar returns steps values evenly spaced from start to end, both included. end is
+ * a number.
  *     linspace.Tensor_Scalar(Tensor start, Scalar end, int steps, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *LinspaceTensorScalar(Tensor start, Scalar end, int64_t steps,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(LinspaceTensorScalar);
 
-/* LinspaceTensorScalarOut returns steps values evenly spaced from start to end, both included.
+/* LinspaceTensorScalarOut returns steps values evenly spaced from start to end, both included. end
+ * is a number.
  *     linspace.Tensor_Scalar_out(Tensor start, Scalar end, int steps, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LinspaceTensorScalarOut(Tensor start, Scalar end, int64_t steps,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LinspaceTensorScalarOut);
@@ -9274,7 +9259,7 @@ CGOTORCH_API const char *LogAddExpOut(Tensor self, Tensor other, Tensor out_, Te
 CGOTORCH_API const char *LogCumSumExp(Tensor self, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(LogCumSumExp);
 
-/* _LogCumSumExp is logcumsumexp as the kernel behind it.
+/* _LogCumSumExp is LogCumSumExp as the kernel behind it.
  *     _logcumsumexp(Tensor self, int dim) -> Tensor */
 CGOTORCH_API const char *_LogCumSumExp(Tensor self, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(_LogCumSumExp);
@@ -9285,7 +9270,7 @@ CGOTORCH_API const char *_LogCumSumExp(Tensor self, int64_t dim, Tensor *result)
 CGOTORCH_API const char *LogCumSumExpOut(Tensor self, int64_t dim, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LogCumSumExpOut);
 
-/* _LogCumSumExpOut is logcumsumexp as the kernel behind it.
+/* _LogCumSumExpOut is LogCumSumExpOut as the kernel behind it.
  *     _logcumsumexp.out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_LogCumSumExpOut(Tensor self, int64_t dim, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_LogCumSumExpOut);
@@ -9367,12 +9352,12 @@ CGOTORCH_API const char *Logit(Tensor self, const double *eps, Tensor *result)
 CGOTORCH_API const char *Logit_(Tensor self, const double *eps, Tensor *result)
     CGOTORCH_SYMBOL(Logit_);
 
-/* LogitBackward computes the gradient of logit with respect to its input, for the same eps.
+/* LogitBackward computes the gradient of Logit with respect to its input, for the same eps.
  *     logit_backward(Tensor grad_output, Tensor self, float? eps=None) -> Tensor */
 CGOTORCH_API const char *LogitBackward(Tensor grad_output, Tensor self, const double *eps,
     Tensor *result) CGOTORCH_SYMBOL(LogitBackward);
 
-/* LogitBackwardGradInput computes the gradient of logit with respect to its input, for the same
+/* LogitBackwardGradInput computes the gradient of Logit with respect to its input, for the same
  * eps.
  *     logit_backward.grad_input(Tensor grad_output, Tensor self, float? eps=None, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *LogitBackwardGradInput(Tensor grad_output, Tensor self, const double *eps,
@@ -9385,19 +9370,19 @@ CGOTORCH_API const char *LogitOut(Tensor self, const double *eps, Tensor out_, T
     CGOTORCH_SYMBOL(LogitOut);
 
 /* LogNormal draws samples whose logarithm is normal with the given mean and standard deviation
- * std, in the shape of self.
+ * std, in the shape of self. Random numbers come from generator, by default the device's own.
  *     log_normal(Tensor self, float mean=1, float std=2, *, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *LogNormal(Tensor self, double mean, double std, Generator generator,
     Tensor *result) CGOTORCH_SYMBOL(LogNormal);
 
 /* LogNormal_ draws samples whose logarithm is normal with the given mean and standard deviation
- * std, in the shape of self.
+ * std, in the shape of self. Random numbers come from generator, by default the device's own.
  *     log_normal_(Tensor(a!) self, float mean=1, float std=2, *, Generator? generator=None) -> Tensor(a!) */
 CGOTORCH_API const char *LogNormal_(Tensor self, double mean, double std, Generator generator,
     Tensor *result) CGOTORCH_SYMBOL(LogNormal_);
 
 /* LogNormalOut draws samples whose logarithm is normal with the given mean and standard deviation
- * std, in the shape of self.
+ * std, in the shape of self. Random numbers come from generator, by default the device's own.
  *     log_normal.out(Tensor self, float mean=1, float std=2, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LogNormalOut(Tensor self, double mean, double std, Generator generator,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LogNormalOut);
@@ -9411,25 +9396,25 @@ CGOTORCH_API const char *LogOut(Tensor self, Tensor out_, Tensor *result) CGOTOR
  *     log_sigmoid(Tensor self) -> Tensor */
 CGOTORCH_API const char *LogSigmoid(Tensor self, Tensor *result) CGOTORCH_SYMBOL(LogSigmoid);
 
-/* LogSigmoidBackward computes the gradient of log_sigmoid with respect to its input, with the
- * buffer of log_sigmoid_forward.
+/* LogSigmoidBackward computes the gradient of LogSigmoid with respect to its input, with the
+ * buffer of LogSigmoidForward.
  *     log_sigmoid_backward(Tensor grad_output, Tensor self, Tensor buffer) -> Tensor */
 CGOTORCH_API const char *LogSigmoidBackward(Tensor grad_output, Tensor self, Tensor buffer,
     Tensor *result) CGOTORCH_SYMBOL(LogSigmoidBackward);
 
-/* LogSigmoidBackwardGradInput computes the gradient of log_sigmoid with respect to its input, with
- * the buffer of log_sigmoid_forward.
+/* LogSigmoidBackwardGradInput computes the gradient of LogSigmoid with respect to its input, with
+ * the buffer of LogSigmoidForward.
  *     log_sigmoid_backward.grad_input(Tensor grad_output, Tensor self, Tensor buffer, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *LogSigmoidBackwardGradInput(Tensor grad_output, Tensor self,
     Tensor buffer, Tensor grad_input, Tensor *result) CGOTORCH_SYMBOL(LogSigmoidBackwardGradInput);
 
-/* LogSigmoidForward returns log_sigmoid of each element and the buffer that its backward function
+/* LogSigmoidForward returns LogSigmoid of each element and the buffer that its backward function
  * can reuse.
  *     log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer) */
 CGOTORCH_API const char *LogSigmoidForward(Tensor self, Tensor *output, Tensor *buffer)
     CGOTORCH_SYMBOL(LogSigmoidForward);
 
-/* LogSigmoidForwardOutput returns log_sigmoid of each element and the buffer that its backward
+/* LogSigmoidForwardOutput returns LogSigmoid of each element and the buffer that its backward
  * function can reuse.
  *     log_sigmoid_forward.output(Tensor self, *, Tensor(a!) output, Tensor(b!) buffer) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *LogSigmoidForwardOutput(Tensor self, Tensor output, Tensor buffer,
@@ -9446,19 +9431,19 @@ CGOTORCH_API const char *LogSigmoidOut(Tensor self, Tensor out_, Tensor *result)
 CGOTORCH_API const char *LogSoftmax(Tensor self, int64_t dim, const ScalarType *dtype_,
     Tensor *result) CGOTORCH_SYMBOL(LogSoftmax);
 
-/* _LogSoftmax is log_softmax with a dtype already chosen; half_to_float turns float16 input into
+/* _LogSoftmax is LogSoftmax with a dtype already chosen; half_to_float turns float16 input into
  * float32 on a GPU.
  *     _log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor */
 CGOTORCH_API const char *_LogSoftmax(Tensor self, int64_t dim, bool half_to_float, Tensor *result)
     CGOTORCH_SYMBOL(_LogSoftmax);
 
-/* _LogSoftmaxBackwardData computes the gradient of log_softmax with respect to its input, from its
+/* _LogSoftmaxBackwardData computes the gradient of LogSoftmax with respect to its input, from its
  * output.
  *     _log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor */
 CGOTORCH_API const char *_LogSoftmaxBackwardData(Tensor grad_output, Tensor output, int64_t dim,
     ScalarType input_dtype, Tensor *result) CGOTORCH_SYMBOL(_LogSoftmaxBackwardData);
 
-/* _LogSoftmaxBackwardDataOut computes the gradient of log_softmax with respect to its input, from
+/* _LogSoftmaxBackwardDataOut computes the gradient of LogSoftmax with respect to its input, from
  * its output.
  *     _log_softmax_backward_data.out(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_LogSoftmaxBackwardDataOut(Tensor grad_output, Tensor output, int64_t dim,
@@ -9470,47 +9455,47 @@ CGOTORCH_API const char *_LogSoftmaxBackwardDataOut(Tensor grad_output, Tensor o
 CGOTORCH_API const char *LogSoftmaxOut(Tensor self, int64_t dim, const ScalarType *dtype_,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LogSoftmaxOut);
 
-/* _LogSoftmaxOut is log_softmax with a dtype already chosen; half_to_float turns float16 input
- * into float32 on a GPU.
+/* _LogSoftmaxOut is LogSoftmax with a dtype already chosen; half_to_float turns float16 input into
+ * float32 on a GPU.
  *     _log_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_LogSoftmaxOut(Tensor self, int64_t dim, bool half_to_float, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(_LogSoftmaxOut);
 
 /* Logspace returns steps values evenly spaced on a logarithmic scale, from base to the power start
- * to base to the power end.
+ * to base to the power end. start is a number. end is a number.
  *     logspace(Scalar start, Scalar end, int steps, float base=10.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *Logspace(Scalar start, Scalar end, int64_t steps, double base,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(Logspace);
 
 /* LogspaceOut returns steps values evenly spaced on a logarithmic scale, from base to the power
- * start to base to the power end.
+ * start to base to the power end. start is a number. end is a number.
  *     logspace.out(Scalar start, Scalar end, int steps, float base=10.0, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LogspaceOut(Scalar start, Scalar end, int64_t steps, double base,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LogspaceOut);
 
 /* LogspaceScalarTensor returns steps values evenly spaced on a logarithmic scale, from base to the
- * power start to base to the power end.
+ * power start to base to the power end. start is a number.
  *     logspace.Scalar_Tensor(Scalar start, Tensor end, int steps, float base=10.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *LogspaceScalarTensor(Scalar start, Tensor end, int64_t steps, double base,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(LogspaceScalarTensor);
 
 /* LogspaceScalarTensorOut returns steps values evenly spaced on a logarithmic scale, from base to
- * the power start to base to the power end.
+ * the power start to base to the power end. start is a number.
  *     logspace.Scalar_Tensor_out(Scalar start, Tensor end, int steps, float base=10.0, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LogspaceScalarTensorOut(Scalar start, Tensor end, int64_t steps,
     double base, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LogspaceScalarTensorOut);
 
 /* LogspaceTensorScalar returns steps values evenly spaced on a logarithmic scale, from base to the
- * power start to base to the power end.
+ * power start to base to the power end. end is a number.
  *     logspace.Tensor_Scalar(Tensor start, Scalar end, int steps, float base=10.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *LogspaceTensorScalar(Tensor start, Scalar end, int64_t steps, double base,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(LogspaceTensorScalar);
 
 /* LogspaceTensorScalarOut returns steps values evenly spaced on a logarithmic scale, from base to
- * the power start to base to the power end.
+ * the power start to base to the power end. end is a number.
  *     logspace.Tensor_Scalar_out(Tensor start, Scalar end, int steps, float base=10.0, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LogspaceTensorScalarOut(Tensor start, Scalar end, int64_t steps,
     double base, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LogspaceTensorScalarOut);
@@ -9529,48 +9514,49 @@ CGOTORCH_API const char *LogspaceTensorTensorOut(Tensor start, Tensor end, int64
     double base, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LogspaceTensorTensorOut);
 
 /* LogSumExp returns the logarithm of the sum of exponentials along the given dimensions, without
- * overflow.
+ * overflow. keepdim keeps the dimensions that are reduced, with size 1.
  *     logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *LogSumExp(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     Tensor *result) CGOTORCH_SYMBOL(LogSumExp);
 
 /* LogSumExpOut returns the logarithm of the sum of exponentials along the given dimensions,
- * without overflow.
+ * without overflow. keepdim keeps the dimensions that are reduced, with size 1.
  *     logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LogSumExpOut(Tensor self, const int64_t *dim, int64_t dim_len,
     bool keepdim, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(LogSumExpOut);
 
-/* LShift is bitwise_left_shift as the operator <<.
+/* LShift is BitwiseLeftShift as the operator <<.
  *     __lshift__.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *LShift(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(LShift);
 
-/* LShift_ is bitwise_left_shift as the operator <<=, writing the result to self.
+/* LShift_ is BitwiseLeftShift_ as the operator <<=, writing the result to self.
  *     __ilshift__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *LShift_(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(LShift_);
 
-/* LShiftOut is bitwise_left_shift as the operator <<.
+/* LShiftOut is BitwiseLeftShiftOut as the operator <<.
  *     __lshift__.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LShiftOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LShiftOut);
 
-/* LShiftScalar is bitwise_left_shift as the operator <<.
+/* LShiftScalar is BitwiseLeftShiftTensorScalar as the operator <<. other is a number.
  *     __lshift__.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *LShiftScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(LShiftScalar);
 
-/* LShiftScalar_ is bitwise_left_shift as the operator <<=, writing the result to self.
+/* LShiftScalar_ is BitwiseLeftShiftTensorScalar_ as the operator <<=, writing the result to self.
+ * other is a number.
  *     __ilshift__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *LShiftScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(LShiftScalar_);
 
-/* LShiftScalarOut is bitwise_left_shift as the operator <<.
+/* LShiftScalarOut is BitwiseLeftShiftTensorScalarOut as the operator <<. other is a number.
  *     __lshift__.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LShiftScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LShiftScalarOut);
 
-/* LSTM runs a long short-term memory network over a sequence; hx holds h0 and c0; returns all
- * outputs, the last h and the last c.
+/* LSTM runs a long short-term memory network over a sequence (T, N, I), or (N, T, I) if
+ * batch_first; hx holds h0 and c0; returns all outputs, the last h and the last c.
  *     lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *LSTM(Tensor input, const Tensor *hx, int64_t hx_len, const Tensor *params,
     int64_t params_len, bool has_biases, int64_t num_layers, double dropout, bool train,
@@ -9584,8 +9570,9 @@ CGOTORCH_API const char *LSTMCell(Tensor input, const Tensor *hx, int64_t hx_len
     Tensor w_hh, Tensor b_ih, Tensor b_hh, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(LSTMCell);
 
-/* LSTMData runs a long short-term memory network over a sequence; hx holds h0 and c0; returns all
- * outputs, the last h and the last c.
+/* LSTMData runs a long short-term memory network over the packed sequences data, of which
+ * batch_sizes says how many are left at each step; hx holds h0 and c0; returns all outputs, the
+ * last h and the last c.
  *     lstm.data(Tensor data, Tensor batch_sizes, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *LSTMData(Tensor data, Tensor batch_sizes, const Tensor *hx,
     int64_t hx_len, const Tensor *params, int64_t params_len, bool has_biases, int64_t num_layers,
@@ -9599,7 +9586,7 @@ CGOTORCH_API const char *_LSTMMPS(Tensor input, const Tensor *hx, int64_t hx_len
     bool train, bool bidirectional, bool batch_first, Tensor *result0, Tensor *result1,
     Tensor *result2, Tensor *result3, Tensor *result4, Tensor *result5) CGOTORCH_SYMBOL(_LSTMMPS);
 
-/* LSTMMPSBackward computes the gradients of lstm on Apple's Metal backend with respect to input,
+/* LSTMMPSBackward computes the gradients of LSTM on Apple's Metal backend with respect to input,
  * parameters and initial states.
  *     lstm_mps_backward(Tensor? grad_y, Tensor? grad_hy, Tensor? grad_cy, Tensor z_state, Tensor cell_state_fwd, Tensor input, Tensor layersOutputs, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor[], Tensor[]) */
 CGOTORCH_API const char *LSTMMPSBackward(Tensor grad_y, Tensor grad_hy, Tensor grad_cy,
@@ -9609,7 +9596,7 @@ CGOTORCH_API const char *LSTMMPSBackward(Tensor grad_y, Tensor grad_hy, Tensor g
     Tensor **result1, int64_t *result1_len, Tensor **result2, int64_t *result2_len)
     CGOTORCH_SYMBOL(LSTMMPSBackward);
 
-/* LSTMMPSBackwardOut computes the gradients of lstm on Apple's Metal backend with respect to
+/* LSTMMPSBackwardOut computes the gradients of LSTM on Apple's Metal backend with respect to
  * input, parameters and initial states.
  *     lstm_mps_backward.out(Tensor? grad_y, Tensor? grad_hy, Tensor? grad_cy, Tensor z_state, Tensor cell_state_fwd, Tensor input, Tensor layersOutputs, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first, *, Tensor(a!) out0, Tensor(b!)[] out1, Tensor(c!)[] out2) -> () */
 CGOTORCH_API const char *LSTMMPSBackwardOut(Tensor grad_y, Tensor grad_hy, Tensor grad_cy,
@@ -9627,67 +9614,66 @@ CGOTORCH_API const char *_LSTMMPSOut(Tensor input, const Tensor *hx, int64_t hx_
     Tensor out3, Tensor out4, Tensor out5, Tensor *result0, Tensor *result1, Tensor *result2,
     Tensor *result3, Tensor *result4, Tensor *result5) CGOTORCH_SYMBOL(_LSTMMPSOut);
 
-/* Lt tells for each pair of elements whether self is less than other, with broadcasting; the
+/* Lt tells for each element of self whether it is less than that of other, with broadcasting; the
  * result is bool.
  *     lt.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Lt(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Lt);
 
-/* Lt_ tells for each pair of elements whether self is less than other, with broadcasting; the
+/* Lt_ tells for each element of self whether it is less than that of other, with broadcasting; the
  * result is bool.
  *     lt_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *Lt_(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Lt_);
 
-/* LtOut tells for each pair of elements whether self is less than other, with broadcasting; the
- * result is bool.
+/* LtOut tells for each element of self whether it is less than that of other, with broadcasting;
+ * the result is bool.
  *     lt.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LtOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LtOut);
 
-/* LtScalar tells for each pair of elements whether self is less than other, with broadcasting; the
- * result is bool.
+/* LtScalar tells for each element of self whether it is less than the number other; the result is
+ * bool.
  *     lt.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *LtScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(LtScalar);
 
-/* LtScalar_ tells for each pair of elements whether self is less than other, with broadcasting;
- * the result is bool.
+/* LtScalar_ tells for each element of self whether it is less than the number other; the result is
+ * bool.
  *     lt_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *LtScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(LtScalar_);
 
-/* LtScalarOut tells for each pair of elements whether self is less than other, with broadcasting;
- * the result is bool.
+/* LtScalarOut tells for each element of self whether it is less than the number other; the result
+ * is bool.
  *     lt.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LtScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(LtScalarOut);
 
 /* LUSolve solves A·X = self for X, given the compact LU factors and pivots of A from
- * linalg_lu_factor.
+ * LinalgLUFactor.
  *     lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor */
 CGOTORCH_API const char *LUSolve(Tensor self, Tensor LU_data, Tensor LU_pivots, Tensor *result)
     CGOTORCH_SYMBOL(LUSolve);
 
 /* LUSolveOut solves A·X = self for X, given the compact LU factors and pivots of A from
- * linalg_lu_factor.
+ * LinalgLUFactor.
  *     lu_solve.out(Tensor self, Tensor LU_data, Tensor LU_pivots, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *LUSolveOut(Tensor self, Tensor LU_data, Tensor LU_pivots, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(LUSolveOut);
 
-/* LUUnpack splits the compact result of linalg_lu_factor into the permutation P and the triangular
+/* LUUnpack splits the compact result of LinalgLUFactor into the permutation P and the triangular
  * factors L and U.
  *     lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U) */
 CGOTORCH_API const char *LUUnpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data,
     bool unpack_pivots, Tensor *P, Tensor *L, Tensor *U) CGOTORCH_SYMBOL(LUUnpack);
 
-/* LUUnpackOut splits the compact result of linalg_lu_factor into the permutation P and the
+/* LUUnpackOut splits the compact result of LinalgLUFactor into the permutation P and the
  * triangular factors L and U.
  *     lu_unpack.out(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True, *, Tensor(a!) P, Tensor(b!) L, Tensor(c!) U) -> (Tensor(a!) P, Tensor(b!) L, Tensor(c!) U) */
 CGOTORCH_API const char *LUUnpackOut(Tensor LU_data, Tensor LU_pivots, bool unpack_data,
     bool unpack_pivots, Tensor P, Tensor L, Tensor U, Tensor *P_result, Tensor *L_result,
     Tensor *U_result) CGOTORCH_SYMBOL(LUUnpackOut);
 
-/* _LUWithInfo is linalg_lu_factor_ex under its older name: compact LU factors, int32 pivots and
- * info.
+/* _LUWithInfo is LinalgLUFactorEx under its older name: compact LU factors, int32 pivots and info.
  *     _lu_with_info(Tensor self, bool pivot=True, bool check_errors=True) -> (Tensor LU, Tensor pivots, Tensor info) */
 CGOTORCH_API const char *_LUWithInfo(Tensor self, bool pivot, bool check_errors, Tensor *LU,
     Tensor *pivots, Tensor *info) CGOTORCH_SYMBOL(_LUWithInfo);
@@ -9704,12 +9690,12 @@ CGOTORCH_API const char *_MakeDepToken(const ScalarType *dtype_, const Layout *l
 CGOTORCH_API const char *_MakeDual(Tensor primal, Tensor tangent, int64_t level, Tensor *result)
     CGOTORCH_SYMBOL(_MakeDual);
 
-/* _MakeDualCopy is _make_dual that returns a copy instead of a view.
+/* _MakeDualCopy is _MakeDual that returns a copy instead of a view.
  *     _make_dual_copy(Tensor primal, Tensor tangent, int level) -> Tensor */
 CGOTORCH_API const char *_MakeDualCopy(Tensor primal, Tensor tangent, int64_t level, Tensor *result)
     CGOTORCH_SYMBOL(_MakeDualCopy);
 
-/* _MakeDualCopyOut is _make_dual that returns a copy instead of a view.
+/* _MakeDualCopyOut is _MakeDual that returns a copy instead of a view.
  *     _make_dual_copy.out(Tensor primal, Tensor tangent, int level, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_MakeDualCopyOut(Tensor primal, Tensor tangent, int64_t level,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_MakeDualCopyOut);
@@ -9742,49 +9728,53 @@ CGOTORCH_API const char *_MakePerTensorQuantizedTensorOut(Tensor self, double sc
     CGOTORCH_SYMBOL(_MakePerTensorQuantizedTensorOut);
 
 /* MarginRankingLoss computes max(0, -target × (input1 - input2) + margin), reduced as asked;
- * target 1 ranks input1 higher, -1 lower.
+ * target 1 ranks input1 higher, -1 lower. reduction 0 leaves the losses as they are, 1 takes their
+ * mean, 2 their sum.
  *     margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=Mean) -> Tensor */
 CGOTORCH_API const char *MarginRankingLoss(Tensor input1, Tensor input2, Tensor target,
     double margin, int64_t reduction, Tensor *result) CGOTORCH_SYMBOL(MarginRankingLoss);
 
-/* MaskedFill sets elements to one value where the bool mask, which broadcasts, is true.
+/* MaskedFill sets elements to value, a number, where the bool mask, which broadcasts, is true.
  *     masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor */
 CGOTORCH_API const char *MaskedFill(Tensor self, Tensor mask, Scalar value, Tensor *result)
     CGOTORCH_SYMBOL(MaskedFill);
 
-/* MaskedFill_ sets elements to one value where the bool mask, which broadcasts, is true.
+/* MaskedFill_ sets elements to value, a number, where the bool mask, which broadcasts, is true.
  *     masked_fill_.Scalar(Tensor(a!) self, Tensor mask, Scalar value) -> Tensor(a!) */
 CGOTORCH_API const char *MaskedFill_(Tensor self, Tensor mask, Scalar value, Tensor *result)
     CGOTORCH_SYMBOL(MaskedFill_);
 
-/* MaskedFillOut sets elements to one value where the bool mask, which broadcasts, is true.
+/* MaskedFillOut sets elements to value, a number, where the bool mask, which broadcasts, is true.
  *     masked_fill.Scalar_out(Tensor self, Tensor mask, Scalar value, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MaskedFillOut(Tensor self, Tensor mask, Scalar value, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(MaskedFillOut);
 
-/* MaskedFillTensor sets elements to one value where the bool mask, which broadcasts, is true.
+/* MaskedFillTensor sets elements to value, a 0-d tensor, where the bool mask, which broadcasts, is
+ * true.
  *     masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor */
 CGOTORCH_API const char *MaskedFillTensor(Tensor self, Tensor mask, Tensor value, Tensor *result)
     CGOTORCH_SYMBOL(MaskedFillTensor);
 
-/* MaskedFillTensor_ sets elements to one value where the bool mask, which broadcasts, is true.
+/* MaskedFillTensor_ sets elements to value, a 0-d tensor, where the bool mask, which broadcasts,
+ * is true.
  *     masked_fill_.Tensor(Tensor(a!) self, Tensor mask, Tensor value) -> Tensor(a!) */
 CGOTORCH_API const char *MaskedFillTensor_(Tensor self, Tensor mask, Tensor value, Tensor *result)
     CGOTORCH_SYMBOL(MaskedFillTensor_);
 
-/* MaskedFillTensorOut sets elements to one value where the bool mask, which broadcasts, is true.
+/* MaskedFillTensorOut sets elements to value, a 0-d tensor, where the bool mask, which broadcasts,
+ * is true.
  *     masked_fill.Tensor_out(Tensor self, Tensor mask, Tensor value, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MaskedFillTensorOut(Tensor self, Tensor mask, Tensor value, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(MaskedFillTensorOut);
 
-/* _MaskedScale multiplies self by a uint8 mask and by scale, the backward step of _fused_dropout;
+/* _MaskedScale multiplies self by a uint8 mask and by scale, the backward step of _FusedDropout;
  * on a GPU.
  *     _masked_scale(Tensor self, Tensor mask, float scale) -> Tensor */
 CGOTORCH_API const char *_MaskedScale(Tensor self, Tensor mask, double scale, Tensor *result)
     CGOTORCH_SYMBOL(_MaskedScale);
 
 /* _MaskedScaleOut multiplies self by a uint8 mask and by scale, the backward step of
- * _fused_dropout; on a GPU.
+ * _FusedDropout; on a GPU.
  *     _masked_scale.out(Tensor self, Tensor mask, float scale, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_MaskedScaleOut(Tensor self, Tensor mask, double scale, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(_MaskedScaleOut);
@@ -9801,7 +9791,7 @@ CGOTORCH_API const char *MaskedScatter(Tensor self, Tensor mask, Tensor source, 
 CGOTORCH_API const char *MaskedScatter_(Tensor self, Tensor mask, Tensor source, Tensor *result)
     CGOTORCH_SYMBOL(MaskedScatter_);
 
-/* MaskedScatterBackward computes the gradient of masked_scatter with respect to source: the
+/* MaskedScatterBackward computes the gradient of MaskedScatter with respect to source: the
  * selected elements, zero-padded to sizes.
  *     masked_scatter_backward(Tensor grad_output, Tensor mask, SymInt[] sizes) -> Tensor */
 CGOTORCH_API const char *MaskedScatterBackward(Tensor grad_output, Tensor mask,
@@ -9818,7 +9808,7 @@ CGOTORCH_API const char *MaskedScatterOut(Tensor self, Tensor mask, Tensor sourc
 CGOTORCH_API const char *MaskedSelect(Tensor self, Tensor mask, Tensor *result)
     CGOTORCH_SYMBOL(MaskedSelect);
 
-/* MaskedSelectBackward computes the gradient of masked_select with respect to its input: grad
+/* MaskedSelectBackward computes the gradient of MaskedSelect with respect to its input: grad
  * spread over the places where mask is true.
  *     masked_select_backward(Tensor grad, Tensor input, Tensor mask) -> Tensor */
 CGOTORCH_API const char *MaskedSelectBackward(Tensor grad, Tensor input, Tensor mask,
@@ -9836,13 +9826,13 @@ CGOTORCH_API const char *MaskedSelectOut(Tensor self, Tensor mask, Tensor out_, 
 CGOTORCH_API const char *_MaskedSoftmax(Tensor self, Tensor mask, const int64_t *dim,
     const int64_t *mask_type, Tensor *result) CGOTORCH_SYMBOL(_MaskedSoftmax);
 
-/* _MaskedSoftmaxBackward computes the gradient of _masked_softmax with respect to its input, from
+/* _MaskedSoftmaxBackward computes the gradient of _MaskedSoftmax with respect to its input, from
  * its output.
  *     _masked_softmax_backward(Tensor grad_output, Tensor output, Tensor mask, int? dim=None) -> Tensor */
 CGOTORCH_API const char *_MaskedSoftmaxBackward(Tensor grad_output, Tensor output, Tensor mask,
     const int64_t *dim, Tensor *result) CGOTORCH_SYMBOL(_MaskedSoftmaxBackward);
 
-/* _MaskedSoftmaxBackwardOut computes the gradient of _masked_softmax with respect to its input,
+/* _MaskedSoftmaxBackwardOut computes the gradient of _MaskedSoftmax with respect to its input,
  * from its output.
  *     _masked_softmax_backward.out(Tensor grad_output, Tensor output, Tensor mask, int? dim=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_MaskedSoftmaxBackwardOut(Tensor grad_output, Tensor output, Tensor mask,
@@ -9859,13 +9849,13 @@ CGOTORCH_API const char *_MaskedSoftmaxOut(Tensor self, Tensor mask, const int64
  *     matmul(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *MatMul(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(MatMul);
 
-/* MatMulBackward computes the gradients of matmul with respect to both operands, as mask asks, for
+/* MatMulBackward computes the gradients of MatMul with respect to both operands, as mask asks, for
  * backends that fuse them.
  *     matmul_backward(Tensor grad, Tensor self, Tensor other, bool[2] mask) -> (Tensor, Tensor) */
 CGOTORCH_API const char *MatMulBackward(Tensor grad, Tensor self, Tensor other, const bool *mask,
     Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(MatMulBackward);
 
-/* MatMulBackwardOut computes the gradients of matmul with respect to both operands, as mask asks,
+/* MatMulBackwardOut computes the gradients of MatMul with respect to both operands, as mask asks,
  * for backends that fuse them.
  *     matmul_backward.out(Tensor grad, Tensor self, Tensor other, bool[2] mask, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *MatMulBackwardOut(Tensor grad, Tensor self, Tensor other,
@@ -9879,7 +9869,7 @@ CGOTORCH_API const char *MatMulOut(Tensor self, Tensor other, Tensor out_, Tenso
     CGOTORCH_SYMBOL(MatMulOut);
 
 /* MatrixExp returns the exponential of each square matrix (..., n, n); the same as
- * linalg_matrix_exp.
+ * LinalgMatrixExp.
  *     matrix_exp(Tensor self) -> Tensor */
 CGOTORCH_API const char *MatrixExp(Tensor self, Tensor *result) CGOTORCH_SYMBOL(MatrixExp);
 
@@ -9893,30 +9883,29 @@ CGOTORCH_API const char *MatrixExpBackward(Tensor self, Tensor grad, Tensor *res
 CGOTORCH_API const char *MatrixH(Tensor self, Tensor *result) CGOTORCH_SYMBOL(MatrixH);
 
 /* MatrixPower raises each square matrix (..., n, n) to an integer power; the same as
- * linalg_matrix_power.
+ * LinalgMatrixPower.
  *     matrix_power(Tensor self, int n) -> Tensor */
 CGOTORCH_API const char *MatrixPower(Tensor self, int64_t n, Tensor *result)
     CGOTORCH_SYMBOL(MatrixPower);
 
 /* MatrixPowerOut raises each square matrix (..., n, n) to an integer power; the same as
- * linalg_matrix_power.
+ * LinalgMatrixPowerOut.
  *     matrix_power.out(Tensor self, int n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MatrixPowerOut(Tensor self, int64_t n, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MatrixPowerOut);
 
-/* Max returns the largest of all elements; with dim, the largest along it and their int64 indices;
- * with other, the elementwise larger.
+/* Max returns the largest of all elements.
  *     max(Tensor self) -> Tensor */
 CGOTORCH_API const char *Max(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Max);
 
-/* MaxDim returns the largest of all elements; with dim, the largest along it and their int64
- * indices; with other, the elementwise larger.
+/* MaxDim returns the largest elements along dim, and their int64 indices. keepdim keeps the
+ * dimensions that are reduced, with size 1.
  *     max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices) */
 CGOTORCH_API const char *MaxDim(Tensor self, int64_t dim, bool keepdim, Tensor *values,
     Tensor *indices) CGOTORCH_SYMBOL(MaxDim);
 
-/* MaxDimOut returns the largest of all elements; with dim, the largest along it and their int64
- * indices; with other, the elementwise larger.
+/* MaxDimOut returns the largest elements along dim, and their int64 indices. keepdim keeps the
+ * dimensions that are reduced, with size 1.
  *     max.dim_max(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) max, Tensor(b!) max_values) -> (Tensor(a!) values, Tensor(b!) indices) */
 CGOTORCH_API const char *MaxDimOut(Tensor self, int64_t dim, bool keepdim, Tensor max,
     Tensor max_values, Tensor *values, Tensor *indices) CGOTORCH_SYMBOL(MaxDimOut);
@@ -9931,20 +9920,17 @@ CGOTORCH_API const char *Maximum(Tensor self, Tensor other, Tensor *result)
 CGOTORCH_API const char *MaximumOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MaximumOut);
 
-/* MaxOther returns the largest of all elements; with dim, the largest along it and their int64
- * indices; with other, the elementwise larger.
+/* MaxOther returns the larger of each pair of elements of self and other, with broadcasting.
  *     max.other(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *MaxOther(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(MaxOther);
 
-/* MaxOtherOut returns the largest of all elements; with dim, the largest along it and their int64
- * indices; with other, the elementwise larger.
+/* MaxOtherOut returns the larger of each pair of elements of self and other, with broadcasting.
  *     max.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MaxOtherOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MaxOtherOut);
 
-/* MaxOut returns the largest of all elements; with dim, the largest along it and their int64
- * indices; with other, the elementwise larger.
+/* MaxOut returns the largest of all elements.
  *     max.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MaxOut(Tensor self, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(MaxOut);
 
@@ -9956,7 +9942,7 @@ CGOTORCH_API const char *MaxPool1d(Tensor self, const int64_t *kernel_size,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor *result) CGOTORCH_SYMBOL(MaxPool1d);
 
-/* MaxPool1dWithIndices is max_pool1d that also returns the int64 position of each maximum in the
+/* MaxPool1dWithIndices is MaxPool1d that also returns the int64 position of each maximum in the
  * input.
  *     max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor) */
 CGOTORCH_API const char *MaxPool1dWithIndices(Tensor self, const int64_t *kernel_size,
@@ -9972,7 +9958,7 @@ CGOTORCH_API const char *MaxPool2d(Tensor self, const int64_t *kernel_size,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor *result) CGOTORCH_SYMBOL(MaxPool2d);
 
-/* MaxPool2dBackward computes the gradient of max_pool2d with respect to its input, finding the
+/* MaxPool2dBackward computes the gradient of MaxPool2d with respect to its input, finding the
  * maxima again, for Apple's Metal backend.
  *     max_pool2d_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor */
 CGOTORCH_API const char *MaxPool2dBackward(Tensor grad_output, Tensor self,
@@ -9980,7 +9966,7 @@ CGOTORCH_API const char *MaxPool2dBackward(Tensor grad_output, Tensor self,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     bool ceil_mode, Tensor *result) CGOTORCH_SYMBOL(MaxPool2dBackward);
 
-/* MaxPool2dBackwardOut computes the gradient of max_pool2d with respect to its input, finding the
+/* MaxPool2dBackwardOut computes the gradient of MaxPool2d with respect to its input, finding the
  * maxima again, for Apple's Metal backend.
  *     max_pool2d_backward.out(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MaxPool2dBackwardOut(Tensor grad_output, Tensor self,
@@ -9988,7 +9974,7 @@ CGOTORCH_API const char *MaxPool2dBackwardOut(Tensor grad_output, Tensor self,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     bool ceil_mode, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(MaxPool2dBackwardOut);
 
-/* MaxPool2dWithIndices is max_pool2d that also returns the int64 position of each maximum in its
+/* MaxPool2dWithIndices is MaxPool2d that also returns the int64 position of each maximum in its
  * flattened input plane.
  *     max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor) */
 CGOTORCH_API const char *MaxPool2dWithIndices(Tensor self, const int64_t *kernel_size,
@@ -9996,7 +9982,7 @@ CGOTORCH_API const char *MaxPool2dWithIndices(Tensor self, const int64_t *kernel
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(MaxPool2dWithIndices);
 
-/* MaxPool2dWithIndicesBackward computes the gradient of max_pool2d with respect to its input,
+/* MaxPool2dWithIndicesBackward computes the gradient of MaxPool2d with respect to its input,
  * routing it to the positions in indices.
  *     max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor */
 CGOTORCH_API const char *MaxPool2dWithIndicesBackward(Tensor grad_output, Tensor self,
@@ -10004,7 +9990,7 @@ CGOTORCH_API const char *MaxPool2dWithIndicesBackward(Tensor grad_output, Tensor
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     bool ceil_mode, Tensor indices, Tensor *result) CGOTORCH_SYMBOL(MaxPool2dWithIndicesBackward);
 
-/* MaxPool2dWithIndicesBackwardGradInput computes the gradient of max_pool2d with respect to its
+/* MaxPool2dWithIndicesBackwardGradInput computes the gradient of MaxPool2d with respect to its
  * input, routing it to the positions in indices.
  *     max_pool2d_with_indices_backward.grad_input(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *MaxPool2dWithIndicesBackwardGradInput(Tensor grad_output, Tensor self,
@@ -10013,8 +9999,8 @@ CGOTORCH_API const char *MaxPool2dWithIndicesBackwardGradInput(Tensor grad_outpu
     bool ceil_mode, Tensor indices, Tensor grad_input, Tensor *result)
     CGOTORCH_SYMBOL(MaxPool2dWithIndicesBackwardGradInput);
 
-/* MaxPool2dWithIndicesOut is max_pool2d that also returns the int64 position of each maximum in
- * its flattened input plane.
+/* MaxPool2dWithIndicesOut is MaxPool2d that also returns the int64 position of each maximum in its
+ * flattened input plane.
  *     max_pool2d_with_indices.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *MaxPool2dWithIndicesOut(Tensor self, const int64_t *kernel_size,
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
@@ -10030,7 +10016,7 @@ CGOTORCH_API const char *MaxPool3d(Tensor self, const int64_t *kernel_size,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor *result) CGOTORCH_SYMBOL(MaxPool3d);
 
-/* MaxPool3dWithIndices is max_pool3d that also returns the int64 position of each maximum in its
+/* MaxPool3dWithIndices is MaxPool3d that also returns the int64 position of each maximum in its
  * flattened input volume.
  *     max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor) */
 CGOTORCH_API const char *MaxPool3dWithIndices(Tensor self, const int64_t *kernel_size,
@@ -10038,7 +10024,7 @@ CGOTORCH_API const char *MaxPool3dWithIndices(Tensor self, const int64_t *kernel
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(MaxPool3dWithIndices);
 
-/* MaxPool3dWithIndicesBackward computes the gradient of max_pool3d with respect to its input,
+/* MaxPool3dWithIndicesBackward computes the gradient of MaxPool3d with respect to its input,
  * routing it to the positions in indices.
  *     max_pool3d_with_indices_backward(Tensor grad_output, Tensor self, int[3] kernel_size, int[3] stride, int[3] padding, int[3] dilation, bool ceil_mode, Tensor indices) -> Tensor */
 CGOTORCH_API const char *MaxPool3dWithIndicesBackward(Tensor grad_output, Tensor self,
@@ -10046,7 +10032,7 @@ CGOTORCH_API const char *MaxPool3dWithIndicesBackward(Tensor grad_output, Tensor
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     bool ceil_mode, Tensor indices, Tensor *result) CGOTORCH_SYMBOL(MaxPool3dWithIndicesBackward);
 
-/* MaxPool3dWithIndicesBackwardGradInput computes the gradient of max_pool3d with respect to its
+/* MaxPool3dWithIndicesBackwardGradInput computes the gradient of MaxPool3d with respect to its
  * input, routing it to the positions in indices.
  *     max_pool3d_with_indices_backward.grad_input(Tensor grad_output, Tensor self, int[3] kernel_size, int[3] stride, int[3] padding, int[3] dilation, bool ceil_mode, Tensor indices, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *MaxPool3dWithIndicesBackwardGradInput(Tensor grad_output, Tensor self,
@@ -10055,8 +10041,8 @@ CGOTORCH_API const char *MaxPool3dWithIndicesBackwardGradInput(Tensor grad_outpu
     bool ceil_mode, Tensor indices, Tensor grad_input, Tensor *result)
     CGOTORCH_SYMBOL(MaxPool3dWithIndicesBackwardGradInput);
 
-/* MaxPool3dWithIndicesOut is max_pool3d that also returns the int64 position of each maximum in
- * its flattened input volume.
+/* MaxPool3dWithIndicesOut is MaxPool3d that also returns the int64 position of each maximum in its
+ * flattened input volume.
  *     max_pool3d_with_indices.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out, Tensor(b!) indices) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *MaxPool3dWithIndicesOut(Tensor self, const int64_t *kernel_size,
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
@@ -10065,108 +10051,108 @@ CGOTORCH_API const char *MaxPool3dWithIndicesOut(Tensor self, const int64_t *ker
     CGOTORCH_SYMBOL(MaxPool3dWithIndicesOut);
 
 /* MaxUnpool2d puts pooled values back at the positions in indices of a zero plane of output_size,
- * partly undoing max_pool2d.
+ * partly undoing MaxPool2d.
  *     max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor */
 CGOTORCH_API const char *MaxUnpool2d(Tensor self, Tensor indices, const int64_t *output_size,
     int64_t output_size_len, Tensor *result) CGOTORCH_SYMBOL(MaxUnpool2d);
 
 /* MaxUnpool2dOut puts pooled values back at the positions in indices of a zero plane of
- * output_size, partly undoing max_pool2d.
+ * output_size, partly undoing MaxPool2d.
  *     max_unpool2d.out(Tensor self, Tensor indices, SymInt[2] output_size, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MaxUnpool2dOut(Tensor self, Tensor indices, const int64_t *output_size,
     int64_t output_size_len, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(MaxUnpool2dOut);
 
 /* MaxUnpool3d puts pooled values back at the positions in indices of a zero volume of output_size,
- * partly undoing max_pool3d.
+ * partly undoing MaxPool3d.
  *     max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor */
 CGOTORCH_API const char *MaxUnpool3d(Tensor self, Tensor indices, const int64_t *output_size,
     int64_t output_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, Tensor *result) CGOTORCH_SYMBOL(MaxUnpool3d);
 
 /* MaxUnpool3dOut puts pooled values back at the positions in indices of a zero volume of
- * output_size, partly undoing max_pool3d.
+ * output_size, partly undoing MaxPool3d.
  *     max_unpool3d.out(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MaxUnpool3dOut(Tensor self, Tensor indices, const int64_t *output_size,
     int64_t output_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(MaxUnpool3dOut);
 
-/* Mean returns the mean of all elements or along the given dimensions; integer inputs are refused
- * unless dtype names a float type.
+/* Mean returns the mean of all elements; integer inputs are refused unless dtype_ names a float
+ * type.
  *     mean(Tensor self, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *Mean(Tensor self, const ScalarType *dtype_, Tensor *result)
     CGOTORCH_SYMBOL(Mean);
 
-/* MeanDim returns the mean of all elements or along the given dimensions; integer inputs are
- * refused unless dtype names a float type.
+/* MeanDim returns the mean of the elements along the dimensions dim, all if there are none;
+ * integer inputs are refused unless dtype_ names a float type. keepdim keeps the dimensions that
+ * are reduced, with size 1.
  *     mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *MeanDim(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     const ScalarType *dtype_, Tensor *result) CGOTORCH_SYMBOL(MeanDim);
 
-/* MeanDimOut returns the mean of all elements or along the given dimensions; integer inputs are
- * refused unless dtype names a float type.
+/* MeanDimOut returns the mean of the elements along the dimensions dim, all if there are none;
+ * integer inputs are refused unless dtype_ names a float type. keepdim keeps the dimensions that
+ * are reduced, with size 1.
  *     mean.out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MeanDimOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     const ScalarType *dtype_, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(MeanDimOut);
 
-/* MeanOut returns the mean of all elements or along the given dimensions; integer inputs are
- * refused unless dtype names a float type.
+/* MeanOut returns the mean of all elements; integer inputs are refused unless dtype_ names a float
+ * type.
  *     mean.dtype_out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MeanOut(Tensor self, const ScalarType *dtype_, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MeanOut);
 
-/* Median returns the median of all elements; with dim, those along it and their int64 indices; of
- * an even count, the lower middle one.
+/* Median returns the median of all elements; of an even count, the lower middle one.
  *     median(Tensor self) -> Tensor */
 CGOTORCH_API const char *Median(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Median);
 
-/* MedianDim returns the median of all elements; with dim, those along it and their int64 indices;
- * of an even count, the lower middle one.
+/* MedianDim returns the median of the elements along dim, and their int64 indices; of an even
+ * count, the lower middle one. keepdim keeps the dimensions that are reduced, with size 1.
  *     median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices) */
 CGOTORCH_API const char *MedianDim(Tensor self, int64_t dim, bool keepdim, Tensor *values,
     Tensor *indices) CGOTORCH_SYMBOL(MedianDim);
 
-/* MedianDimValues returns the median of all elements; with dim, those along it and their int64
- * indices; of an even count, the lower middle one.
+/* MedianDimValues returns the median of the elements along dim, and their int64 indices; of an
+ * even count, the lower middle one. keepdim keeps the dimensions that are reduced, with size 1.
  *     median.dim_values(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices) */
 CGOTORCH_API const char *MedianDimValues(Tensor self, int64_t dim, bool keepdim, Tensor values,
     Tensor indices, Tensor *values_result, Tensor *indices_result) CGOTORCH_SYMBOL(MedianDimValues);
 
-/* MedianOut returns the median of all elements; with dim, those along it and their int64 indices;
- * of an even count, the lower middle one.
+/* MedianOut returns the median of all elements; of an even count, the lower middle one.
  *     median.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MedianOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MedianOut);
 
 /* Meshgrid expands n vectors to n tensors of one n-dimensional grid, each constant along all but
- * its own dimension; indexing 'ij' or 'xy'.
+ * its own dimension; the first vector varies with the first dimension.
  *     meshgrid(Tensor[] tensors) -> Tensor[] */
 CGOTORCH_API const char *Meshgrid(const Tensor *tensors, int64_t tensors_len, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(Meshgrid);
 
 /* MeshgridIndexing expands n vectors to n tensors of one n-dimensional grid, each constant along
- * all but its own dimension; indexing 'ij' or 'xy'.
+ * all but its own dimension; indexing is 'ij', the first vector with the first dimension, or 'xy',
+ * with the second.
  *     meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[] */
 CGOTORCH_API const char *MeshgridIndexing(const Tensor *tensors, int64_t tensors_len,
     const char *indexing, Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(MeshgridIndexing);
 
-/* MH is adjoint under a shorter name: the conjugate transpose of the last two dimensions, as a
+/* MH is Adjoint under a shorter name: the conjugate transpose of the last two dimensions, as a
  * view.
  *     mH(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *MH(Tensor self, Tensor *result) CGOTORCH_SYMBOL(MH);
 
-/* Min returns the smallest of all elements; with dim, the smallest along it and their int64
- * indices; with other, the elementwise smaller.
+/* Min returns the smallest of all elements.
  *     min(Tensor self) -> Tensor */
 CGOTORCH_API const char *Min(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Min);
 
-/* MinDim returns the smallest of all elements; with dim, the smallest along it and their int64
- * indices; with other, the elementwise smaller.
+/* MinDim returns the smallest elements along dim, and their int64 indices. keepdim keeps the
+ * dimensions that are reduced, with size 1.
  *     min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices) */
 CGOTORCH_API const char *MinDim(Tensor self, int64_t dim, bool keepdim, Tensor *values,
     Tensor *indices) CGOTORCH_SYMBOL(MinDim);
 
-/* MinDimOut returns the smallest of all elements; with dim, the smallest along it and their int64
- * indices; with other, the elementwise smaller.
+/* MinDimOut returns the smallest elements along dim, and their int64 indices. keepdim keeps the
+ * dimensions that are reduced, with size 1.
  *     min.dim_min(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) min, Tensor(b!) min_indices) -> (Tensor(a!) values, Tensor(b!) indices) */
 CGOTORCH_API const char *MinDimOut(Tensor self, int64_t dim, bool keepdim, Tensor min,
     Tensor min_indices, Tensor *values, Tensor *indices) CGOTORCH_SYMBOL(MinDimOut);
@@ -10181,20 +10167,17 @@ CGOTORCH_API const char *Minimum(Tensor self, Tensor other, Tensor *result)
 CGOTORCH_API const char *MinimumOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MinimumOut);
 
-/* MinOther returns the smallest of all elements; with dim, the smallest along it and their int64
- * indices; with other, the elementwise smaller.
+/* MinOther returns the smaller of each pair of elements of self and other, with broadcasting.
  *     min.other(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *MinOther(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(MinOther);
 
-/* MinOtherOut returns the smallest of all elements; with dim, the smallest along it and their
- * int64 indices; with other, the elementwise smaller.
+/* MinOtherOut returns the smaller of each pair of elements of self and other, with broadcasting.
  *     min.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MinOtherOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MinOtherOut);
 
-/* MinOut returns the smallest of all elements; with dim, the smallest along it and their int64
- * indices; with other, the elementwise smaller.
+/* MinOut returns the smallest of all elements.
  *     min.unary_out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MinOut(Tensor self, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(MinOut);
 
@@ -10206,14 +10189,14 @@ CGOTORCH_API const char *MIOpenBatchNorm(Tensor input, Tensor weight, Tensor bia
     double epsilon, Tensor *result0, Tensor *result1, Tensor *result2)
     CGOTORCH_SYMBOL(MIOpenBatchNorm);
 
-/* MIOpenBatchNormBackward computes the gradients of miopen_batch_norm with respect to input,
- * weight and bias.
+/* MIOpenBatchNormBackward computes the gradients of MIOpenBatchNorm with respect to input, weight
+ * and bias.
  *     miopen_batch_norm_backward(Tensor input, Tensor grad_output, Tensor weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_var, float epsilon) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *MIOpenBatchNormBackward(Tensor input, Tensor grad_output, Tensor weight,
     Tensor running_mean, Tensor running_var, Tensor save_mean, Tensor save_var, double epsilon,
     Tensor *result0, Tensor *result1, Tensor *result2) CGOTORCH_SYMBOL(MIOpenBatchNormBackward);
 
-/* MIOpenBatchNormBackwardOut computes the gradients of miopen_batch_norm with respect to input,
+/* MIOpenBatchNormBackwardOut computes the gradients of MIOpenBatchNorm with respect to input,
  * weight and bias.
  *     miopen_batch_norm_backward.out(Tensor input, Tensor grad_output, Tensor weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_var, float epsilon, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *MIOpenBatchNormBackwardOut(Tensor input, Tensor grad_output,
@@ -10275,7 +10258,7 @@ CGOTORCH_API const char *MIOpenConvolutionTransposeOut(Tensor self, Tensor weigh
     Tensor *result) CGOTORCH_SYMBOL(MIOpenConvolutionTransposeOut);
 
 /* MIOpenCTCLoss computes the CTC loss with MIOpen; returns the loss of each sequence and the
- * gradient it found along the way.
+ * gradient it found along the way; lengths are lists.
  *     miopen_ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank, bool deterministic, bool zero_infinity) -> (Tensor, Tensor) */
 CGOTORCH_API const char *MIOpenCTCLoss(Tensor log_probs, Tensor targets,
     const int64_t *input_lengths, int64_t input_lengths_len, const int64_t *target_lengths,
@@ -10283,7 +10266,7 @@ CGOTORCH_API const char *MIOpenCTCLoss(Tensor log_probs, Tensor targets,
     Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(MIOpenCTCLoss);
 
 /* MIOpenCTCLossOut computes the CTC loss with MIOpen; returns the loss of each sequence and the
- * gradient it found along the way.
+ * gradient it found along the way; lengths are lists.
  *     miopen_ctc_loss.out(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank, bool deterministic, bool zero_infinity, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *MIOpenCTCLossOut(Tensor log_probs, Tensor targets,
     const int64_t *input_lengths, int64_t input_lengths_len, const int64_t *target_lengths,
@@ -10291,7 +10274,7 @@ CGOTORCH_API const char *MIOpenCTCLossOut(Tensor log_probs, Tensor targets,
     Tensor out1, Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(MIOpenCTCLossOut);
 
 /* MIOpenCTCLossTensor computes the CTC loss with MIOpen; returns the loss of each sequence and the
- * gradient it found along the way.
+ * gradient it found along the way; lengths are tensors.
  *     miopen_ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank, bool deterministic, bool zero_infinity) -> (Tensor, Tensor) */
 CGOTORCH_API const char *MIOpenCTCLossTensor(Tensor log_probs, Tensor targets,
     Tensor input_lengths, Tensor target_lengths, int64_t blank, bool deterministic,
@@ -10320,7 +10303,7 @@ CGOTORCH_API const char *MIOpenRNN(Tensor input, const Tensor *weight, int64_t w
     const int64_t *batch_sizes, int64_t batch_sizes_len, Tensor dropout_state, Tensor *result0,
     Tensor *result1, Tensor *result2, Tensor *result3, Tensor *result4) CGOTORCH_SYMBOL(MIOpenRNN);
 
-/* MIOpenRNNBackward computes the gradients of miopen_rnn with respect to input, initial states and
+/* MIOpenRNNBackward computes the gradients of MIOpenRNN with respect to input, initial states and
  * weights, as output_mask asks.
  *     miopen_rnn_backward(Tensor input, Tensor[] weight, int weight_stride0, Tensor weight_buf, Tensor hx, Tensor? cx, Tensor output, Tensor? grad_output, Tensor? grad_hy, Tensor? grad_cy, int mode, int hidden_size, int num_layers, bool batch_first, float dropout, bool train, bool bidirectional, int[] batch_sizes, Tensor? dropout_state, Tensor reserve, bool[4] output_mask) -> (Tensor, Tensor, Tensor, Tensor[]) */
 CGOTORCH_API const char *MIOpenRNNBackward(Tensor input, const Tensor *weight, int64_t weight_len,
@@ -10331,7 +10314,7 @@ CGOTORCH_API const char *MIOpenRNNBackward(Tensor input, const Tensor *weight, i
     const bool *output_mask, Tensor *result0, Tensor *result1, Tensor *result2, Tensor **result3,
     int64_t *result3_len) CGOTORCH_SYMBOL(MIOpenRNNBackward);
 
-/* MIOpenRNNBackwardOut computes the gradients of miopen_rnn with respect to input, initial states
+/* MIOpenRNNBackwardOut computes the gradients of MIOpenRNN with respect to input, initial states
  * and weights, as output_mask asks.
  *     miopen_rnn_backward.out(Tensor input, Tensor[] weight, int weight_stride0, Tensor weight_buf, Tensor hx, Tensor? cx, Tensor output, Tensor? grad_output, Tensor? grad_hy, Tensor? grad_cy, int mode, int hidden_size, int num_layers, bool batch_first, float dropout, bool train, bool bidirectional, int[] batch_sizes, Tensor? dropout_state, Tensor reserve, bool[4] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!)[] out3) -> () */
 CGOTORCH_API const char *MIOpenRNNBackwardOut(Tensor input, const Tensor *weight,
@@ -10360,7 +10343,7 @@ CGOTORCH_API const char *Mish(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Mish)
  *     mish_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Mish_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Mish_);
 
-/* MishBackward computes the gradient of mish with respect to its input.
+/* MishBackward computes the gradient of Mish with respect to its input.
  *     mish_backward(Tensor grad_output, Tensor self) -> Tensor */
 CGOTORCH_API const char *MishBackward(Tensor grad_output, Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(MishBackward);
@@ -10375,24 +10358,24 @@ CGOTORCH_API const char *MishOut(Tensor self, Tensor out_, Tensor *result) CGOTO
 CGOTORCH_API const char *_MixedDTypesLinear(Tensor input, Tensor weight, Tensor scale, Tensor bias,
     const char *activation, Tensor *result) CGOTORCH_SYMBOL(_MixedDTypesLinear);
 
-/* MKLDNNAdaptiveAvgPool2d is adaptive_avg_pool2d for tensors in oneDNN's layout.
+/* MKLDNNAdaptiveAvgPool2d is AdaptiveAvgPool2d for tensors in oneDNN's layout.
  *     mkldnn_adaptive_avg_pool2d(Tensor self, int[2] output_size) -> Tensor */
 CGOTORCH_API const char *MKLDNNAdaptiveAvgPool2d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, Tensor *result) CGOTORCH_SYMBOL(MKLDNNAdaptiveAvgPool2d);
 
-/* MKLDNNAdaptiveAvgPool2dBackward computes the gradient of mkldnn_adaptive_avg_pool2d with respect
- * to its input.
+/* MKLDNNAdaptiveAvgPool2dBackward computes the gradient of MKLDNNAdaptiveAvgPool2d with respect to
+ * its input.
  *     mkldnn_adaptive_avg_pool2d_backward(Tensor grad_output, Tensor self) -> Tensor */
 CGOTORCH_API const char *MKLDNNAdaptiveAvgPool2dBackward(Tensor grad_output, Tensor self,
     Tensor *result) CGOTORCH_SYMBOL(MKLDNNAdaptiveAvgPool2dBackward);
 
-/* MKLDNNAdaptiveAvgPool2dBackwardOut computes the gradient of mkldnn_adaptive_avg_pool2d with
- * respect to its input.
+/* MKLDNNAdaptiveAvgPool2dBackwardOut computes the gradient of MKLDNNAdaptiveAvgPool2d with respect
+ * to its input.
  *     mkldnn_adaptive_avg_pool2d_backward.out(Tensor grad_output, Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MKLDNNAdaptiveAvgPool2dBackwardOut(Tensor grad_output, Tensor self,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(MKLDNNAdaptiveAvgPool2dBackwardOut);
 
-/* MKLDNNAdaptiveAvgPool2dOut is adaptive_avg_pool2d for tensors in oneDNN's layout.
+/* MKLDNNAdaptiveAvgPool2dOut is AdaptiveAvgPool2dOut for tensors in oneDNN's layout.
  *     mkldnn_adaptive_avg_pool2d.out(Tensor self, int[2] output_size, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MKLDNNAdaptiveAvgPool2dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, Tensor out_, Tensor *result)
@@ -10412,71 +10395,71 @@ CGOTORCH_API const char *MKLDNNConvolutionOut(Tensor self, Tensor weight, Tensor
     const int64_t *dilation, int64_t dilation_len, int64_t groups, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MKLDNNConvolutionOut);
 
-/* MKLDNNLinear is linear for an input in oneDNN's layout.
+/* MKLDNNLinear is Linear for an input in oneDNN's layout.
  *     mkldnn_linear(Tensor self, Tensor weight, Tensor? bias=None) -> Tensor */
 CGOTORCH_API const char *MKLDNNLinear(Tensor self, Tensor weight, Tensor bias, Tensor *result)
     CGOTORCH_SYMBOL(MKLDNNLinear);
 
-/* MKLDNNLinearBackward computes the gradients of mkldnn_linear with respect to input, weight and
+/* MKLDNNLinearBackward computes the gradients of MKLDNNLinear with respect to input, weight and
  * bias, as output_mask asks.
  *     mkldnn_linear_backward(Tensor self, Tensor grad_output, Tensor weight, bool[3] output_mask) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *MKLDNNLinearBackward(Tensor self, Tensor grad_output, Tensor weight,
     const bool *output_mask, Tensor *result0, Tensor *result1, Tensor *result2)
     CGOTORCH_SYMBOL(MKLDNNLinearBackward);
 
-/* MKLDNNLinearBackwardInput computes the gradient of mkldnn_linear with respect to its input.
+/* MKLDNNLinearBackwardInput computes the gradient of MKLDNNLinear with respect to its input.
  *     mkldnn_linear_backward_input(int[] input_size, Tensor grad_output, Tensor weight) -> Tensor */
 CGOTORCH_API const char *MKLDNNLinearBackwardInput(const int64_t *input_size,
     int64_t input_size_len, Tensor grad_output, Tensor weight, Tensor *result)
     CGOTORCH_SYMBOL(MKLDNNLinearBackwardInput);
 
-/* MKLDNNLinearBackwardInputOut computes the gradient of mkldnn_linear with respect to its input.
+/* MKLDNNLinearBackwardInputOut computes the gradient of MKLDNNLinear with respect to its input.
  *     mkldnn_linear_backward_input.out(int[] input_size, Tensor grad_output, Tensor weight, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MKLDNNLinearBackwardInputOut(const int64_t *input_size,
     int64_t input_size_len, Tensor grad_output, Tensor weight, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MKLDNNLinearBackwardInputOut);
 
-/* MKLDNNLinearBackwardOut computes the gradients of mkldnn_linear with respect to input, weight
- * and bias, as output_mask asks.
+/* MKLDNNLinearBackwardOut computes the gradients of MKLDNNLinear with respect to input, weight and
+ * bias, as output_mask asks.
  *     mkldnn_linear_backward.out(Tensor self, Tensor grad_output, Tensor weight, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *MKLDNNLinearBackwardOut(Tensor self, Tensor grad_output, Tensor weight,
     const bool *output_mask, Tensor out0, Tensor out1, Tensor out2, Tensor *result0,
     Tensor *result1, Tensor *result2) CGOTORCH_SYMBOL(MKLDNNLinearBackwardOut);
 
-/* MKLDNNLinearBackwardWeights computes the gradients of mkldnn_linear with respect to weight and,
+/* MKLDNNLinearBackwardWeights computes the gradients of MKLDNNLinear with respect to weight and,
  * if bias_defined, bias.
  *     mkldnn_linear_backward_weights(Tensor grad_output, Tensor input, Tensor weight, bool bias_defined) -> (Tensor, Tensor) */
 CGOTORCH_API const char *MKLDNNLinearBackwardWeights(Tensor grad_output, Tensor input,
     Tensor weight, bool bias_defined, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(MKLDNNLinearBackwardWeights);
 
-/* MKLDNNLinearBackwardWeightsOut computes the gradients of mkldnn_linear with respect to weight
+/* MKLDNNLinearBackwardWeightsOut computes the gradients of MKLDNNLinear with respect to weight
  * and, if bias_defined, bias.
  *     mkldnn_linear_backward_weights.out(Tensor grad_output, Tensor input, Tensor weight, bool bias_defined, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *MKLDNNLinearBackwardWeightsOut(Tensor grad_output, Tensor input,
     Tensor weight, bool bias_defined, Tensor out0, Tensor out1, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(MKLDNNLinearBackwardWeightsOut);
 
-/* MKLDNNLinearOut is linear for an input in oneDNN's layout.
+/* MKLDNNLinearOut is Linear for an input in oneDNN's layout.
  *     mkldnn_linear.out(Tensor self, Tensor weight, Tensor? bias=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MKLDNNLinearOut(Tensor self, Tensor weight, Tensor bias, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(MKLDNNLinearOut);
 
-/* MKLDNNMaxPool2d is max_pool2d for tensors in oneDNN's layout.
+/* MKLDNNMaxPool2d is MaxPool2d for tensors in oneDNN's layout.
  *     mkldnn_max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor */
 CGOTORCH_API const char *MKLDNNMaxPool2d(Tensor self, const int64_t *kernel_size,
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor *result) CGOTORCH_SYMBOL(MKLDNNMaxPool2d);
 
-/* MKLDNNMaxPool2dBackward computes the gradient of mkldnn_max_pool2d with respect to its input.
+/* MKLDNNMaxPool2dBackward computes the gradient of MKLDNNMaxPool2d with respect to its input.
  *     mkldnn_max_pool2d_backward(Tensor grad_output, Tensor output, Tensor input, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor */
 CGOTORCH_API const char *MKLDNNMaxPool2dBackward(Tensor grad_output, Tensor output, Tensor input,
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     bool ceil_mode, Tensor *result) CGOTORCH_SYMBOL(MKLDNNMaxPool2dBackward);
 
-/* MKLDNNMaxPool2dBackwardOut computes the gradient of mkldnn_max_pool2d with respect to its input.
+/* MKLDNNMaxPool2dBackwardOut computes the gradient of MKLDNNMaxPool2d with respect to its input.
  *     mkldnn_max_pool2d_backward.out(Tensor grad_output, Tensor output, Tensor input, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MKLDNNMaxPool2dBackwardOut(Tensor grad_output, Tensor output,
     Tensor input, const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride,
@@ -10484,28 +10467,28 @@ CGOTORCH_API const char *MKLDNNMaxPool2dBackwardOut(Tensor grad_output, Tensor o
     int64_t dilation_len, bool ceil_mode, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MKLDNNMaxPool2dBackwardOut);
 
-/* MKLDNNMaxPool2dOut is max_pool2d for tensors in oneDNN's layout.
+/* MKLDNNMaxPool2dOut is MaxPool2d for tensors in oneDNN's layout.
  *     mkldnn_max_pool2d.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MKLDNNMaxPool2dOut(Tensor self, const int64_t *kernel_size,
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(MKLDNNMaxPool2dOut);
 
-/* MKLDNNMaxPool3d is max_pool3d for tensors in oneDNN's layout.
+/* MKLDNNMaxPool3d is MaxPool3d for tensors in oneDNN's layout.
  *     mkldnn_max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor */
 CGOTORCH_API const char *MKLDNNMaxPool3d(Tensor self, const int64_t *kernel_size,
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor *result) CGOTORCH_SYMBOL(MKLDNNMaxPool3d);
 
-/* MKLDNNMaxPool3dBackward computes the gradient of mkldnn_max_pool3d with respect to its input.
+/* MKLDNNMaxPool3dBackward computes the gradient of MKLDNNMaxPool3d with respect to its input.
  *     mkldnn_max_pool3d_backward(Tensor grad_output, Tensor output, Tensor input, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor */
 CGOTORCH_API const char *MKLDNNMaxPool3dBackward(Tensor grad_output, Tensor output, Tensor input,
     const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, const int64_t *dilation, int64_t dilation_len,
     bool ceil_mode, Tensor *result) CGOTORCH_SYMBOL(MKLDNNMaxPool3dBackward);
 
-/* MKLDNNMaxPool3dBackwardOut computes the gradient of mkldnn_max_pool3d with respect to its input.
+/* MKLDNNMaxPool3dBackwardOut computes the gradient of MKLDNNMaxPool3d with respect to its input.
  *     mkldnn_max_pool3d_backward.out(Tensor grad_output, Tensor output, Tensor input, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MKLDNNMaxPool3dBackwardOut(Tensor grad_output, Tensor output,
     Tensor input, const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride,
@@ -10513,7 +10496,7 @@ CGOTORCH_API const char *MKLDNNMaxPool3dBackwardOut(Tensor grad_output, Tensor o
     int64_t dilation_len, bool ceil_mode, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MKLDNNMaxPool3dBackwardOut);
 
-/* MKLDNNMaxPool3dOut is max_pool3d for tensors in oneDNN's layout.
+/* MKLDNNMaxPool3dOut is MaxPool3d for tensors in oneDNN's layout.
  *     mkldnn_max_pool3d.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MKLDNNMaxPool3dOut(Tensor self, const int64_t *kernel_size,
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
@@ -10552,12 +10535,12 @@ CGOTORCH_API const char *MKLDNNReorderConv3dWeightOut(Tensor self, const int64_t
     int64_t dilation_len, int64_t groups, const int64_t *input_size, int64_t input_size_len,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(MKLDNNReorderConv3dWeightOut);
 
-/* _MKLDNNReshape is reshape for tensors in oneDNN's layout.
+/* _MKLDNNReshape is Reshape for tensors in oneDNN's layout.
  *     _mkldnn_reshape(Tensor self, int[] shape) -> Tensor */
 CGOTORCH_API const char *_MKLDNNReshape(Tensor self, const int64_t *shape, int64_t shape_len,
     Tensor *result) CGOTORCH_SYMBOL(_MKLDNNReshape);
 
-/* _MKLDNNReshapeOut is reshape for tensors in oneDNN's layout.
+/* _MKLDNNReshapeOut is Reshape for tensors in oneDNN's layout.
  *     _mkldnn_reshape.out(Tensor self, int[] shape, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_MKLDNNReshapeOut(Tensor self, const int64_t *shape, int64_t shape_len,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_MKLDNNReshapeOut);
@@ -10572,8 +10555,8 @@ CGOTORCH_API const char *MKLDNNRNNLayer(Tensor input, Tensor weight0, Tensor wei
     Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3)
     CGOTORCH_SYMBOL(MKLDNNRNNLayer);
 
-/* MKLDNNRNNLayerBackward computes the gradients of mkldnn_rnn_layer with respect to input,
- * weights, biases and initial states.
+/* MKLDNNRNNLayerBackward computes the gradients of MKLDNNRNNLayer with respect to input, weights,
+ * biases and initial states.
  *     mkldnn_rnn_layer_backward(Tensor input, Tensor weight1, Tensor weight2, Tensor weight3, Tensor weight4, Tensor hx_, Tensor cx_tmp, Tensor output, Tensor hy_, Tensor cy_, Tensor? grad_output, Tensor? grad_hy, Tensor? grad_cy, bool reverse, int mode, int hidden_size, int num_layers, bool has_biases, bool train, bool bidirectional, int[] batch_sizes, bool batch_first, Tensor workspace) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *MKLDNNRNNLayerBackward(Tensor input, Tensor weight1, Tensor weight2,
     Tensor weight3, Tensor weight4, Tensor hx_, Tensor cx_tmp, Tensor output, Tensor hy_,
@@ -10583,7 +10566,7 @@ CGOTORCH_API const char *MKLDNNRNNLayerBackward(Tensor input, Tensor weight1, Te
     Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3, Tensor *result4,
     Tensor *result5, Tensor *result6) CGOTORCH_SYMBOL(MKLDNNRNNLayerBackward);
 
-/* MKLDNNRNNLayerBackwardOut computes the gradients of mkldnn_rnn_layer with respect to input,
+/* MKLDNNRNNLayerBackwardOut computes the gradients of MKLDNNRNNLayer with respect to input,
  * weights, biases and initial states.
  *     mkldnn_rnn_layer_backward.out(Tensor input, Tensor weight1, Tensor weight2, Tensor weight3, Tensor weight4, Tensor hx_, Tensor cx_tmp, Tensor output, Tensor hy_, Tensor cy_, Tensor? grad_output, Tensor? grad_hy, Tensor? grad_cy, bool reverse, int mode, int hidden_size, int num_layers, bool has_biases, bool train, bool bidirectional, int[] batch_sizes, bool batch_first, Tensor workspace, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3, Tensor(e!) out4, Tensor(f!) out5, Tensor(g!) out6) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!), Tensor(e!), Tensor(f!), Tensor(g!)) */
 CGOTORCH_API const char *MKLDNNRNNLayerBackwardOut(Tensor input, Tensor weight1, Tensor weight2,
@@ -10605,17 +10588,17 @@ CGOTORCH_API const char *MKLDNNRNNLayerOut(Tensor input, Tensor weight0, Tensor 
     Tensor out0, Tensor out1, Tensor out2, Tensor out3, Tensor *result0, Tensor *result1,
     Tensor *result2, Tensor *result3) CGOTORCH_SYMBOL(MKLDNNRNNLayerOut);
 
-/* _MKLDNNTranspose is transpose for tensors in oneDNN's layout, as a copy.
+/* _MKLDNNTranspose is Transpose for tensors in oneDNN's layout, as a copy.
  *     _mkldnn_transpose(Tensor self, int dim0, int dim1) -> Tensor */
 CGOTORCH_API const char *_MKLDNNTranspose(Tensor self, int64_t dim0, int64_t dim1, Tensor *result)
     CGOTORCH_SYMBOL(_MKLDNNTranspose);
 
-/* _MKLDNNTranspose_ is transpose for tensors in oneDNN's layout, as a copy.
+/* _MKLDNNTranspose_ is Transpose_ for tensors in oneDNN's layout, as a copy.
  *     _mkldnn_transpose_(Tensor(a!) self, int dim0, int dim1) -> Tensor(a!) */
 CGOTORCH_API const char *_MKLDNNTranspose_(Tensor self, int64_t dim0, int64_t dim1, Tensor *result)
     CGOTORCH_SYMBOL(_MKLDNNTranspose_);
 
-/* _MKLDNNTransposeOut is transpose for tensors in oneDNN's layout, as a copy.
+/* _MKLDNNTransposeOut is Transpose for tensors in oneDNN's layout, as a copy.
  *     _mkldnn_transpose.out(Tensor self, int dim0, int dim1, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_MKLDNNTransposeOut(Tensor self, int64_t dim0, int64_t dim1, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(_MKLDNNTransposeOut);
@@ -10624,12 +10607,12 @@ CGOTORCH_API const char *_MKLDNNTransposeOut(Tensor self, int64_t dim0, int64_t 
  *     mm(Tensor self, Tensor mat2) -> Tensor */
 CGOTORCH_API const char *MM(Tensor self, Tensor mat2, Tensor *result) CGOTORCH_SYMBOL(MM);
 
-/* MMDType multiplies two matrices: (n×m)·(m×p) → (n×p).
+/* MMDType multiplies two matrices: (n×m)·(m×p) → (n×p), with the result in out_dtype.
  *     mm.dtype(Tensor self, Tensor mat2, ScalarType out_dtype) -> Tensor */
 CGOTORCH_API const char *MMDType(Tensor self, Tensor mat2, ScalarType out_dtype, Tensor *result)
     CGOTORCH_SYMBOL(MMDType);
 
-/* MMDTypeOut multiplies two matrices: (n×m)·(m×p) → (n×p).
+/* MMDTypeOut multiplies two matrices: (n×m)·(m×p) → (n×p), with the result in out_dtype.
  *     mm.dtype_out(Tensor self, Tensor mat2, ScalarType out_dtype, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MMDTypeOut(Tensor self, Tensor mat2, ScalarType out_dtype, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(MMDTypeOut);
@@ -10640,35 +10623,33 @@ CGOTORCH_API const char *MMOut(Tensor self, Tensor mat2, Tensor out_, Tensor *re
     CGOTORCH_SYMBOL(MMOut);
 
 /* Mode returns the most frequent value along dim, the smallest one of several, and the int64 index
- * of an occurrence.
+ * of an occurrence. keepdim keeps the dimensions that are reduced, with size 1.
  *     mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices) */
 CGOTORCH_API const char *Mode(Tensor self, int64_t dim, bool keepdim, Tensor *values,
     Tensor *indices) CGOTORCH_SYMBOL(Mode);
 
 /* ModeValues returns the most frequent value along dim, the smallest one of several, and the int64
- * index of an occurrence.
+ * index of an occurrence. keepdim keeps the dimensions that are reduced, with size 1.
  *     mode.values(Tensor self, int dim=-1, bool keepdim=False, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices) */
 CGOTORCH_API const char *ModeValues(Tensor self, int64_t dim, bool keepdim, Tensor values,
     Tensor indices, Tensor *values_result, Tensor *indices_result) CGOTORCH_SYMBOL(ModeValues);
 
-/* MoveAxis is movedim under its NumPy name: moves dimensions to new positions, as a view.
+/* MoveAxis is MoveDim under its NumPy name: moves dimensions to new positions, as a view.
  *     moveaxis.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a) */
 CGOTORCH_API const char *MoveAxis(Tensor self, const int64_t *source, int64_t source_len,
     const int64_t *destination, int64_t destination_len, Tensor *result) CGOTORCH_SYMBOL(MoveAxis);
 
-/* MoveAxisInt is movedim under its NumPy name: moves dimensions to new positions, as a view.
+/* MoveAxisInt is MoveDimInt under its NumPy name: moves one dimension to new positions, as a view.
  *     moveaxis.int(Tensor(a) self, int source, int destination) -> Tensor(a) */
 CGOTORCH_API const char *MoveAxisInt(Tensor self, int64_t source, int64_t destination,
     Tensor *result) CGOTORCH_SYMBOL(MoveAxisInt);
 
-/* MoveDim moves dimensions from source to destination and keeps the order of the others, as a
- * view.
+/* MoveDim moves the dimensions source to destination and keeps the order of the others, as a view.
  *     movedim.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a) */
 CGOTORCH_API const char *MoveDim(Tensor self, const int64_t *source, int64_t source_len,
     const int64_t *destination, int64_t destination_len, Tensor *result) CGOTORCH_SYMBOL(MoveDim);
 
-/* MoveDimInt moves dimensions from source to destination and keeps the order of the others, as a
- * view.
+/* MoveDimInt moves dimension source to destination and keeps the order of the others, as a view.
  *     movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a) */
 CGOTORCH_API const char *MoveDimInt(Tensor self, int64_t source, int64_t destination,
     Tensor *result) CGOTORCH_SYMBOL(MoveDimInt);
@@ -10680,7 +10661,7 @@ CGOTORCH_API const char *_MPSConvolution(Tensor self, Tensor weight, Tensor bias
     const int64_t *dilation, int64_t dilation_len, int64_t groups, Tensor *result)
     CGOTORCH_SYMBOL(_MPSConvolution);
 
-/* MPSConvolutionBackward computes the gradients of convolution on Apple's Metal backend with
+/* MPSConvolutionBackward computes the gradients of Convolution on Apple's Metal backend with
  * respect to input, weight and bias.
  *     mps_convolution_backward(Tensor self, Tensor grad_output, Tensor weight, SymInt[] padding, SymInt[] stride, SymInt[] dilation, SymInt groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *MPSConvolutionBackward(Tensor self, Tensor grad_output, Tensor weight,
@@ -10688,7 +10669,7 @@ CGOTORCH_API const char *MPSConvolutionBackward(Tensor self, Tensor grad_output,
     const int64_t *dilation, int64_t dilation_len, int64_t groups, const bool *output_mask,
     Tensor *result0, Tensor *result1, Tensor *result2) CGOTORCH_SYMBOL(MPSConvolutionBackward);
 
-/* MPSConvolutionBackwardOut computes the gradients of convolution on Apple's Metal backend with
+/* MPSConvolutionBackwardOut computes the gradients of Convolution on Apple's Metal backend with
  * respect to input, weight and bias.
  *     mps_convolution_backward.out(Tensor self, Tensor grad_output, Tensor weight, SymInt[] padding, SymInt[] stride, SymInt[] dilation, SymInt groups, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *MPSConvolutionBackwardOut(Tensor self, Tensor grad_output, Tensor weight,
@@ -10738,23 +10719,25 @@ CGOTORCH_API const char *_MPSConvolutionTransposeOut(Tensor self, Tensor weight,
     CGOTORCH_SYMBOL(_MPSConvolutionTransposeOut);
 
 /* MSELoss computes the squared differences (self - target)², reduced as asked (their mean by
- * default).
+ * default). reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     mse_loss(Tensor self, Tensor target, int reduction=Mean) -> Tensor */
 CGOTORCH_API const char *MSELoss(Tensor self, Tensor target, int64_t reduction, Tensor *result)
     CGOTORCH_SYMBOL(MSELoss);
 
-/* MSELossBackward computes the gradient of mse_loss with respect to its input.
+/* MSELossBackward computes the gradient of MSELoss with respect to its input. reduction 0 leaves
+ * the losses as they are, 1 takes their mean, 2 their sum.
  *     mse_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor */
 CGOTORCH_API const char *MSELossBackward(Tensor grad_output, Tensor self, Tensor target,
     int64_t reduction, Tensor *result) CGOTORCH_SYMBOL(MSELossBackward);
 
-/* MSELossBackwardGradInput computes the gradient of mse_loss with respect to its input.
+/* MSELossBackwardGradInput computes the gradient of MSELoss with respect to its input. reduction 0
+ * leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     mse_loss_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, int reduction, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *MSELossBackwardGradInput(Tensor grad_output, Tensor self, Tensor target,
     int64_t reduction, Tensor grad_input, Tensor *result) CGOTORCH_SYMBOL(MSELossBackwardGradInput);
 
 /* MSELossOut computes the squared differences (self - target)², reduced as asked (their mean by
- * default).
+ * default). reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     mse_loss.out(Tensor self, Tensor target, int reduction=Mean, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MSELossOut(Tensor self, Tensor target, int64_t reduction, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(MSELossOut);
@@ -10785,124 +10768,131 @@ CGOTORCH_API const char *Mul_(Tensor self, Tensor other, Tensor *result) CGOTORC
 CGOTORCH_API const char *MulOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MulOut);
 
-/* MulScalar multiplies two operands element by element, with broadcasting and type promotion.
+/* MulScalar multiplies two operands element by element, with type promotion; other is a number.
  *     mul.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *MulScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(MulScalar);
 
-/* MulScalar_ multiplies two operands element by element, with broadcasting and type promotion.
+/* MulScalar_ multiplies two operands element by element, with type promotion; other is a number.
  *     mul_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *MulScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(MulScalar_);
 
-/* MulScalarOut multiplies two operands element by element, with broadcasting and type promotion.
+/* MulScalarOut multiplies two operands element by element, with type promotion; other is a number.
  *     mul.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MulScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MulScalarOut);
 
 /* MultilabelMarginLoss computes the multi-label hinge loss Σ max(0, 1 - x[y] + x[j]) / C over the
- * targets y before the first -1 and all others j.
+ * targets y before the first -1 and all others j. reduction 0 leaves the losses as they are, 1
+ * takes their mean, 2 their sum.
  *     multilabel_margin_loss(Tensor self, Tensor target, int reduction=Mean) -> Tensor */
 CGOTORCH_API const char *MultilabelMarginLoss(Tensor self, Tensor target, int64_t reduction,
     Tensor *result) CGOTORCH_SYMBOL(MultilabelMarginLoss);
 
-/* MultilabelMarginLossBackward computes the gradient of multilabel_margin_loss with respect to its
- * input.
+/* MultilabelMarginLossBackward computes the gradient of MultilabelMarginLoss with respect to its
+ * input. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     multilabel_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, Tensor is_target) -> Tensor */
 CGOTORCH_API const char *MultilabelMarginLossBackward(Tensor grad_output, Tensor self,
     Tensor target, int64_t reduction, Tensor is_target, Tensor *result)
     CGOTORCH_SYMBOL(MultilabelMarginLossBackward);
 
-/* MultilabelMarginLossBackwardGradInput computes the gradient of multilabel_margin_loss with
- * respect to its input.
+/* MultilabelMarginLossBackwardGradInput computes the gradient of MultilabelMarginLoss with respect
+ * to its input. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     multilabel_margin_loss_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, int reduction, Tensor is_target, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *MultilabelMarginLossBackwardGradInput(Tensor grad_output, Tensor self,
     Tensor target, int64_t reduction, Tensor is_target, Tensor grad_input, Tensor *result)
     CGOTORCH_SYMBOL(MultilabelMarginLossBackwardGradInput);
 
-/* MultilabelMarginLossForward returns multilabel_margin_loss and the mask of target classes that
- * its backward function needs.
+/* MultilabelMarginLossForward returns MultilabelMarginLoss and the mask of target classes that its
+ * backward function needs. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their
+ * sum.
  *     multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> (Tensor output, Tensor is_target) */
 CGOTORCH_API const char *MultilabelMarginLossForward(Tensor self, Tensor target, int64_t reduction,
     Tensor *output, Tensor *is_target) CGOTORCH_SYMBOL(MultilabelMarginLossForward);
 
-/* MultilabelMarginLossForwardOutput returns multilabel_margin_loss and the mask of target classes
- * that its backward function needs.
+/* MultilabelMarginLossForwardOutput returns MultilabelMarginLoss and the mask of target classes
+ * that its backward function needs. reduction 0 leaves the losses as they are, 1 takes their mean,
+ * 2 their sum.
  *     multilabel_margin_loss_forward.output(Tensor self, Tensor target, int reduction, *, Tensor(a!) output, Tensor(b!) is_target) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *MultilabelMarginLossForwardOutput(Tensor self, Tensor target,
     int64_t reduction, Tensor output, Tensor is_target, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(MultilabelMarginLossForwardOutput);
 
 /* MultilabelMarginLossOut computes the multi-label hinge loss Σ max(0, 1 - x[y] + x[j]) / C over
- * the targets y before the first -1 and all others j.
+ * the targets y before the first -1 and all others j. reduction 0 leaves the losses as they are, 1
+ * takes their mean, 2 their sum.
  *     multilabel_margin_loss.out(Tensor self, Tensor target, int reduction=Mean, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MultilabelMarginLossOut(Tensor self, Tensor target, int64_t reduction,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(MultilabelMarginLossOut);
 
 /* MultiMarginLoss computes Σ max(0, margin - x[y] + x[j]) to the power p over the other classes j,
- * divided by C, for classes y = target.
+ * divided by C, for classes y = target. reduction 0 leaves the losses as they are, 1 takes their
+ * mean, 2 their sum.
  *     multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, int reduction=Mean) -> Tensor */
 CGOTORCH_API const char *MultiMarginLoss(Tensor self, Tensor target, Scalar p, Scalar margin,
     Tensor weight, int64_t reduction, Tensor *result) CGOTORCH_SYMBOL(MultiMarginLoss);
 
-/* MultiMarginLossBackward computes the gradient of multi_margin_loss with respect to its input.
+/* MultiMarginLossBackward computes the gradient of MultiMarginLoss with respect to its input.
+ * reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     multi_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, Scalar p, Scalar margin, Tensor? weight=None, int reduction=Mean) -> Tensor */
 CGOTORCH_API const char *MultiMarginLossBackward(Tensor grad_output, Tensor self, Tensor target,
     Scalar p, Scalar margin, Tensor weight, int64_t reduction, Tensor *result)
     CGOTORCH_SYMBOL(MultiMarginLossBackward);
 
-/* MultiMarginLossBackwardGradInput computes the gradient of multi_margin_loss with respect to its
- * input.
+/* MultiMarginLossBackwardGradInput computes the gradient of MultiMarginLoss with respect to its
+ * input. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     multi_margin_loss_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, Scalar p, Scalar margin, Tensor? weight=None, int reduction=Mean, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *MultiMarginLossBackwardGradInput(Tensor grad_output, Tensor self,
     Tensor target, Scalar p, Scalar margin, Tensor weight, int64_t reduction, Tensor grad_input,
     Tensor *result) CGOTORCH_SYMBOL(MultiMarginLossBackwardGradInput);
 
 /* MultiMarginLossOut computes Σ max(0, margin - x[y] + x[j]) to the power p over the other classes
- * j, divided by C, for classes y = target.
+ * j, divided by C, for classes y = target. reduction 0 leaves the losses as they are, 1 takes
+ * their mean, 2 their sum.
  *     multi_margin_loss.out(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, int reduction=Mean, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MultiMarginLossOut(Tensor self, Tensor target, Scalar p, Scalar margin,
     Tensor weight, int64_t reduction, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MultiMarginLossOut);
 
 /* Multinomial draws num_samples int64 indices per row with the row's non-negative weights as
- * probabilities: (m) or (n×m).
+ * probabilities: (m) or (n×m). Random numbers come from generator, by default the device's own.
  *     multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *Multinomial(Tensor self, int64_t num_samples, bool replacement,
     Generator generator, Tensor *result) CGOTORCH_SYMBOL(Multinomial);
 
 /* MultinomialOut draws num_samples int64 indices per row with the row's non-negative weights as
- * probabilities: (m) or (n×m).
+ * probabilities: (m) or (n×m). Random numbers come from generator, by default the device's own.
  *     multinomial.out(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MultinomialOut(Tensor self, int64_t num_samples, bool replacement,
     Generator generator, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(MultinomialOut);
 
-/* Multiply is mul under its NumPy name: multiplies two operands element by element, with
+/* Multiply is Mul under its NumPy name: multiplies two operands element by element, with
  * broadcasting.
  *     multiply.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Multiply(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(Multiply);
 
-/* Multiply_ is mul under its NumPy name: multiplies two operands element by element, with
+/* Multiply_ is Mul_ under its NumPy name: multiplies two operands element by element, with
  * broadcasting.
  *     multiply_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *Multiply_(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(Multiply_);
 
-/* MultiplyOut is mul under its NumPy name: multiplies two operands element by element, with
+/* MultiplyOut is MulOut under its NumPy name: multiplies two operands element by element, with
  * broadcasting.
  *     multiply.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MultiplyOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MultiplyOut);
 
-/* MultiplyScalar is mul under its NumPy name: multiplies two operands element by element, with
- * broadcasting.
+/* MultiplyScalar is MulScalar under its NumPy name: multiplies two operands element by element, of
+ * which other is a number.
  *     multiply.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *MultiplyScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(MultiplyScalar);
 
-/* MultiplyScalar_ is mul under its NumPy name: multiplies two operands element by element, with
- * broadcasting.
+/* MultiplyScalar_ is MulScalar_ under its NumPy name: multiplies two operands element by element,
+ * of which other is a number.
  *     multiply_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *MultiplyScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(MultiplyScalar_);
@@ -10934,69 +10924,72 @@ CGOTORCH_API const char *MVOut(Tensor self, Tensor vec, Tensor out_, Tensor *res
     CGOTORCH_SYMBOL(MVOut);
 
 /* NaNMean returns the mean of the elements that are not NaN, of all or along the given dimensions.
+ * keepdim keeps the dimensions that are reduced, with size 1.
  *     nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *NaNMean(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     const ScalarType *dtype_, Tensor *result) CGOTORCH_SYMBOL(NaNMean);
 
 /* NaNMeanOut returns the mean of the elements that are not NaN, of all or along the given
- * dimensions.
+ * dimensions. keepdim keeps the dimensions that are reduced, with size 1.
  *     nanmean.out(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NaNMeanOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     const ScalarType *dtype_, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(NaNMeanOut);
 
-/* NaNMedian returns the median of the elements that are not NaN; with dim, those along it and
- * their int64 indices.
+/* NaNMedian returns the median of the elements that are not NaN.
  *     nanmedian(Tensor self) -> Tensor */
 CGOTORCH_API const char *NaNMedian(Tensor self, Tensor *result) CGOTORCH_SYMBOL(NaNMedian);
 
-/* NaNMedianDim returns the median of the elements that are not NaN; with dim, those along it and
- * their int64 indices.
+/* NaNMedianDim returns the median of the elements that are not NaN along dim, and their int64
+ * indices. keepdim keeps the dimensions that are reduced, with size 1.
  *     nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices) */
 CGOTORCH_API const char *NaNMedianDim(Tensor self, int64_t dim, bool keepdim, Tensor *values,
     Tensor *indices) CGOTORCH_SYMBOL(NaNMedianDim);
 
-/* NaNMedianDimValues returns the median of the elements that are not NaN; with dim, those along it
- * and their int64 indices.
+/* NaNMedianDimValues returns the median of the elements that are not NaN along dim, and their
+ * int64 indices. keepdim keeps the dimensions that are reduced, with size 1.
  *     nanmedian.dim_values(Tensor self, int dim, bool keepdim=False, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices) */
 CGOTORCH_API const char *NaNMedianDimValues(Tensor self, int64_t dim, bool keepdim, Tensor values,
     Tensor indices, Tensor *values_result, Tensor *indices_result)
     CGOTORCH_SYMBOL(NaNMedianDimValues);
 
-/* NaNMedianOut returns the median of the elements that are not NaN; with dim, those along it and
- * their int64 indices.
+/* NaNMedianOut returns the median of the elements that are not NaN.
  *     nanmedian.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NaNMedianOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(NaNMedianOut);
 
-/* NaNQuantile is quantile that leaves out NaN elements.
+/* NaNQuantile is Quantile that leaves out NaN elements, for each fraction in the vector q. keepdim
+ * keeps the dimensions that are reduced, with size 1.
  *     nanquantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor */
 CGOTORCH_API const char *NaNQuantile(Tensor self, Tensor q, const int64_t *dim, bool keepdim,
     const char *interpolation, Tensor *result) CGOTORCH_SYMBOL(NaNQuantile);
 
-/* NaNQuantileOut is quantile that leaves out NaN elements.
+/* NaNQuantileOut is QuantileOut that leaves out NaN elements, for each fraction in the vector q.
+ * keepdim keeps the dimensions that are reduced, with size 1.
  *     nanquantile.out(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear', Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NaNQuantileOut(Tensor self, Tensor q, const int64_t *dim, bool keepdim,
     const char *interpolation, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(NaNQuantileOut);
 
-/* NaNQuantileScalar is quantile that leaves out NaN elements.
+/* NaNQuantileScalar is QuantileScalar that leaves out NaN elements, for the fraction q. keepdim
+ * keeps the dimensions that are reduced, with size 1.
  *     nanquantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor */
 CGOTORCH_API const char *NaNQuantileScalar(Tensor self, double q, const int64_t *dim, bool keepdim,
     const char *interpolation, Tensor *result) CGOTORCH_SYMBOL(NaNQuantileScalar);
 
-/* NaNQuantileScalarOut is quantile that leaves out NaN elements.
+/* NaNQuantileScalarOut is QuantileScalarOut that leaves out NaN elements, for the fraction q.
+ * keepdim keeps the dimensions that are reduced, with size 1.
  *     nanquantile.scalar_out(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear', Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NaNQuantileScalarOut(Tensor self, double q, const int64_t *dim,
     bool keepdim, const char *interpolation, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(NaNQuantileScalarOut);
 
 /* NaNSum returns the sum of the elements that are not NaN, of all or along the given dimensions;
- * integers give int64.
+ * integers give int64. keepdim keeps the dimensions that are reduced, with size 1.
  *     nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *NaNSum(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     const ScalarType *dtype_, Tensor *result) CGOTORCH_SYMBOL(NaNSum);
 
 /* NaNSumOut returns the sum of the elements that are not NaN, of all or along the given
- * dimensions; integers give int64.
+ * dimensions; integers give int64. keepdim keeps the dimensions that are reduced, with size 1.
  *     nansum.out(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NaNSumOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     const ScalarType *dtype_, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(NaNSumOut);
@@ -11024,37 +11017,37 @@ CGOTORCH_API const char *NaNToNumOut(Tensor self, const double *nan, const doubl
 CGOTORCH_API const char *Narrow(Tensor self, int64_t dim, int64_t start, int64_t length,
     Tensor *result) CGOTORCH_SYMBOL(Narrow);
 
-/* NarrowCopy is narrow that returns a copy instead of a view.
+/* NarrowCopy is Narrow that returns a copy instead of a view.
  *     narrow_copy(Tensor self, int dim, SymInt start, SymInt length) -> Tensor */
 CGOTORCH_API const char *NarrowCopy(Tensor self, int64_t dim, int64_t start, int64_t length,
     Tensor *result) CGOTORCH_SYMBOL(NarrowCopy);
 
-/* NarrowCopyOut is narrow that returns a copy instead of a view.
+/* NarrowCopyOut is Narrow that returns a copy instead of a view.
  *     narrow_copy.out(Tensor self, int dim, SymInt start, SymInt length, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NarrowCopyOut(Tensor self, int64_t dim, int64_t start, int64_t length,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(NarrowCopyOut);
 
-/* NarrowTensor returns a view of the length elements along dim that begin at start.
+/* NarrowTensor returns a view of the length elements along dim that begin at start, a 0-d tensor.
  *     narrow.Tensor(Tensor(a) self, int dim, Tensor start, SymInt length) -> Tensor(a) */
 CGOTORCH_API const char *NarrowTensor(Tensor self, int64_t dim, Tensor start, int64_t length,
     Tensor *result) CGOTORCH_SYMBOL(NarrowTensor);
 
-/* NativeBatchNorm is batch_norm that also returns the mean and the inverse standard deviation used
+/* NativeBatchNorm is BatchNorm that also returns the mean and the inverse standard deviation used
  * in training, for backward.
  *     native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *NativeBatchNorm(Tensor input, Tensor weight, Tensor bias,
     Tensor running_mean, Tensor running_var, bool training, double momentum, double eps,
     Tensor *result0, Tensor *result1, Tensor *result2) CGOTORCH_SYMBOL(NativeBatchNorm);
 
-/* NativeBatchNormBackward computes the gradients of native_batch_norm with respect to input,
- * weight and bias, as output_mask asks.
+/* NativeBatchNormBackward computes the gradients of NativeBatchNorm with respect to input, weight
+ * and bias, as output_mask asks.
  *     native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool train, float eps, bool[3] output_mask) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *NativeBatchNormBackward(Tensor grad_out, Tensor input, Tensor weight,
     Tensor running_mean, Tensor running_var, Tensor save_mean, Tensor save_invstd, bool train,
     double eps, const bool *output_mask, Tensor *result0, Tensor *result1, Tensor *result2)
     CGOTORCH_SYMBOL(NativeBatchNormBackward);
 
-/* NativeBatchNormBackwardOut computes the gradients of native_batch_norm with respect to input,
+/* NativeBatchNormBackwardOut computes the gradients of NativeBatchNorm with respect to input,
  * weight and bias, as output_mask asks.
  *     native_batch_norm_backward.out(Tensor grad_out, Tensor input, Tensor? weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool train, float eps, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *NativeBatchNormBackwardOut(Tensor grad_out, Tensor input, Tensor weight,
@@ -11062,29 +11055,29 @@ CGOTORCH_API const char *NativeBatchNormBackwardOut(Tensor grad_out, Tensor inpu
     double eps, const bool *output_mask, Tensor out0, Tensor out1, Tensor out2, Tensor *result0,
     Tensor *result1, Tensor *result2) CGOTORCH_SYMBOL(NativeBatchNormBackwardOut);
 
-/* _NativeBatchNormLegit is native_batch_norm whose schema says that it writes to the running
+/* _NativeBatchNormLegit is NativeBatchNorm whose schema says that it writes to the running
  * statistics.
  *     _native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_NativeBatchNormLegit(Tensor input, Tensor weight, Tensor bias,
     Tensor running_mean, Tensor running_var, bool training, double momentum, double eps,
     Tensor *result0, Tensor *result1, Tensor *result2) CGOTORCH_SYMBOL(_NativeBatchNormLegit);
 
-/* _NativeBatchNormLegitFunctional is native_batch_norm whose schema says that it writes to the
- * running statistics.
+/* _NativeBatchNormLegitFunctional is _NativeBatchNormLegit that returns new running statistics and
+ * leaves the given ones as they are.
  *     _native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out) */
 CGOTORCH_API const char *_NativeBatchNormLegitFunctional(Tensor input, Tensor weight, Tensor bias,
     Tensor running_mean, Tensor running_var, bool training, double momentum, double eps,
     Tensor *result0, Tensor *result1, Tensor *result2, Tensor *running_mean_out,
     Tensor *running_var_out) CGOTORCH_SYMBOL(_NativeBatchNormLegitFunctional);
 
-/* _NativeBatchNormLegitNoStats is native_batch_norm whose schema says that it writes to the
- * running statistics.
+/* _NativeBatchNormLegitNoStats is NativeBatchNorm whose schema says that it writes to the running
+ * statistics.
  *     _native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_NativeBatchNormLegitNoStats(Tensor input, Tensor weight, Tensor bias,
     bool training, double momentum, double eps, Tensor *result0, Tensor *result1, Tensor *result2)
     CGOTORCH_SYMBOL(_NativeBatchNormLegitNoStats);
 
-/* _NativeBatchNormLegitNoStatsOut is native_batch_norm whose schema says that it writes to the
+/* _NativeBatchNormLegitNoStatsOut is NativeBatchNorm whose schema says that it writes to the
  * running statistics.
  *     _native_batch_norm_legit.no_stats_out(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum, float eps, *, Tensor(a!) out, Tensor(b!) save_mean, Tensor(c!) save_invstd) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *_NativeBatchNormLegitNoStatsOut(Tensor input, Tensor weight, Tensor bias,
@@ -11092,29 +11085,28 @@ CGOTORCH_API const char *_NativeBatchNormLegitNoStatsOut(Tensor input, Tensor we
     Tensor *result0, Tensor *result1, Tensor *result2)
     CGOTORCH_SYMBOL(_NativeBatchNormLegitNoStatsOut);
 
-/* _NativeBatchNormLegitNoTraining is native_batch_norm by the running statistics, for inference.
+/* _NativeBatchNormLegitNoTraining is NativeBatchNorm by the running statistics, for inference.
  *     _native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_NativeBatchNormLegitNoTraining(Tensor input, Tensor weight, Tensor bias,
     Tensor running_mean, Tensor running_var, double momentum, double eps, Tensor *result0,
     Tensor *result1, Tensor *result2) CGOTORCH_SYMBOL(_NativeBatchNormLegitNoTraining);
 
-/* _NativeBatchNormLegitNoTrainingOut is native_batch_norm by the running statistics, for
- * inference.
+/* _NativeBatchNormLegitNoTrainingOut is NativeBatchNorm by the running statistics, for inference.
  *     _native_batch_norm_legit_no_training.out(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *_NativeBatchNormLegitNoTrainingOut(Tensor input, Tensor weight,
     Tensor bias, Tensor running_mean, Tensor running_var, double momentum, double eps, Tensor out0,
     Tensor out1, Tensor out2, Tensor *result0, Tensor *result1, Tensor *result2)
     CGOTORCH_SYMBOL(_NativeBatchNormLegitNoTrainingOut);
 
-/* _NativeBatchNormLegitOut is native_batch_norm whose schema says that it writes to the running
- * statistics.
+/* _NativeBatchNormLegitOut is _NativeBatchNormLegit that returns new running statistics and leaves
+ * the given ones as they are.
  *     _native_batch_norm_legit.out(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, bool training, float momentum, float eps, *, Tensor(d!) out, Tensor(e!) save_mean, Tensor(f!) save_invstd) -> (Tensor(d!), Tensor(e!), Tensor(f!)) */
 CGOTORCH_API const char *_NativeBatchNormLegitOut(Tensor input, Tensor weight, Tensor bias,
     Tensor running_mean, Tensor running_var, bool training, double momentum, double eps,
     Tensor out_, Tensor save_mean, Tensor save_invstd, Tensor *result0, Tensor *result1,
     Tensor *result2) CGOTORCH_SYMBOL(_NativeBatchNormLegitOut);
 
-/* NativeBatchNormOut is batch_norm that also returns the mean and the inverse standard deviation
+/* NativeBatchNormOut is BatchNorm that also returns the mean and the inverse standard deviation
  * used in training, for backward.
  *     native_batch_norm.out(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, *, Tensor(a!) out, Tensor(b!) save_mean, Tensor(c!) save_invstd) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *NativeBatchNormOut(Tensor input, Tensor weight, Tensor bias,
@@ -11122,50 +11114,50 @@ CGOTORCH_API const char *NativeBatchNormOut(Tensor input, Tensor weight, Tensor 
     Tensor out_, Tensor save_mean, Tensor save_invstd, Tensor *result0, Tensor *result1,
     Tensor *result2) CGOTORCH_SYMBOL(NativeBatchNormOut);
 
-/* NativeChannelShuffle is channel_shuffle as implemented for the CPU, without automatic
+/* NativeChannelShuffle is ChannelShuffle as implemented for the CPU, without automatic
  * differentiation.
  *     native_channel_shuffle(Tensor self, SymInt groups) -> Tensor */
 CGOTORCH_API const char *NativeChannelShuffle(Tensor self, int64_t groups, Tensor *result)
     CGOTORCH_SYMBOL(NativeChannelShuffle);
 
-/* NativeDropout is dropout that also returns the bool mask of the elements that were kept.
+/* NativeDropout is Dropout that also returns the bool mask of the elements that were kept.
  *     native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor) */
 CGOTORCH_API const char *NativeDropout(Tensor input, double p, const bool *train, Tensor *result0,
     Tensor *result1) CGOTORCH_SYMBOL(NativeDropout);
 
-/* NativeDropoutBackward computes the gradient of native_dropout with respect to its input:
+/* NativeDropoutBackward computes the gradient of NativeDropout with respect to its input:
  * grad_output × mask × scale.
  *     native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor */
 CGOTORCH_API const char *NativeDropoutBackward(Tensor grad_output, Tensor mask, double scale,
     Tensor *result) CGOTORCH_SYMBOL(NativeDropoutBackward);
 
-/* NativeDropoutBackwardOut computes the gradient of native_dropout with respect to its input:
+/* NativeDropoutBackwardOut computes the gradient of NativeDropout with respect to its input:
  * grad_output × mask × scale.
  *     native_dropout_backward.out(Tensor grad_output, Tensor mask, float scale, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NativeDropoutBackwardOut(Tensor grad_output, Tensor mask, double scale,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(NativeDropoutBackwardOut);
 
-/* NativeDropoutOut is dropout that also returns the bool mask of the elements that were kept.
+/* NativeDropoutOut is Dropout that also returns the bool mask of the elements that were kept.
  *     native_dropout.out(Tensor input, float p, bool? train, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *NativeDropoutOut(Tensor input, double p, const bool *train, Tensor out0,
     Tensor out1, Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(NativeDropoutOut);
 
-/* NativeGroupNorm is group_norm that also returns the mean and the inverse standard deviation of
+/* NativeGroupNorm is GroupNorm that also returns the mean and the inverse standard deviation of
  * each group, (N, group).
  *     native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *NativeGroupNorm(Tensor input, Tensor weight, Tensor bias, int64_t N,
     int64_t C, int64_t HxW, int64_t group, double eps, Tensor *result0, Tensor *result1,
     Tensor *result2) CGOTORCH_SYMBOL(NativeGroupNorm);
 
-/* NativeGroupNormBackward computes the gradients of native_group_norm with respect to input,
- * weight and bias, as output_mask asks.
+/* NativeGroupNormBackward computes the gradients of NativeGroupNorm with respect to input, weight
+ * and bias, as output_mask asks.
  *     native_group_norm_backward(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, SymInt N, SymInt C, SymInt HxW, int group, bool[3] output_mask) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *NativeGroupNormBackward(Tensor grad_out, Tensor input, Tensor mean,
     Tensor rstd, Tensor weight, int64_t N, int64_t C, int64_t HxW, int64_t group,
     const bool *output_mask, Tensor *result0, Tensor *result1, Tensor *result2)
     CGOTORCH_SYMBOL(NativeGroupNormBackward);
 
-/* NativeGroupNormBackwardOut computes the gradients of native_group_norm with respect to input,
+/* NativeGroupNormBackwardOut computes the gradients of NativeGroupNorm with respect to input,
  * weight and bias, as output_mask asks.
  *     native_group_norm_backward.out(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, SymInt N, SymInt C, SymInt HxW, int group, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *NativeGroupNormBackwardOut(Tensor grad_out, Tensor input, Tensor mean,
@@ -11173,29 +11165,29 @@ CGOTORCH_API const char *NativeGroupNormBackwardOut(Tensor grad_out, Tensor inpu
     const bool *output_mask, Tensor out0, Tensor out1, Tensor out2, Tensor *result0,
     Tensor *result1, Tensor *result2) CGOTORCH_SYMBOL(NativeGroupNormBackwardOut);
 
-/* NativeGroupNormOut is group_norm that also returns the mean and the inverse standard deviation
- * of each group, (N, group).
+/* NativeGroupNormOut is GroupNorm that also returns the mean and the inverse standard deviation of
+ * each group, (N, group).
  *     native_group_norm.out(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *NativeGroupNormOut(Tensor input, Tensor weight, Tensor bias, int64_t N,
     int64_t C, int64_t HxW, int64_t group, double eps, Tensor out0, Tensor out1, Tensor out2,
     Tensor *result0, Tensor *result1, Tensor *result2) CGOTORCH_SYMBOL(NativeGroupNormOut);
 
-/* NativeLayerNorm is layer_norm that also returns the mean and the inverse standard deviation of
+/* NativeLayerNorm is LayerNorm that also returns the mean and the inverse standard deviation of
  * each sample, for backward.
  *     native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *NativeLayerNorm(Tensor input, const int64_t *normalized_shape,
     int64_t normalized_shape_len, Tensor weight, Tensor bias, double eps, Tensor *result0,
     Tensor *result1, Tensor *result2) CGOTORCH_SYMBOL(NativeLayerNorm);
 
-/* NativeLayerNormBackward computes the gradients of native_layer_norm with respect to input,
- * weight and bias, as output_mask asks.
+/* NativeLayerNormBackward computes the gradients of NativeLayerNorm with respect to input, weight
+ * and bias, as output_mask asks.
  *     native_layer_norm_backward(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, bool[3] output_mask) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *NativeLayerNormBackward(Tensor grad_out, Tensor input,
     const int64_t *normalized_shape, int64_t normalized_shape_len, Tensor mean, Tensor rstd,
     Tensor weight, Tensor bias, const bool *output_mask, Tensor *result0, Tensor *result1,
     Tensor *result2) CGOTORCH_SYMBOL(NativeLayerNormBackward);
 
-/* NativeLayerNormBackwardOut computes the gradients of native_layer_norm with respect to input,
+/* NativeLayerNormBackwardOut computes the gradients of NativeLayerNorm with respect to input,
  * weight and bias, as output_mask asks.
  *     native_layer_norm_backward.out(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd, Tensor? weight, Tensor? bias, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *NativeLayerNormBackwardOut(Tensor grad_out, Tensor input,
@@ -11203,8 +11195,8 @@ CGOTORCH_API const char *NativeLayerNormBackwardOut(Tensor grad_out, Tensor inpu
     Tensor weight, Tensor bias, const bool *output_mask, Tensor out0, Tensor out1, Tensor out2,
     Tensor *result0, Tensor *result1, Tensor *result2) CGOTORCH_SYMBOL(NativeLayerNormBackwardOut);
 
-/* NativeLayerNormOut is layer_norm that also returns the mean and the inverse standard deviation
- * of each sample, for backward.
+/* NativeLayerNormOut is LayerNorm that also returns the mean and the inverse standard deviation of
+ * each sample, for backward.
  *     native_layer_norm.out(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *NativeLayerNormOut(Tensor input, const int64_t *normalized_shape,
     int64_t normalized_shape_len, Tensor weight, Tensor bias, double eps, Tensor out0, Tensor out1,
@@ -11239,13 +11231,15 @@ CGOTORCH_API const char *NativeNorm(Tensor self, Scalar p, Tensor *result)
 CGOTORCH_API const char *NativeNormOut(Tensor self, Scalar p, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(NativeNormOut);
 
-/* NativeNormScalarOptDimDType returns the p-norm of the values of a sparse COO tensor.
+/* NativeNormScalarOptDimDType returns the p-norm of the values of a sparse COO tensor; dim must be
+ * empty or name all dimensions. keepdim keeps the dimensions that are reduced, with size 1.
  *     native_norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, ScalarType? dtype) -> Tensor */
 CGOTORCH_API const char *NativeNormScalarOptDimDType(Tensor self, const Scalar *p,
     const int64_t *dim, int64_t dim_len, bool keepdim, const ScalarType *dtype_, Tensor *result)
     CGOTORCH_SYMBOL(NativeNormScalarOptDimDType);
 
-/* NativeNormScalarOptDimDTypeOut returns the p-norm of the values of a sparse COO tensor.
+/* NativeNormScalarOptDimDTypeOut returns the p-norm of the values of a sparse COO tensor; dim must
+ * be empty or name all dimensions. keepdim keeps the dimensions that are reduced, with size 1.
  *     native_norm.ScalarOpt_dim_dtype_out(Tensor self, Scalar? p, int[1] dim, bool keepdim, ScalarType? dtype, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NativeNormScalarOptDimDTypeOut(Tensor self, const Scalar *p,
     const int64_t *dim, int64_t dim_len, bool keepdim, const ScalarType *dtype_, Tensor out_,
@@ -11255,11 +11249,13 @@ CGOTORCH_API const char *NativeNormScalarOptDimDTypeOut(Tensor self, const Scala
  *     dim(Tensor self) -> int */
 CGOTORCH_API const char *NDim(Tensor self, int64_t *result) CGOTORCH_SYMBOL(NDim);
 
-/* Ne tells for each pair of elements whether they differ, with broadcasting; the result is bool.
+/* Ne tells for each element of self whether it differs from that of other, with broadcasting; the
+ * result is bool.
  *     ne.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Ne(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Ne);
 
-/* Ne_ tells for each pair of elements whether they differ, with broadcasting; the result is bool.
+/* Ne_ tells for each element of self whether it differs from that of other, with broadcasting; the
+ * result is bool.
  *     ne_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *Ne_(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Ne_);
 
@@ -11271,15 +11267,15 @@ CGOTORCH_API const char *Neg(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Neg);
  *     neg_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Neg_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Neg_);
 
-/* Negative is neg under its NumPy name: the negative of each element.
+/* Negative is Neg under its NumPy name: the negative of each element.
  *     negative(Tensor self) -> Tensor */
 CGOTORCH_API const char *Negative(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Negative);
 
-/* Negative_ is neg under its NumPy name: the negative of each element.
+/* Negative_ is Neg_ under its NumPy name: the negative of each element.
  *     negative_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Negative_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Negative_);
 
-/* NegativeOut is neg under its NumPy name: the negative of each element.
+/* NegativeOut is NegOut under its NumPy name: the negative of each element.
  *     negative.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NegativeOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(NegativeOut);
@@ -11292,34 +11288,34 @@ CGOTORCH_API const char *NegOut(Tensor self, Tensor out_, Tensor *result) CGOTOR
  *     _neg_view(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *_NegView(Tensor self, Tensor *result) CGOTORCH_SYMBOL(_NegView);
 
-/* _NegViewCopy is _neg_view that returns a copy instead of a view.
+/* _NegViewCopy is _NegView that returns a copy instead of a view.
  *     _neg_view_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *_NegViewCopy(Tensor self, Tensor *result) CGOTORCH_SYMBOL(_NegViewCopy);
 
-/* _NegViewCopyOut is _neg_view that returns a copy instead of a view.
+/* _NegViewCopyOut is _NegView that returns a copy instead of a view.
  *     _neg_view_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_NegViewCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_NegViewCopyOut);
 
-/* NeOut tells for each pair of elements whether they differ, with broadcasting; the result is
- * bool.
+/* NeOut tells for each element of self whether it differs from that of other, with broadcasting;
+ * the result is bool.
  *     ne.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NeOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(NeOut);
 
-/* NeScalar tells for each pair of elements whether they differ, with broadcasting; the result is
+/* NeScalar tells for each element of self whether it differs from the number other; the result is
  * bool.
  *     ne.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *NeScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(NeScalar);
 
-/* NeScalar_ tells for each pair of elements whether they differ, with broadcasting; the result is
+/* NeScalar_ tells for each element of self whether it differs from the number other; the result is
  * bool.
  *     ne_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *NeScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(NeScalar_);
 
-/* NeScalarOut tells for each pair of elements whether they differ, with broadcasting; the result
+/* NeScalarOut tells for each element of self whether it differs from the number other; the result
  * is bool.
  *     ne.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NeScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
@@ -11400,22 +11396,23 @@ CGOTORCH_API const char *_NestedGetRaggedIdx(Tensor self, int64_t *result)
 CGOTORCH_API const char *_NestedGetValues(Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(_NestedGetValues);
 
-/* _NestedGetValuesCopy is _nested_get_values that returns a copy instead of a view.
+/* _NestedGetValuesCopy is _NestedGetValues that returns a copy instead of a view.
  *     _nested_get_values_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *_NestedGetValuesCopy(Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(_NestedGetValuesCopy);
 
-/* _NestedGetValuesCopyOut is _nested_get_values that returns a copy instead of a view.
+/* _NestedGetValuesCopyOut is _NestedGetValues that returns a copy instead of a view.
  *     _nested_get_values_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_NestedGetValuesCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_NestedGetValuesCopyOut);
 
-/* _NestedSelectBackward computes the gradient of select with respect to its nested input.
+/* _NestedSelectBackward computes the gradient of Select with respect to its nested input.
  *     _nested_select_backward(Tensor grad_output, Tensor self, int dim, SymInt index) -> Tensor */
 CGOTORCH_API const char *_NestedSelectBackward(Tensor grad_output, Tensor self, int64_t dim,
     int64_t index, Tensor *result) CGOTORCH_SYMBOL(_NestedSelectBackward);
 
-/* _NestedSumBackward computes the gradient of sum with respect to its nested input.
+/* _NestedSumBackward computes the gradient of Sum with respect to its nested input. keepdim keeps
+ * the dimensions that are reduced, with size 1.
  *     _nested_sum_backward(Tensor grad, Tensor self, int[1]? dim, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *_NestedSumBackward(Tensor grad, Tensor self, const int64_t *dim,
     int64_t dim_len, bool keepdim, Tensor *result) CGOTORCH_SYMBOL(_NestedSumBackward);
@@ -11427,7 +11424,7 @@ CGOTORCH_API const char *_NestedTensorFromMask(Tensor t, Tensor mask, bool mask_
     Tensor *result) CGOTORCH_SYMBOL(_NestedTensorFromMask);
 
 /* _NestedTensorFromMaskLeftAligned tells whether the true elements of each row of the mask come
- * first, as _nested_tensor_from_mask needs.
+ * first, as _NestedTensorFromMask needs.
  *     _nested_tensor_from_mask_left_aligned(Tensor t, Tensor mask) -> bool */
 CGOTORCH_API const char *_NestedTensorFromMaskLeftAligned(Tensor t, Tensor mask, bool *result)
     CGOTORCH_SYMBOL(_NestedTensorFromMaskLeftAligned);
@@ -11502,13 +11499,13 @@ CGOTORCH_API const char *NestedToPaddedTensor(Tensor self, double padding,
 CGOTORCH_API const char *_NestedViewFromBuffer(Tensor self, Tensor nested_size,
     Tensor nested_strides, Tensor offsets, Tensor *result) CGOTORCH_SYMBOL(_NestedViewFromBuffer);
 
-/* _NestedViewFromBufferCopy is _nested_view_from_buffer that returns a copy instead of a view.
+/* _NestedViewFromBufferCopy is _NestedViewFromBuffer that returns a copy instead of a view.
  *     _nested_view_from_buffer_copy(Tensor self, Tensor nested_size, Tensor nested_strides, Tensor offsets) -> Tensor */
 CGOTORCH_API const char *_NestedViewFromBufferCopy(Tensor self, Tensor nested_size,
     Tensor nested_strides, Tensor offsets, Tensor *result)
     CGOTORCH_SYMBOL(_NestedViewFromBufferCopy);
 
-/* _NestedViewFromBufferCopyOut is _nested_view_from_buffer that returns a copy instead of a view.
+/* _NestedViewFromBufferCopyOut is _NestedViewFromBuffer that returns a copy instead of a view.
  *     _nested_view_from_buffer_copy.out(Tensor self, Tensor nested_size, Tensor nested_strides, Tensor offsets, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_NestedViewFromBufferCopyOut(Tensor self, Tensor nested_size,
     Tensor nested_strides, Tensor offsets, Tensor out_, Tensor *result)
@@ -11521,13 +11518,13 @@ CGOTORCH_API const char *_NestedViewFromJagged(Tensor self, Tensor offsets, Tens
     Tensor lengths, int64_t ragged_idx, Tensor min_seqlen, Tensor max_seqlen, Tensor *result)
     CGOTORCH_SYMBOL(_NestedViewFromJagged);
 
-/* _NestedViewFromJaggedCopy is _nested_view_from_jagged that returns a copy instead of a view.
+/* _NestedViewFromJaggedCopy is _NestedViewFromJagged that returns a copy instead of a view.
  *     _nested_view_from_jagged_copy(Tensor self, Tensor offsets, Tensor dummy, Tensor? lengths=None, int ragged_idx=1, Tensor? min_seqlen=None, Tensor? max_seqlen=None) -> Tensor */
 CGOTORCH_API const char *_NestedViewFromJaggedCopy(Tensor self, Tensor offsets, Tensor dummy,
     Tensor lengths, int64_t ragged_idx, Tensor min_seqlen, Tensor max_seqlen, Tensor *result)
     CGOTORCH_SYMBOL(_NestedViewFromJaggedCopy);
 
-/* _NestedViewFromJaggedCopyOut is _nested_view_from_jagged that returns a copy instead of a view.
+/* _NestedViewFromJaggedCopyOut is _NestedViewFromJagged that returns a copy instead of a view.
  *     _nested_view_from_jagged_copy.out(Tensor self, Tensor offsets, Tensor dummy, Tensor? lengths=None, int ragged_idx=1, Tensor? min_seqlen=None, Tensor? max_seqlen=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_NestedViewFromJaggedCopyOut(Tensor self, Tensor offsets, Tensor dummy,
     Tensor lengths, int64_t ragged_idx, Tensor min_seqlen, Tensor max_seqlen, Tensor out_,
@@ -11628,87 +11625,96 @@ CGOTORCH_API const char *NextafterOut(Tensor self, Tensor other, Tensor out_, Te
     CGOTORCH_SYMBOL(NextafterOut);
 
 /* NLLLoss computes -weight[y] × self[y] for log probabilities (N, C) and int64 classes y = target
- * (N), reduced as asked.
+ * (N), reduced as asked. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their
+ * sum.
  *     nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100) -> Tensor */
 CGOTORCH_API const char *NLLLoss(Tensor self, Tensor target, Tensor weight, int64_t reduction,
     int64_t ignore_index, Tensor *result) CGOTORCH_SYMBOL(NLLLoss);
 
 /* NLLLoss2d computes the negative log likelihood of (N, C, H, W) log probabilities at int64
- * classes (N, H, W), reduced as asked.
+ * classes (N, H, W), reduced as asked. reduction 0 leaves the losses as they are, 1 takes their
+ * mean, 2 their sum.
  *     nll_loss2d(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100) -> Tensor */
 CGOTORCH_API const char *NLLLoss2d(Tensor self, Tensor target, Tensor weight, int64_t reduction,
     int64_t ignore_index, Tensor *result) CGOTORCH_SYMBOL(NLLLoss2d);
 
-/* NLLLoss2dBackward computes the gradient of nll_loss2d with respect to its input, given the total
- * weight of the forward pass.
+/* NLLLoss2dBackward computes the gradient of NLLLoss2d with respect to its input, given the total
+ * weight of the forward pass. reduction 0 leaves the losses as they are, 1 takes their mean, 2
+ * their sum.
  *     nll_loss2d_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor */
 CGOTORCH_API const char *NLLLoss2dBackward(Tensor grad_output, Tensor self, Tensor target,
     Tensor weight, int64_t reduction, int64_t ignore_index, Tensor total_weight, Tensor *result)
     CGOTORCH_SYMBOL(NLLLoss2dBackward);
 
-/* NLLLoss2dBackwardGradInput computes the gradient of nll_loss2d with respect to its input, given
- * the total weight of the forward pass.
+/* NLLLoss2dBackwardGradInput computes the gradient of NLLLoss2d with respect to its input, given
+ * the total weight of the forward pass. reduction 0 leaves the losses as they are, 1 takes their
+ * mean, 2 their sum.
  *     nll_loss2d_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *NLLLoss2dBackwardGradInput(Tensor grad_output, Tensor self, Tensor target,
     Tensor weight, int64_t reduction, int64_t ignore_index, Tensor total_weight, Tensor grad_input,
     Tensor *result) CGOTORCH_SYMBOL(NLLLoss2dBackwardGradInput);
 
-/* NLLLoss2dForward returns nll_loss2d and the total weight of the targets, by which a mean was
- * divided.
+/* NLLLoss2dForward returns NLLLoss2d and the total weight of the targets, by which a mean was
+ * divided. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) -> (Tensor output, Tensor total_weight) */
 CGOTORCH_API const char *NLLLoss2dForward(Tensor self, Tensor target, Tensor weight,
     int64_t reduction, int64_t ignore_index, Tensor *output, Tensor *total_weight)
     CGOTORCH_SYMBOL(NLLLoss2dForward);
 
-/* NLLLoss2dForwardOutput returns nll_loss2d and the total weight of the targets, by which a mean
- * was divided.
+/* NLLLoss2dForwardOutput returns NLLLoss2d and the total weight of the targets, by which a mean
+ * was divided. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     nll_loss2d_forward.output(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, *, Tensor(a!) output, Tensor(b!) total_weight) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *NLLLoss2dForwardOutput(Tensor self, Tensor target, Tensor weight,
     int64_t reduction, int64_t ignore_index, Tensor output, Tensor total_weight, Tensor *result0,
     Tensor *result1) CGOTORCH_SYMBOL(NLLLoss2dForwardOutput);
 
 /* NLLLoss2dOut computes the negative log likelihood of (N, C, H, W) log probabilities at int64
- * classes (N, H, W), reduced as asked.
+ * classes (N, H, W), reduced as asked. reduction 0 leaves the losses as they are, 1 takes their
+ * mean, 2 their sum.
  *     nll_loss2d.out(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NLLLoss2dOut(Tensor self, Tensor target, Tensor weight, int64_t reduction,
     int64_t ignore_index, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(NLLLoss2dOut);
 
-/* NLLLossBackward computes the gradient of nll_loss with respect to its input, given the total
- * weight of the forward pass.
+/* NLLLossBackward computes the gradient of NLLLoss with respect to its input, given the total
+ * weight of the forward pass. reduction 0 leaves the losses as they are, 1 takes their mean, 2
+ * their sum.
  *     nll_loss_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor */
 CGOTORCH_API const char *NLLLossBackward(Tensor grad_output, Tensor self, Tensor target,
     Tensor weight, int64_t reduction, int64_t ignore_index, Tensor total_weight, Tensor *result)
     CGOTORCH_SYMBOL(NLLLossBackward);
 
-/* NLLLossBackwardGradInput computes the gradient of nll_loss with respect to its input, given the
- * total weight of the forward pass.
+/* NLLLossBackwardGradInput computes the gradient of NLLLoss with respect to its input, given the
+ * total weight of the forward pass. reduction 0 leaves the losses as they are, 1 takes their mean,
+ * 2 their sum.
  *     nll_loss_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *NLLLossBackwardGradInput(Tensor grad_output, Tensor self, Tensor target,
     Tensor weight, int64_t reduction, int64_t ignore_index, Tensor total_weight, Tensor grad_input,
     Tensor *result) CGOTORCH_SYMBOL(NLLLossBackwardGradInput);
 
-/* NLLLossForward returns nll_loss and the total weight of the targets, by which a mean was
- * divided.
+/* NLLLossForward returns NLLLoss and the total weight of the targets, by which a mean was divided.
+ * reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) -> (Tensor output, Tensor total_weight) */
 CGOTORCH_API const char *NLLLossForward(Tensor self, Tensor target, Tensor weight,
     int64_t reduction, int64_t ignore_index, Tensor *output, Tensor *total_weight)
     CGOTORCH_SYMBOL(NLLLossForward);
 
-/* NLLLossForwardOutput returns nll_loss and the total weight of the targets, by which a mean was
- * divided.
+/* NLLLossForwardOutput returns NLLLoss and the total weight of the targets, by which a mean was
+ * divided. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     nll_loss_forward.output(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, *, Tensor(a!) output, Tensor(b!) total_weight) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *NLLLossForwardOutput(Tensor self, Tensor target, Tensor weight,
     int64_t reduction, int64_t ignore_index, Tensor output, Tensor total_weight, Tensor *result0,
     Tensor *result1) CGOTORCH_SYMBOL(NLLLossForwardOutput);
 
 /* NLLLossND computes the negative log likelihood of (N, C, ...) log probabilities at int64 classes
- * (N, ...), with any number of dimensions.
+ * (N, ...), with any number of dimensions. reduction 0 leaves the losses as they are, 1 takes
+ * their mean, 2 their sum.
  *     nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100) -> Tensor */
 CGOTORCH_API const char *NLLLossND(Tensor self, Tensor target, Tensor weight, int64_t reduction,
     int64_t ignore_index, Tensor *result) CGOTORCH_SYMBOL(NLLLossND);
 
 /* NLLLossOut computes -weight[y] × self[y] for log probabilities (N, C) and int64 classes y =
- * target (N), reduced as asked.
+ * target (N), reduced as asked. reduction 0 leaves the losses as they are, 1 takes their mean, 2
+ * their sum.
  *     nll_loss.out(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NLLLossOut(Tensor self, Tensor target, Tensor weight, int64_t reduction,
     int64_t ignore_index, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(NLLLossOut);
@@ -11762,113 +11768,117 @@ CGOTORCH_API const char *NonZeroStatic(Tensor self, int64_t size, int64_t fill_v
 CGOTORCH_API const char *NonZeroStaticOut(Tensor self, int64_t size, int64_t fill_value,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(NonZeroStaticOut);
 
-/* Norm returns the p-norm of all elements (2 by default), or along the given dimensions;
- * linalg_vector_norm is its successor.
+/* Norm returns the p-norm (2 by default) of all elements; LinalgVectorNorm is its successor.
  *     norm.Scalar(Tensor self, Scalar p=2) -> Tensor */
 CGOTORCH_API const char *Norm(Tensor self, Scalar p, Tensor *result) CGOTORCH_SYMBOL(Norm);
 
-/* Normal draws samples of the normal distribution; mean and std are numbers or tensors with one
- * value per element.
+/* Normal draws samples of the normal distribution around the elements of mean, with the standard
+ * deviations in std. Random numbers come from generator, by default the device's own.
  *     normal.Tensor_Tensor(Tensor mean, Tensor std, *, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *Normal(Tensor mean, Tensor std, Generator generator, Tensor *result)
     CGOTORCH_SYMBOL(Normal);
 
-/* Normal_ draws samples of the normal distribution; mean and std are numbers or tensors with one
- * value per element.
+/* Normal_ returns a new tensor of self's shape with samples of the normal distribution, and leaves
+ * self as it is. mean is a number. std is a number. Random numbers come from generator, by default
+ * the device's own.
  *     normal_(Tensor(a!) self, float mean=0, float std=1, *, Generator? generator=None) -> Tensor(a!) */
 CGOTORCH_API const char *Normal_(Tensor self, double mean, double std, Generator generator,
     Tensor *result) CGOTORCH_SYMBOL(Normal_);
 
-/* NormalFloatFloat draws samples of the normal distribution; mean and std are numbers or tensors
- * with one value per element.
+/* NormalFloatFloat draws samples of the normal distribution around mean, with standard deviation
+ * std, in a new tensor of the given size. Random numbers come from generator, by default the
+ * device's own.
  *     normal.float_float(float mean, float std, SymInt[] size, *, Generator? generator=None, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *NormalFloatFloat(double mean, double std, const int64_t *size,
     int64_t size_len, Generator generator, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result)
     CGOTORCH_SYMBOL(NormalFloatFloat);
 
-/* NormalFloatFloatOut draws samples of the normal distribution; mean and std are numbers or
- * tensors with one value per element.
+/* NormalFloatFloatOut draws samples of the normal distribution around mean, with standard
+ * deviation std, in a new tensor of the given size. Random numbers come from generator, by default
+ * the device's own.
  *     normal.float_float_out(float mean, float std, SymInt[] size, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NormalFloatFloatOut(double mean, double std, const int64_t *size,
     int64_t size_len, Generator generator, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(NormalFloatFloatOut);
 
-/* NormalFloatTensor draws samples of the normal distribution; mean and std are numbers or tensors
- * with one value per element.
+/* NormalFloatTensor draws samples of the normal distribution around mean, with the standard
+ * deviations in std. Random numbers come from generator, by default the device's own.
  *     normal.float_Tensor(float mean, Tensor std, *, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *NormalFloatTensor(double mean, Tensor std, Generator generator,
     Tensor *result) CGOTORCH_SYMBOL(NormalFloatTensor);
 
-/* NormalFloatTensorOut draws samples of the normal distribution; mean and std are numbers or
- * tensors with one value per element.
+/* NormalFloatTensorOut draws samples of the normal distribution around mean, with the standard
+ * deviations in std. Random numbers come from generator, by default the device's own.
  *     normal.float_Tensor_out(float mean, Tensor std, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NormalFloatTensorOut(double mean, Tensor std, Generator generator,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(NormalFloatTensorOut);
 
-/* NormalFunctional draws samples of the normal distribution; mean and std are numbers or tensors
- * with one value per element.
+/* NormalFunctional returns a new tensor of self's shape with samples of the normal distribution,
+ * and leaves self as it is. mean is a number. std is a number. Random numbers come from generator,
+ * by default the device's own.
  *     normal_functional(Tensor self, float mean=0, float std=1, *, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *NormalFunctional(Tensor self, double mean, double std,
     Generator generator, Tensor *result) CGOTORCH_SYMBOL(NormalFunctional);
 
-/* NormalOut draws samples of the normal distribution; mean and std are numbers or tensors with one
- * value per element.
+/* NormalOut draws samples of the normal distribution around the elements of mean, with the
+ * standard deviations in std. Random numbers come from generator, by default the device's own.
  *     normal.Tensor_Tensor_out(Tensor mean, Tensor std, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NormalOut(Tensor mean, Tensor std, Generator generator, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(NormalOut);
 
-/* NormalSelfOut draws samples of the normal distribution; mean and std are numbers or tensors with
- * one value per element.
+/* NormalSelfOut returns a new tensor of self's shape with samples of the normal distribution, and
+ * leaves self as it is. mean is a number. std is a number. Random numbers come from generator, by
+ * default the device's own.
  *     normal.out(Tensor self, float mean=0, float std=1, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NormalSelfOut(Tensor self, double mean, double std, Generator generator,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(NormalSelfOut);
 
-/* NormalTensorFloat draws samples of the normal distribution; mean and std are numbers or tensors
- * with one value per element.
+/* NormalTensorFloat draws samples of the normal distribution around the elements of mean, with
+ * standard deviation std. Random numbers come from generator, by default the device's own.
  *     normal.Tensor_float(Tensor mean, float std=1, *, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *NormalTensorFloat(Tensor mean, double std, Generator generator,
     Tensor *result) CGOTORCH_SYMBOL(NormalTensorFloat);
 
-/* NormalTensorFloatOut draws samples of the normal distribution; mean and std are numbers or
- * tensors with one value per element.
+/* NormalTensorFloatOut draws samples of the normal distribution around the elements of mean, with
+ * standard deviation std. Random numbers come from generator, by default the device's own.
  *     normal.Tensor_float_out(Tensor mean, float std=1, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NormalTensorFloatOut(Tensor mean, double std, Generator generator,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(NormalTensorFloatOut);
 
-/* NormDim returns the p-norm of all elements (2 by default), or along the given dimensions;
- * linalg_vector_norm is its successor.
+/* NormDim returns the p-norm (2 by default) of the elements along dim; LinalgVectorNorm is its
+ * successor. keepdim keeps the dimensions that are reduced, with size 1.
  *     norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *NormDim(Tensor self, const Scalar *p, const int64_t *dim, int64_t dim_len,
     bool keepdim, Tensor *result) CGOTORCH_SYMBOL(NormDim);
 
-/* NormDimDType returns the p-norm of all elements (2 by default), or along the given dimensions;
- * linalg_vector_norm is its successor.
+/* NormDimDType returns the p-norm (2 by default) of the elements along dim, computed in dtype_;
+ * LinalgVectorNorm is its successor. keepdim keeps the dimensions that are reduced, with size 1.
  *     norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor */
 CGOTORCH_API const char *NormDimDType(Tensor self, const Scalar *p, const int64_t *dim,
     int64_t dim_len, bool keepdim, ScalarType dtype_, Tensor *result) CGOTORCH_SYMBOL(NormDimDType);
 
-/* NormDimDTypeOut returns the p-norm of all elements (2 by default), or along the given
- * dimensions; linalg_vector_norm is its successor.
+/* NormDimDTypeOut returns the p-norm (2 by default) of the elements along dim, computed in dtype_;
+ * LinalgVectorNorm is its successor. keepdim keeps the dimensions that are reduced, with size 1.
  *     norm.dtype_out(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NormDimDTypeOut(Tensor self, const Scalar *p, const int64_t *dim,
     int64_t dim_len, bool keepdim, ScalarType dtype_, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(NormDimDTypeOut);
 
-/* NormDimOut returns the p-norm of all elements (2 by default), or along the given dimensions;
- * linalg_vector_norm is its successor.
+/* NormDimOut returns the p-norm (2 by default) of the elements along dim; LinalgVectorNorm is its
+ * successor. keepdim keeps the dimensions that are reduced, with size 1.
  *     norm.out(Tensor self, Scalar? p, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NormDimOut(Tensor self, const Scalar *p, const int64_t *dim,
     int64_t dim_len, bool keepdim, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(NormDimOut);
 
-/* NormDType returns the p-norm of all elements (2 by default), or along the given dimensions;
- * linalg_vector_norm is its successor.
+/* NormDType returns the p-norm (2 by default) of all elements, computed in dtype_;
+ * LinalgVectorNorm is its successor.
  *     norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor */
 CGOTORCH_API const char *NormDType(Tensor self, const Scalar *p, ScalarType dtype_, Tensor *result)
     CGOTORCH_SYMBOL(NormDType);
 
-/* NormDTypeOut returns the p-norm of all elements (2 by default), or along the given dimensions;
- * linalg_vector_norm is its successor.
+/* NormDTypeOut returns the p-norm (2 by default) of all elements, computed in dtype_;
+ * LinalgVectorNorm is its successor.
  *     norm.ScalarOpt_dtype_out(Tensor self, Scalar? p, *, ScalarType dtype, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NormDTypeOut(Tensor self, const Scalar *p, ScalarType dtype_, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(NormDTypeOut);
@@ -11879,62 +11889,67 @@ CGOTORCH_API const char *NormDTypeOut(Tensor self, const Scalar *p, ScalarType d
 CGOTORCH_API const char *NormExceptDim(Tensor v, int64_t pow, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(NormExceptDim);
 
-/* NormOut returns the p-norm of all elements (2 by default), or along the given dimensions;
- * linalg_vector_norm is its successor.
+/* NormOut returns the p-norm (2 by default) of all elements; LinalgVectorNorm is its successor.
  *     norm.Scalar_out(Tensor self, Scalar p=2, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NormOut(Tensor self, Scalar p, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(NormOut);
 
-/* NotEqual is ne under its NumPy name: whether elements differ; the result is bool.
+/* NotEqual is Ne under its NumPy name: whether self differs from other, element by element; the
+ * result is bool.
  *     not_equal.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *NotEqual(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(NotEqual);
 
-/* NotEqual_ is ne under its NumPy name: whether elements differ; the result is bool.
+/* NotEqual_ is Ne_ under its NumPy name: whether self differs from other, element by element; the
+ * result is bool.
  *     not_equal_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *NotEqual_(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(NotEqual_);
 
-/* NotEqualOut is ne under its NumPy name: whether elements differ; the result is bool.
+/* NotEqualOut is NeOut under its NumPy name: whether self differs from other, element by element;
+ * the result is bool.
  *     not_equal.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NotEqualOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(NotEqualOut);
 
-/* NotEqualScalar is ne under its NumPy name: whether elements differ; the result is bool.
+/* NotEqualScalar is NeScalar under its NumPy name: whether self differs from the number other; the
+ * result is bool.
  *     not_equal.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *NotEqualScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(NotEqualScalar);
 
-/* NotEqualScalar_ is ne under its NumPy name: whether elements differ; the result is bool.
+/* NotEqualScalar_ is NeScalar_ under its NumPy name: whether self differs from the number other;
+ * the result is bool.
  *     not_equal_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *NotEqualScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(NotEqualScalar_);
 
-/* NotEqualScalarOut is ne under its NumPy name: whether elements differ; the result is bool.
+/* NotEqualScalarOut is NeScalarOut under its NumPy name: whether self differs from the number
+ * other; the result is bool.
  *     not_equal.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NotEqualScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(NotEqualScalarOut);
 
-/* NuclearNorm returns the sum of the singular values of a matrix, or of the matrices in two
- * dimensions dim.
+/* NuclearNorm returns the sum of the singular values of a matrix. keepdim keeps the dimensions
+ * that are reduced, with size 1.
  *     nuclear_norm(Tensor self, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *NuclearNorm(Tensor self, bool keepdim, Tensor *result)
     CGOTORCH_SYMBOL(NuclearNorm);
 
-/* NuclearNormDim returns the sum of the singular values of a matrix, or of the matrices in two
- * dimensions dim.
+/* NuclearNormDim returns the sum of the singular values of the matrices in the two dimensions dim.
+ * keepdim keeps the dimensions that are reduced, with size 1.
  *     nuclear_norm.dim(Tensor self, int[2] dim, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *NuclearNormDim(Tensor self, const int64_t *dim, int64_t dim_len,
     bool keepdim, Tensor *result) CGOTORCH_SYMBOL(NuclearNormDim);
 
-/* NuclearNormDimOut returns the sum of the singular values of a matrix, or of the matrices in two
- * dimensions dim.
+/* NuclearNormDimOut returns the sum of the singular values of the matrices in the two dimensions
+ * dim. keepdim keeps the dimensions that are reduced, with size 1.
  *     nuclear_norm.dim_out(Tensor self, int[2] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NuclearNormDimOut(Tensor self, const int64_t *dim, int64_t dim_len,
     bool keepdim, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(NuclearNormDimOut);
 
-/* NuclearNormOut returns the sum of the singular values of a matrix, or of the matrices in two
- * dimensions dim.
+/* NuclearNormOut returns the sum of the singular values of a matrix. keepdim keeps the dimensions
+ * that are reduced, with size 1.
  *     nuclear_norm.out(Tensor self, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *NuclearNormOut(Tensor self, bool keepdim, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(NuclearNormOut);
@@ -11977,21 +11992,21 @@ CGOTORCH_API const char *OnesLikeOut(Tensor self, const MemoryFormat *memory_for
 CGOTORCH_API const char *OnesOut(const int64_t *size, int64_t size_len, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(OnesOut);
 
-/* Or is bitwise_or as the operator |, logical for bool operands.
+/* Or is BitwiseOr as the operator |, logical for bool operands.
  *     __or__.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Or(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Or);
 
-/* Or_ is bitwise_or as the operator |=, writing the result to self.
+/* Or_ is BitwiseOr_ as the operator |=, writing the result to self.
  *     __ior__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *Or_(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Or_);
 
 /* OrgQR multiplies the Householder reflections of geqrf into the factor Q; the same as
- * linalg_householder_product.
+ * LinalgHouseholderProduct.
  *     orgqr(Tensor self, Tensor input2) -> Tensor */
 CGOTORCH_API const char *OrgQR(Tensor self, Tensor input2, Tensor *result) CGOTORCH_SYMBOL(OrgQR);
 
 /* OrgQROut multiplies the Householder reflections of geqrf into the factor Q; the same as
- * linalg_householder_product.
+ * LinalgHouseholderProduct.
  *     orgqr.out(Tensor self, Tensor input2, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *OrgQROut(Tensor self, Tensor input2, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(OrgQROut);
@@ -12008,12 +12023,12 @@ CGOTORCH_API const char *OrmQR(Tensor self, Tensor input2, Tensor input3, bool l
 CGOTORCH_API const char *OrmQROut(Tensor self, Tensor input2, Tensor input3, bool left,
     bool transpose, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(OrmQROut);
 
-/* OrScalar is bitwise_or as the operator |, logical for bool operands.
+/* OrScalar is BitwiseOrScalar as the operator |, logical for bool operands. other is a number.
  *     __or__.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *OrScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(OrScalar);
 
-/* OrScalar_ is bitwise_or as the operator |=, writing the result to self.
+/* OrScalar_ is BitwiseOrScalar_ as the operator |=, writing the result to self. other is a number.
  *     __ior__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *OrScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(OrScalar_);
@@ -12038,7 +12053,7 @@ CGOTORCH_API const char *OutputNr(Tensor self, int64_t *result) CGOTORCH_SYMBOL(
 CGOTORCH_API const char *_PackPaddedSequence(Tensor input, Tensor lengths, bool batch_first,
     Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(_PackPaddedSequence);
 
-/* _PackPaddedSequenceBackward computes the gradient of _pack_padded_sequence with respect to its
+/* _PackPaddedSequenceBackward computes the gradient of _PackPaddedSequence with respect to its
  * input.
  *     _pack_padded_sequence_backward(Tensor grad, SymInt[] input_size, Tensor batch_sizes, bool batch_first) -> Tensor */
 CGOTORCH_API const char *_PackPaddedSequenceBackward(Tensor grad, const int64_t *input_size,
@@ -12070,12 +12085,12 @@ CGOTORCH_API const char *_PaddedDenseToJaggedForward(Tensor dense, const Tensor 
     int64_t offsets_len, const int64_t *total_L, Tensor *result)
     CGOTORCH_SYMBOL(_PaddedDenseToJaggedForward);
 
-/* _PadEnum is pad with the mode as a number: 0 reflect, 1 replicate, 2 circular, 3 constant.
+/* _PadEnum is Pad with the mode as a number: 0 reflect, 1 replicate, 2 circular, 3 constant.
  *     _pad_enum(Tensor self, SymInt[] pad, int mode, float? value=None) -> Tensor */
 CGOTORCH_API const char *_PadEnum(Tensor self, const int64_t *pad, int64_t pad_len, int64_t mode,
     const double *value, Tensor *result) CGOTORCH_SYMBOL(_PadEnum);
 
-/* _PadPackedSequence undoes _pack_padded_sequence: returns the padded sequences and their lengths.
+/* _PadPackedSequence undoes _PackPaddedSequence: returns the padded sequences and their lengths.
  *     _pad_packed_sequence(Tensor data, Tensor batch_sizes, bool batch_first, Scalar padding_value, int total_length) -> (Tensor, Tensor) */
 CGOTORCH_API const char *_PadPackedSequence(Tensor data, Tensor batch_sizes, bool batch_first,
     Scalar padding_value, int64_t total_length, Tensor *result0, Tensor *result1)
@@ -12089,7 +12104,7 @@ CGOTORCH_API const char *PadSequence(const Tensor *sequences, int64_t sequences_
     CGOTORCH_SYMBOL(PadSequence);
 
 /* PairwiseDistance returns the p-norm of x1 - x2 + eps along the last dimension: (..., n), (...,
- * n) → (...).
+ * n) → (...). keepdim keeps the dimensions that are reduced, with size 1.
  *     pairwise_distance(Tensor x1, Tensor x2, float p=2, float eps=1e-06, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *PairwiseDistance(Tensor x1, Tensor x2, double p, double eps, bool keepdim,
     Tensor *result) CGOTORCH_SYMBOL(PairwiseDistance);
@@ -12099,22 +12114,22 @@ CGOTORCH_API const char *PairwiseDistance(Tensor x1, Tensor x2, double p, double
  *     pdist(Tensor self, float p=2) -> Tensor */
 CGOTORCH_API const char *PDist(Tensor self, double p, Tensor *result) CGOTORCH_SYMBOL(PDist);
 
-/* _PDistBackward computes the gradient of pdist with respect to its input, given the distances.
+/* _PDistBackward computes the gradient of PDist with respect to its input, given the distances.
  *     _pdist_backward(Tensor grad_output, Tensor self, float p, Tensor pdist) -> Tensor */
 CGOTORCH_API const char *_PDistBackward(Tensor grad_output, Tensor self, double p, Tensor pdist,
     Tensor *result) CGOTORCH_SYMBOL(_PDistBackward);
 
-/* _PDistBackwardOut computes the gradient of pdist with respect to its input, given the distances.
+/* _PDistBackwardOut computes the gradient of PDist with respect to its input, given the distances.
  *     _pdist_backward.out(Tensor grad_output, Tensor self, float p, Tensor pdist, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_PDistBackwardOut(Tensor grad_output, Tensor self, double p, Tensor pdist,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_PDistBackwardOut);
 
-/* _PDistForward is pdist as the function that autograd differentiates.
+/* _PDistForward is PDist as the function that autograd differentiates.
  *     _pdist_forward(Tensor self, float p=2) -> Tensor */
 CGOTORCH_API const char *_PDistForward(Tensor self, double p, Tensor *result)
     CGOTORCH_SYMBOL(_PDistForward);
 
-/* _PDistForwardOut is pdist as the function that autograd differentiates.
+/* _PDistForwardOut is PDist as the function that autograd differentiates.
  *     _pdist_forward.out(Tensor self, float p=2, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_PDistForwardOut(Tensor self, double p, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_PDistForwardOut);
@@ -12124,18 +12139,18 @@ CGOTORCH_API const char *_PDistForwardOut(Tensor self, double p, Tensor out_, Te
 CGOTORCH_API const char *Permute(Tensor self, const int64_t *dims, int64_t dims_len, Tensor *result)
     CGOTORCH_SYMBOL(Permute);
 
-/* PermuteCopy is permute that returns a copy instead of a view.
+/* PermuteCopy is Permute that returns a copy instead of a view.
  *     permute_copy(Tensor self, int[] dims) -> Tensor */
 CGOTORCH_API const char *PermuteCopy(Tensor self, const int64_t *dims, int64_t dims_len,
     Tensor *result) CGOTORCH_SYMBOL(PermuteCopy);
 
-/* PermuteCopyOut is permute that returns a copy instead of a view.
+/* PermuteCopyOut is Permute that returns a copy instead of a view.
  *     permute_copy.out(Tensor self, int[] dims, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *PermuteCopyOut(Tensor self, const int64_t *dims, int64_t dims_len,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(PermuteCopyOut);
 
 /* _PhiloxKeyFoldIn derives a new Philox random key from a uint64 key (..., 2) and an integer, the
- * same for the same two.
+ * same for the same two. data is an integer.
  *     _philox_key_fold_in(Tensor key, int data) -> Tensor */
 CGOTORCH_API const char *_PhiloxKeyFoldIn(Tensor key, int64_t data, Tensor *result)
     CGOTORCH_SYMBOL(_PhiloxKeyFoldIn);
@@ -12253,19 +12268,20 @@ CGOTORCH_API const char *PixelUnshuffleOut(Tensor self, int64_t downscale_factor
     Tensor *result) CGOTORCH_SYMBOL(PixelUnshuffleOut);
 
 /* Poisson draws from the Poisson distribution with the element's own value as rate, in the dtype
- * of self.
+ * of self. Random numbers come from generator, by default the device's own.
  *     poisson(Tensor self, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *Poisson(Tensor self, Generator generator, Tensor *result)
     CGOTORCH_SYMBOL(Poisson);
 
 /* PoissonNLLLoss computes exp(x) - target·x, or x - target·log(x + eps) unless log_input, reduced
- * as asked; full adds Stirling's term.
+ * as asked; full adds Stirling's term. reduction 0 leaves the losses as they are, 1 takes their
+ * mean, 2 their sum.
  *     poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor */
 CGOTORCH_API const char *PoissonNLLLoss(Tensor input, Tensor target, bool log_input, bool full,
     double eps, int64_t reduction, Tensor *result) CGOTORCH_SYMBOL(PoissonNLLLoss);
 
 /* PoissonOut draws from the Poisson distribution with the element's own value as rate, in the
- * dtype of self.
+ * dtype of self. Random numbers come from generator, by default the device's own.
  *     poisson.out(Tensor self, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *PoissonOut(Tensor self, Generator generator, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(PoissonOut);
@@ -12300,48 +12316,48 @@ CGOTORCH_API const char *PolygammaOut(int64_t n, Tensor self, Tensor out_, Tenso
  *     positive(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *Positive(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Positive);
 
-/* Pow raises self to the power exponent with broadcasting; either may be a number; integers to
- * negative integer powers are refused.
+/* Pow raises each element of self to the power exponent, a number; integers to negative integer
+ * powers are refused.
  *     pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor */
 CGOTORCH_API const char *Pow(Tensor self, Scalar exponent, Tensor *result) CGOTORCH_SYMBOL(Pow);
 
-/* Pow_ raises self to the power exponent with broadcasting; either may be a number; integers to
- * negative integer powers are refused.
+/* Pow_ raises each element of self to the power exponent, a number; integers to negative integer
+ * powers are refused.
  *     pow_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!) */
 CGOTORCH_API const char *Pow_(Tensor self, Scalar exponent, Tensor *result) CGOTORCH_SYMBOL(Pow_);
 
-/* PowOut raises self to the power exponent with broadcasting; either may be a number; integers to
- * negative integer powers are refused.
+/* PowOut raises each element of self to the power exponent, a number; integers to negative integer
+ * powers are refused.
  *     pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *PowOut(Tensor self, Scalar exponent, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(PowOut);
 
-/* PowScalarBase raises self to the power exponent with broadcasting; either may be a number;
- * integers to negative integer powers are refused.
+/* PowScalarBase raises the number self to each power in exponent; integers to negative integer
+ * powers are refused.
  *     pow.Scalar(Scalar self, Tensor exponent) -> Tensor */
 CGOTORCH_API const char *PowScalarBase(Scalar self, Tensor exponent, Tensor *result)
     CGOTORCH_SYMBOL(PowScalarBase);
 
-/* PowScalarBaseOut raises self to the power exponent with broadcasting; either may be a number;
- * integers to negative integer powers are refused.
+/* PowScalarBaseOut raises the number self to each power in exponent; integers to negative integer
+ * powers are refused.
  *     pow.Scalar_out(Scalar self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *PowScalarBaseOut(Scalar self, Tensor exponent, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(PowScalarBaseOut);
 
-/* PowTensor raises self to the power exponent with broadcasting; either may be a number; integers
- * to negative integer powers are refused.
+/* PowTensor raises each element of self to the power at its place in exponent, with broadcasting;
+ * integers to negative integer powers are refused.
  *     pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor */
 CGOTORCH_API const char *PowTensor(Tensor self, Tensor exponent, Tensor *result)
     CGOTORCH_SYMBOL(PowTensor);
 
-/* PowTensor_ raises self to the power exponent with broadcasting; either may be a number; integers
- * to negative integer powers are refused.
+/* PowTensor_ raises each element of self to the power at its place in exponent, with broadcasting;
+ * integers to negative integer powers are refused.
  *     pow_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!) */
 CGOTORCH_API const char *PowTensor_(Tensor self, Tensor exponent, Tensor *result)
     CGOTORCH_SYMBOL(PowTensor_);
 
-/* PowTensorOut raises self to the power exponent with broadcasting; either may be a number;
- * integers to negative integer powers are refused.
+/* PowTensorOut raises each element of self to the power at its place in exponent, with
+ * broadcasting; integers to negative integer powers are refused.
  *     pow.Tensor_Tensor_out(Tensor self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *PowTensorOut(Tensor self, Tensor exponent, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(PowTensorOut);
@@ -12351,12 +12367,12 @@ CGOTORCH_API const char *PowTensorOut(Tensor self, Tensor exponent, Tensor out_,
  *     prelu(Tensor self, Tensor weight) -> Tensor */
 CGOTORCH_API const char *PReLU(Tensor self, Tensor weight, Tensor *result) CGOTORCH_SYMBOL(PReLU);
 
-/* _PReLUKernel is prelu with a weight already shaped to broadcast.
+/* _PReLUKernel is PReLU with a weight already shaped to broadcast.
  *     _prelu_kernel(Tensor self, Tensor weight) -> Tensor */
 CGOTORCH_API const char *_PReLUKernel(Tensor self, Tensor weight, Tensor *result)
     CGOTORCH_SYMBOL(_PReLUKernel);
 
-/* _PReLUKernelBackward computes the gradients of _prelu_kernel with respect to input and weight.
+/* _PReLUKernelBackward computes the gradients of _PReLUKernel with respect to input and weight.
  *     _prelu_kernel_backward(Tensor grad_output, Tensor self, Tensor weight) -> (Tensor, Tensor) */
 CGOTORCH_API const char *_PReLUKernelBackward(Tensor grad_output, Tensor self, Tensor weight,
     Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(_PReLUKernelBackward);
@@ -12365,26 +12381,26 @@ CGOTORCH_API const char *_PReLUKernelBackward(Tensor grad_output, Tensor self, T
  *     _print(str s) -> () */
 CGOTORCH_API const char *_Print(const char *s) CGOTORCH_SYMBOL(_Print);
 
-/* Prod returns the product of all elements or along one dimension; integer and bool inputs give
- * int64 unless dtype says otherwise.
+/* Prod returns the product of all elements; integer and bool inputs give int64 unless dtype_ says
+ * otherwise.
  *     prod(Tensor self, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *Prod(Tensor self, const ScalarType *dtype_, Tensor *result)
     CGOTORCH_SYMBOL(Prod);
 
-/* ProdDim returns the product of all elements or along one dimension; integer and bool inputs give
- * int64 unless dtype says otherwise.
+/* ProdDim returns the product of the elements along dim; integer and bool inputs give int64 unless
+ * dtype_ says otherwise. keepdim keeps the dimensions that are reduced, with size 1.
  *     prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *ProdDim(Tensor self, int64_t dim, bool keepdim, const ScalarType *dtype_,
     Tensor *result) CGOTORCH_SYMBOL(ProdDim);
 
-/* ProdDimOut returns the product of all elements or along one dimension; integer and bool inputs
- * give int64 unless dtype says otherwise.
+/* ProdDimOut returns the product of the elements along dim; integer and bool inputs give int64
+ * unless dtype_ says otherwise. keepdim keeps the dimensions that are reduced, with size 1.
  *     prod.int_out(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ProdDimOut(Tensor self, int64_t dim, bool keepdim,
     const ScalarType *dtype_, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(ProdDimOut);
 
-/* ProdOut returns the product of all elements or along one dimension; integer and bool inputs give
- * int64 unless dtype says otherwise.
+/* ProdOut returns the product of all elements; integer and bool inputs give int64 unless dtype_
+ * says otherwise.
  *     prod.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ProdOut(Tensor self, const ScalarType *dtype_, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ProdOut);
@@ -12457,26 +12473,26 @@ CGOTORCH_API const char *QScale(Tensor self, double *result) CGOTORCH_SYMBOL(QSc
  *     qscheme(Tensor self) -> QScheme */
 CGOTORCH_API const char *QSchemeOf(Tensor self, int64_t *result) CGOTORCH_SYMBOL(QSchemeOf);
 
-/* Quantile returns the values below which fractions q of the elements lie, of all or along dim,
- * interpolating between elements.
+/* Quantile returns the quantiles for the fractions in the vector q, of all elements or along dim,
+ * interpolating between elements. keepdim keeps the dimensions that are reduced, with size 1.
  *     quantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor */
 CGOTORCH_API const char *Quantile(Tensor self, Tensor q, const int64_t *dim, bool keepdim,
     const char *interpolation, Tensor *result) CGOTORCH_SYMBOL(Quantile);
 
-/* QuantileOut returns the values below which fractions q of the elements lie, of all or along dim,
- * interpolating between elements.
+/* QuantileOut returns the quantiles for the fractions in the vector q, of all elements or along
+ * dim, interpolating between elements. keepdim keeps the dimensions that are reduced, with size 1.
  *     quantile.out(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear', Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *QuantileOut(Tensor self, Tensor q, const int64_t *dim, bool keepdim,
     const char *interpolation, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(QuantileOut);
 
-/* QuantileScalar returns the values below which fractions q of the elements lie, of all or along
- * dim, interpolating between elements.
+/* QuantileScalar returns the quantile for the fraction q, of all elements or along dim,
+ * interpolating between elements. keepdim keeps the dimensions that are reduced, with size 1.
  *     quantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor */
 CGOTORCH_API const char *QuantileScalar(Tensor self, double q, const int64_t *dim, bool keepdim,
     const char *interpolation, Tensor *result) CGOTORCH_SYMBOL(QuantileScalar);
 
-/* QuantileScalarOut returns the values below which fractions q of the elements lie, of all or
- * along dim, interpolating between elements.
+/* QuantileScalarOut returns the quantile for the fraction q, of all elements or along dim,
+ * interpolating between elements. keepdim keeps the dimensions that are reduced, with size 1.
  *     quantile.scalar_out(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear', Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *QuantileScalarOut(Tensor self, double q, const int64_t *dim, bool keepdim,
     const char *interpolation, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(QuantileScalarOut);
@@ -12495,15 +12511,14 @@ CGOTORCH_API const char *QuantizedBatchNormOut(Tensor input, Tensor weight, Tens
     Tensor mean, Tensor var, double eps, double output_scale, int64_t output_zero_point,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(QuantizedBatchNormOut);
 
-/* QuantizedGRUCell is gru_cell with int8 weights packed for FBGEMM; states and results are
- * float32.
+/* QuantizedGRUCell is GRUCell with int8 weights packed for FBGEMM; states and results are float32.
  *     quantized_gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor b_ih, Tensor b_hh, Tensor packed_ih, Tensor packed_hh, Tensor col_offsets_ih, Tensor col_offsets_hh, Scalar scale_ih, Scalar scale_hh, Scalar zero_point_ih, Scalar zero_point_hh) -> Tensor */
 CGOTORCH_API const char *QuantizedGRUCell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh,
     Tensor b_ih, Tensor b_hh, Tensor packed_ih, Tensor packed_hh, Tensor col_offsets_ih,
     Tensor col_offsets_hh, Scalar scale_ih, Scalar scale_hh, Scalar zero_point_ih,
     Scalar zero_point_hh, Tensor *result) CGOTORCH_SYMBOL(QuantizedGRUCell);
 
-/* QuantizedLSTMCell is lstm_cell with int8 weights packed for FBGEMM; states and results are
+/* QuantizedLSTMCell is LSTMCell with int8 weights packed for FBGEMM; states and results are
  * float32.
  *     quantized_lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor b_ih, Tensor b_hh, Tensor packed_ih, Tensor packed_hh, Tensor col_offsets_ih, Tensor col_offsets_hh, Scalar scale_ih, Scalar scale_hh, Scalar zero_point_ih, Scalar zero_point_hh) -> (Tensor, Tensor) */
 CGOTORCH_API const char *QuantizedLSTMCell(Tensor input, const Tensor *hx, int64_t hx_len,
@@ -12512,58 +12527,58 @@ CGOTORCH_API const char *QuantizedLSTMCell(Tensor input, const Tensor *hx, int64
     Scalar zero_point_ih, Scalar zero_point_hh, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(QuantizedLSTMCell);
 
-/* QuantizedMaxPool1d is max_pool1d for quantised tensors, keeping scale and zero point.
+/* QuantizedMaxPool1d is MaxPool1d for quantised tensors, keeping scale and zero point.
  *     quantized_max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> Tensor */
 CGOTORCH_API const char *QuantizedMaxPool1d(Tensor self, const int64_t *kernel_size,
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor *result) CGOTORCH_SYMBOL(QuantizedMaxPool1d);
 
-/* QuantizedMaxPool1dOut is max_pool1d for quantised tensors, keeping scale and zero point.
+/* QuantizedMaxPool1dOut is MaxPool1d for quantised tensors, keeping scale and zero point.
  *     quantized_max_pool1d.out(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *QuantizedMaxPool1dOut(Tensor self, const int64_t *kernel_size,
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(QuantizedMaxPool1dOut);
 
-/* QuantizedMaxPool2d is max_pool2d for quantised tensors, keeping scale and zero point.
+/* QuantizedMaxPool2d is MaxPool2d for quantised tensors, keeping scale and zero point.
  *     quantized_max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor */
 CGOTORCH_API const char *QuantizedMaxPool2d(Tensor self, const int64_t *kernel_size,
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor *result) CGOTORCH_SYMBOL(QuantizedMaxPool2d);
 
-/* QuantizedMaxPool2dOut is max_pool2d for quantised tensors, keeping scale and zero point.
+/* QuantizedMaxPool2dOut is MaxPool2d for quantised tensors, keeping scale and zero point.
  *     quantized_max_pool2d.out(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *QuantizedMaxPool2dOut(Tensor self, const int64_t *kernel_size,
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(QuantizedMaxPool2dOut);
 
-/* QuantizedMaxPool3d is max_pool3d for quantised tensors, keeping scale and zero point.
+/* QuantizedMaxPool3d is MaxPool3d for quantised tensors, keeping scale and zero point.
  *     quantized_max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor */
 CGOTORCH_API const char *QuantizedMaxPool3d(Tensor self, const int64_t *kernel_size,
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor *result) CGOTORCH_SYMBOL(QuantizedMaxPool3d);
 
-/* QuantizedMaxPool3dOut is max_pool3d for quantised tensors, keeping scale and zero point.
+/* QuantizedMaxPool3dOut is MaxPool3d for quantised tensors, keeping scale and zero point.
  *     quantized_max_pool3d.out(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *QuantizedMaxPool3dOut(Tensor self, const int64_t *kernel_size,
     int64_t kernel_size_len, const int64_t *stride, int64_t stride_len, const int64_t *padding,
     int64_t padding_len, const int64_t *dilation, int64_t dilation_len, bool ceil_mode,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(QuantizedMaxPool3dOut);
 
-/* QuantizedRNNReLUCell is rnn_relu_cell with int8 weights packed for FBGEMM; states and results
- * are float32.
+/* QuantizedRNNReLUCell is RNNReLUCell with int8 weights packed for FBGEMM; states and results are
+ * float32.
  *     quantized_rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor b_ih, Tensor b_hh, Tensor packed_ih, Tensor packed_hh, Tensor col_offsets_ih, Tensor col_offsets_hh, Scalar scale_ih, Scalar scale_hh, Scalar zero_point_ih, Scalar zero_point_hh) -> Tensor */
 CGOTORCH_API const char *QuantizedRNNReLUCell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh,
     Tensor b_ih, Tensor b_hh, Tensor packed_ih, Tensor packed_hh, Tensor col_offsets_ih,
     Tensor col_offsets_hh, Scalar scale_ih, Scalar scale_hh, Scalar zero_point_ih,
     Scalar zero_point_hh, Tensor *result) CGOTORCH_SYMBOL(QuantizedRNNReLUCell);
 
-/* QuantizedRNNTanhCell is rnn_tanh_cell with int8 weights packed for FBGEMM; states and results
- * are float32.
+/* QuantizedRNNTanhCell is RNNTanhCell with int8 weights packed for FBGEMM; states and results are
+ * float32.
  *     quantized_rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor b_ih, Tensor b_hh, Tensor packed_ih, Tensor packed_hh, Tensor col_offsets_ih, Tensor col_offsets_hh, Scalar scale_ih, Scalar scale_hh, Scalar zero_point_ih, Scalar zero_point_hh) -> Tensor */
 CGOTORCH_API const char *QuantizedRNNTanhCell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh,
     Tensor b_ih, Tensor b_hh, Tensor packed_ih, Tensor packed_hh, Tensor col_offsets_ih,
@@ -12584,7 +12599,7 @@ CGOTORCH_API const char *QuantizePerChannelOut(Tensor self, Tensor scales, Tenso
     CGOTORCH_SYMBOL(QuantizePerChannelOut);
 
 /* QuantizePerTensor quantises floats with one scale and zero point, to dtype quint8, qint8 or
- * qint32; also each of a list of tensors.
+ * qint32.
  *     quantize_per_tensor(Tensor self, float scale, int zero_point, ScalarType dtype) -> Tensor */
 CGOTORCH_API const char *QuantizePerTensor(Tensor self, double scale, int64_t zero_point,
     ScalarType dtype_, Tensor *result) CGOTORCH_SYMBOL(QuantizePerTensor);
@@ -12602,34 +12617,34 @@ CGOTORCH_API const char *QuantizePerTensorDynamicOut(Tensor self, ScalarType dty
     bool reduce_range, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(QuantizePerTensorDynamicOut);
 
 /* QuantizePerTensorOut quantises floats with one scale and zero point, to dtype quint8, qint8 or
- * qint32; also each of a list of tensors.
+ * qint32.
  *     quantize_per_tensor.out(Tensor self, float scale, int zero_point, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *QuantizePerTensorOut(Tensor self, double scale, int64_t zero_point,
     ScalarType dtype_, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(QuantizePerTensorOut);
 
 /* QuantizePerTensorTensorQParams quantises floats with one scale and zero point, to dtype quint8,
- * qint8 or qint32; also each of a list of tensors.
+ * qint8 or qint32; scale and zero_point are tensors of one element.
  *     quantize_per_tensor.tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, ScalarType dtype) -> Tensor */
 CGOTORCH_API const char *QuantizePerTensorTensorQParams(Tensor self, Tensor scale,
     Tensor zero_point, ScalarType dtype_, Tensor *result)
     CGOTORCH_SYMBOL(QuantizePerTensorTensorQParams);
 
 /* QuantizePerTensorTensorQParamsOut quantises floats with one scale and zero point, to dtype
- * quint8, qint8 or qint32; also each of a list of tensors.
+ * quint8, qint8 or qint32; scale and zero_point are tensors of one element.
  *     quantize_per_tensor.tensor_qparams_out(Tensor self, Tensor scale, Tensor zero_point, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *QuantizePerTensorTensorQParamsOut(Tensor self, Tensor scale,
     Tensor zero_point, ScalarType dtype_, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(QuantizePerTensorTensorQParamsOut);
 
-/* QuantizePerTensorTensors quantises floats with one scale and zero point, to dtype quint8, qint8
- * or qint32; also each of a list of tensors.
+/* QuantizePerTensorTensors quantises each of a list of float tensors with one scale and zero point
+ * each, to dtype quint8, qint8 or qint32.
  *     quantize_per_tensor.tensors(Tensor[] tensors, Tensor scales, Tensor zero_points, ScalarType dtype) -> Tensor[] */
 CGOTORCH_API const char *QuantizePerTensorTensors(const Tensor *tensors, int64_t tensors_len,
     Tensor scales, Tensor zero_points, ScalarType dtype_, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(QuantizePerTensorTensors);
 
-/* QuantizePerTensorTensorsOut quantises floats with one scale and zero point, to dtype quint8,
- * qint8 or qint32; also each of a list of tensors.
+/* QuantizePerTensorTensorsOut quantises each of a list of float tensors with one scale and zero
+ * point each, to dtype quint8, qint8 or qint32.
  *     quantize_per_tensor.tensors_out(Tensor[] tensors, Tensor scales, Tensor zero_points, ScalarType dtype, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *QuantizePerTensorTensorsOut(const Tensor *tensors, int64_t tensors_len,
     Tensor scales, Tensor zero_points, ScalarType dtype_, const Tensor *out_, int64_t out__len)
@@ -12659,75 +12674,76 @@ CGOTORCH_API const char *Rand(const int64_t *size, int64_t size_len, const Scala
     CGOTORCH_SYMBOL(Rand);
 
 /* RandGenerator returns a tensor of the given size with samples of the uniform distribution on [0,
- * 1).
+ * 1). Random numbers come from generator, by default the device's own.
  *     rand.generator(SymInt[] size, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *RandGenerator(const int64_t *size, int64_t size_len, Generator generator,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(RandGenerator);
 
 /* RandGeneratorOut returns a tensor of the given size with samples of the uniform distribution on
- * [0, 1).
+ * [0, 1). Random numbers come from generator, by default the device's own.
  *     rand.generator_out(SymInt[] size, *, Generator? generator, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandGeneratorOut(const int64_t *size, int64_t size_len,
     Generator generator, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(RandGeneratorOut);
 
-/* Randint returns a tensor of the given size with random integers from low (0 by default) up to
- * but without high; int64 by default.
+/* Randint returns a tensor of the given size with random integers from 0 up to but without high;
+ * int64 by default.
  *     randint(SymInt high, SymInt[] size, *, ScalarType? dtype=long, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *Randint(int64_t high, const int64_t *size, int64_t size_len,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(Randint);
 
-/* RandintGenerator returns a tensor of the given size with random integers from low (0 by default)
- * up to but without high; int64 by default.
+/* RandintGenerator returns a tensor of the given size with random integers from 0 up to but
+ * without high; int64 by default. Random numbers come from generator, by default the device's own.
  *     randint.generator(SymInt high, SymInt[] size, *, Generator? generator, ScalarType? dtype=long, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *RandintGenerator(int64_t high, const int64_t *size, int64_t size_len,
     Generator generator, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, Tensor *result) CGOTORCH_SYMBOL(RandintGenerator);
 
-/* RandintGeneratorOut returns a tensor of the given size with random integers from low (0 by
- * default) up to but without high; int64 by default.
+/* RandintGeneratorOut returns a tensor of the given size with random integers from 0 up to but
+ * without high; int64 by default. Random numbers come from generator, by default the device's own.
  *     randint.generator_out(SymInt high, SymInt[] size, *, Generator? generator, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandintGeneratorOut(int64_t high, const int64_t *size, int64_t size_len,
     Generator generator, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(RandintGeneratorOut);
 
-/* RandintLike returns a tensor of the size and dtype of self with random integers from low (0 by
- * default) up to but without high.
+/* RandintLike returns a tensor of the size and dtype of self with random integers from 0 up to but
+ * without high.
  *     randint_like(Tensor self, SymInt high, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
 CGOTORCH_API const char *RandintLike(Tensor self, int64_t high, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory,
     const MemoryFormat *memory_format_, Tensor *result) CGOTORCH_SYMBOL(RandintLike);
 
-/* RandintLikeGenerator returns a tensor of the size and dtype of self with random integers from
- * low (0 by default) up to but without high.
+/* RandintLikeGenerator returns a tensor of the size and dtype of self with random integers from 0
+ * up to but without high. Random numbers come from generator, by default the device's own.
  *     randint_like.generator(Tensor self, SymInt high, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
 CGOTORCH_API const char *RandintLikeGenerator(Tensor self, int64_t high, Generator generator,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     const MemoryFormat *memory_format_, Tensor *result) CGOTORCH_SYMBOL(RandintLikeGenerator);
 
 /* RandintLikeGeneratorOut returns a tensor of the size and dtype of self with random integers from
- * low (0 by default) up to but without high.
+ * 0 up to but without high. Random numbers come from generator, by default the device's own.
  *     randint_like.generator_out(Tensor self, SymInt high, *, Generator? generator, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandintLikeGeneratorOut(Tensor self, int64_t high, Generator generator,
     const MemoryFormat *memory_format_, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RandintLikeGeneratorOut);
 
 /* RandintLikeLowDType returns a tensor of the size and dtype of self with random integers from low
- * (0 by default) up to but without high.
+ * up to but without high.
  *     randint_like.low_dtype(Tensor self, SymInt low, SymInt high, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
 CGOTORCH_API const char *RandintLikeLowDType(Tensor self, int64_t low, int64_t high,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     const MemoryFormat *memory_format_, Tensor *result) CGOTORCH_SYMBOL(RandintLikeLowDType);
 
 /* RandintLikeLowDTypeOut returns a tensor of the size and dtype of self with random integers from
- * low (0 by default) up to but without high.
+ * low up to but without high.
  *     randint_like.low_dtype_out(Tensor self, SymInt low, SymInt high, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandintLikeLowDTypeOut(Tensor self, int64_t low, int64_t high,
     const MemoryFormat *memory_format_, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RandintLikeLowDTypeOut);
 
 /* RandintLikeLowGeneratorDType returns a tensor of the size and dtype of self with random integers
- * from low (0 by default) up to but without high.
+ * from low up to but without high. Random numbers come from generator, by default the device's
+ * own.
  *     randint_like.low_generator_dtype(Tensor self, SymInt low, SymInt high, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
 CGOTORCH_API const char *RandintLikeLowGeneratorDType(Tensor self, int64_t low, int64_t high,
     Generator generator, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
@@ -12735,77 +12751,81 @@ CGOTORCH_API const char *RandintLikeLowGeneratorDType(Tensor self, int64_t low, 
     CGOTORCH_SYMBOL(RandintLikeLowGeneratorDType);
 
 /* RandintLikeLowGeneratorDTypeOut returns a tensor of the size and dtype of self with random
- * integers from low (0 by default) up to but without high.
+ * integers from low up to but without high. Random numbers come from generator, by default the
+ * device's own.
  *     randint_like.low_generator_dtype_out(Tensor self, SymInt low, SymInt high, *, Generator? generator, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandintLikeLowGeneratorDTypeOut(Tensor self, int64_t low, int64_t high,
     Generator generator, const MemoryFormat *memory_format_, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RandintLikeLowGeneratorDTypeOut);
 
-/* RandintLikeOut returns a tensor of the size and dtype of self with random integers from low (0
- * by default) up to but without high.
+/* RandintLikeOut returns a tensor of the size and dtype of self with random integers from 0 up to
+ * but without high.
  *     randint_like.out(Tensor self, SymInt high, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandintLikeOut(Tensor self, int64_t high,
     const MemoryFormat *memory_format_, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RandintLikeOut);
 
-/* RandintLikeTensor returns a tensor of the size and dtype of self with random integers from low
- * (0 by default) up to but without high.
+/* RandintLikeTensor returns a tensor of the size and dtype of self with random integers from 0 up
+ * to but without high, a 0-d tensor.
  *     randint_like.Tensor(Tensor self, Tensor high, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
 CGOTORCH_API const char *RandintLikeTensor(Tensor self, Tensor high, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory,
     const MemoryFormat *memory_format_, Tensor *result) CGOTORCH_SYMBOL(RandintLikeTensor);
 
 /* RandintLikeTensorGenerator returns a tensor of the size and dtype of self with random integers
- * from low (0 by default) up to but without high.
+ * from 0 up to but without high, a 0-d tensor. Random numbers come from generator, by default the
+ * device's own.
  *     randint_like.Tensor_generator(Tensor self, Tensor high, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
 CGOTORCH_API const char *RandintLikeTensorGenerator(Tensor self, Tensor high, Generator generator,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     const MemoryFormat *memory_format_, Tensor *result) CGOTORCH_SYMBOL(RandintLikeTensorGenerator);
 
 /* RandintLikeTensorGeneratorOut returns a tensor of the size and dtype of self with random
- * integers from low (0 by default) up to but without high.
+ * integers from 0 up to but without high, a 0-d tensor. Random numbers come from generator, by
+ * default the device's own.
  *     randint_like.Tensor_generator_out(Tensor self, Tensor high, *, Generator? generator, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandintLikeTensorGeneratorOut(Tensor self, Tensor high,
     Generator generator, const MemoryFormat *memory_format_, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RandintLikeTensorGeneratorOut);
 
-/* RandintLikeTensorOut returns a tensor of the size and dtype of self with random integers from
- * low (0 by default) up to but without high.
+/* RandintLikeTensorOut returns a tensor of the size and dtype of self with random integers from 0
+ * up to but without high, a 0-d tensor.
  *     randint_like.Tensor_out(Tensor self, Tensor high, *, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandintLikeTensorOut(Tensor self, Tensor high,
     const MemoryFormat *memory_format_, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RandintLikeTensorOut);
 
-/* RandintLow returns a tensor of the given size with random integers from low (0 by default) up to
- * but without high; int64 by default.
+/* RandintLow returns a tensor of the given size with random integers from low up to but without
+ * high; int64 by default.
  *     randint.low(SymInt low, SymInt high, SymInt[] size, *, ScalarType? dtype=long, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *RandintLow(int64_t low, int64_t high, const int64_t *size,
     int64_t size_len, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, Tensor *result) CGOTORCH_SYMBOL(RandintLow);
 
-/* RandintLowGenerator returns a tensor of the given size with random integers from low (0 by
- * default) up to but without high; int64 by default.
+/* RandintLowGenerator returns a tensor of the given size with random integers from low up to but
+ * without high; int64 by default. Random numbers come from generator, by default the device's own.
  *     randint.low_generator(SymInt low, SymInt high, SymInt[] size, *, Generator? generator, ScalarType? dtype=long, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *RandintLowGenerator(int64_t low, int64_t high, const int64_t *size,
     int64_t size_len, Generator generator, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result)
     CGOTORCH_SYMBOL(RandintLowGenerator);
 
-/* RandintLowGeneratorOut returns a tensor of the given size with random integers from low (0 by
- * default) up to but without high; int64 by default.
+/* RandintLowGeneratorOut returns a tensor of the given size with random integers from low up to
+ * but without high; int64 by default. Random numbers come from generator, by default the device's
+ * own.
  *     randint.low_generator_out(SymInt low, SymInt high, SymInt[] size, *, Generator? generator, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandintLowGeneratorOut(int64_t low, int64_t high, const int64_t *size,
     int64_t size_len, Generator generator, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RandintLowGeneratorOut);
 
-/* RandintLowOut returns a tensor of the given size with random integers from low (0 by default) up
- * to but without high; int64 by default.
+/* RandintLowOut returns a tensor of the given size with random integers from low up to but without
+ * high; int64 by default.
  *     randint.low_out(SymInt low, SymInt high, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandintLowOut(int64_t low, int64_t high, const int64_t *size,
     int64_t size_len, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(RandintLowOut);
 
-/* RandintOut returns a tensor of the given size with random integers from low (0 by default) up to
- * but without high; int64 by default.
+/* RandintOut returns a tensor of the given size with random integers from 0 up to but without
+ * high; int64 by default.
  *     randint.out(SymInt high, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandintOut(int64_t high, const int64_t *size, int64_t size_len,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(RandintOut);
@@ -12818,14 +12838,16 @@ CGOTORCH_API const char *RandLike(Tensor self, const ScalarType *dtype_, const L
     Tensor *result) CGOTORCH_SYMBOL(RandLike);
 
 /* RandLikeGenerator returns a tensor of the same size, dtype and device as self with samples of
- * the uniform distribution on [0, 1).
+ * the uniform distribution on [0, 1). Random numbers come from generator, by default the device's
+ * own.
  *     rand_like.generator(Tensor self, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
 CGOTORCH_API const char *RandLikeGenerator(Tensor self, Generator generator,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     const MemoryFormat *memory_format_, Tensor *result) CGOTORCH_SYMBOL(RandLikeGenerator);
 
 /* RandLikeGeneratorOut returns a tensor of the same size, dtype and device as self with samples of
- * the uniform distribution on [0, 1).
+ * the uniform distribution on [0, 1). Random numbers come from generator, by default the device's
+ * own.
  *     rand_like.generator_out(Tensor self, *, Generator? generator, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandLikeGeneratorOut(Tensor self, Generator generator,
     const MemoryFormat *memory_format_, Tensor out_, Tensor *result)
@@ -12844,14 +12866,14 @@ CGOTORCH_API const char *Randn(const int64_t *size, int64_t size_len, const Scal
     CGOTORCH_SYMBOL(Randn);
 
 /* RandnGenerator returns a tensor of the given size with samples of the standard normal
- * distribution.
+ * distribution. Random numbers come from generator, by default the device's own.
  *     randn.generator(SymInt[] size, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *RandnGenerator(const int64_t *size, int64_t size_len, Generator generator,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(RandnGenerator);
 
 /* RandnGeneratorOut returns a tensor of the given size with samples of the standard normal
- * distribution.
+ * distribution. Random numbers come from generator, by default the device's own.
  *     randn.generator_out(SymInt[] size, *, Generator? generator, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandnGeneratorOut(const int64_t *size, int64_t size_len,
     Generator generator, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(RandnGeneratorOut);
@@ -12864,14 +12886,16 @@ CGOTORCH_API const char *RandnLike(Tensor self, const ScalarType *dtype_, const 
     Tensor *result) CGOTORCH_SYMBOL(RandnLike);
 
 /* RandnLikeGenerator returns a tensor of the same size, dtype and device as self with samples of
- * the standard normal distribution.
+ * the standard normal distribution. Random numbers come from generator, by default the device's
+ * own.
  *     randn_like.generator(Tensor self, *, Generator? generator, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor */
 CGOTORCH_API const char *RandnLikeGenerator(Tensor self, Generator generator,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     const MemoryFormat *memory_format_, Tensor *result) CGOTORCH_SYMBOL(RandnLikeGenerator);
 
 /* RandnLikeGeneratorOut returns a tensor of the same size, dtype and device as self with samples
- * of the standard normal distribution.
+ * of the standard normal distribution. Random numbers come from generator, by default the device's
+ * own.
  *     randn_like.generator_out(Tensor self, *, Generator? generator, MemoryFormat? memory_format=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandnLikeGeneratorOut(Tensor self, Generator generator,
     const MemoryFormat *memory_format_, Tensor out_, Tensor *result)
@@ -12888,56 +12912,58 @@ CGOTORCH_API const char *RandnLikeOut(Tensor self, const MemoryFormat *memory_fo
 CGOTORCH_API const char *RandnOut(const int64_t *size, int64_t size_len, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(RandnOut);
 
-/* Random draws random integers from 'from' up to but without 'to', or non-negative ones as large
- * as the dtype of self holds exactly.
+/* Random draws random integers from 0 up to as much as the dtype of self holds exactly. Random
+ * numbers come from generator, by default the device's own.
  *     random(Tensor self, *, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *Random(Tensor self, Generator generator, Tensor *result)
     CGOTORCH_SYMBOL(Random);
 
-/* Random_ draws random integers from 'from' up to but without 'to', or non-negative ones as large
- * as the dtype of self holds exactly.
+/* Random_ draws random integers from 0 up to as much as the dtype of self holds exactly. Random
+ * numbers come from generator, by default the device's own.
  *     random_(Tensor(a!) self, *, Generator? generator=None) -> Tensor(a!) */
 CGOTORCH_API const char *Random_(Tensor self, Generator generator, Tensor *result)
     CGOTORCH_SYMBOL(Random_);
 
-/* RandomFrom draws random integers from 'from' up to but without 'to', or non-negative ones as
- * large as the dtype of self holds exactly.
+/* RandomFrom draws random integers that are from or more and less than to, or as much as the dtype
+ * holds if that is not given. Random numbers come from generator, by default the device's own.
  *     random.from(Tensor self, int from, int? to, *, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *RandomFrom(Tensor self, int64_t from, const int64_t *to,
     Generator generator, Tensor *result) CGOTORCH_SYMBOL(RandomFrom);
 
-/* RandomFrom_ draws random integers from 'from' up to but without 'to', or non-negative ones as
- * large as the dtype of self holds exactly.
+/* RandomFrom_ draws random integers that are from or more and less than to, or as much as the
+ * dtype holds if that is not given. Random numbers come from generator, by default the device's
+ * own.
  *     random_.from(Tensor(a!) self, int from, int? to, *, Generator? generator=None) -> Tensor(a!) */
 CGOTORCH_API const char *RandomFrom_(Tensor self, int64_t from, const int64_t *to,
     Generator generator, Tensor *result) CGOTORCH_SYMBOL(RandomFrom_);
 
-/* RandomFromOut draws random integers from 'from' up to but without 'to', or non-negative ones as
- * large as the dtype of self holds exactly.
+/* RandomFromOut draws random integers that are from or more and less than to, or as much as the
+ * dtype holds if that is not given. Random numbers come from generator, by default the device's
+ * own.
  *     random.from_out(Tensor self, int from, int? to, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandomFromOut(Tensor self, int64_t from, const int64_t *to,
     Generator generator, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(RandomFromOut);
 
-/* RandomOut draws random integers from 'from' up to but without 'to', or non-negative ones as
- * large as the dtype of self holds exactly.
+/* RandomOut draws random integers from 0 up to as much as the dtype of self holds exactly. Random
+ * numbers come from generator, by default the device's own.
  *     random.out(Tensor self, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandomOut(Tensor self, Generator generator, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RandomOut);
 
-/* RandomTo draws random integers from 'from' up to but without 'to', or non-negative ones as large
- * as the dtype of self holds exactly.
+/* RandomTo draws random integers from 0 up to but without to. Random numbers come from generator,
+ * by default the device's own.
  *     random.to(Tensor self, int to, *, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *RandomTo(Tensor self, int64_t to, Generator generator, Tensor *result)
     CGOTORCH_SYMBOL(RandomTo);
 
-/* RandomTo_ draws random integers from 'from' up to but without 'to', or non-negative ones as
- * large as the dtype of self holds exactly.
+/* RandomTo_ draws random integers from 0 up to but without to. Random numbers come from generator,
+ * by default the device's own.
  *     random_.to(Tensor(a!) self, int to, *, Generator? generator=None) -> Tensor(a!) */
 CGOTORCH_API const char *RandomTo_(Tensor self, int64_t to, Generator generator, Tensor *result)
     CGOTORCH_SYMBOL(RandomTo_);
 
-/* RandomToOut draws random integers from 'from' up to but without 'to', or non-negative ones as
- * large as the dtype of self holds exactly.
+/* RandomToOut draws random integers from 0 up to but without to. Random numbers come from
+ * generator, by default the device's own.
  *     random.to_out(Tensor self, int to, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandomToOut(Tensor self, int64_t to, Generator generator, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(RandomToOut);
@@ -12953,13 +12979,14 @@ CGOTORCH_API const char *Randperm(int64_t n, const ScalarType *dtype_, const Lay
     const Device *device_, const bool *pin_memory, Tensor *result) CGOTORCH_SYMBOL(Randperm);
 
 /* RandpermGenerator returns a random permutation of the integers 0 to n - 1, as int64 by default.
+ * Random numbers come from generator, by default the device's own.
  *     randperm.generator(SymInt n, *, Generator? generator, ScalarType? dtype=long, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *RandpermGenerator(int64_t n, Generator generator,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(RandpermGenerator);
 
 /* RandpermGeneratorOut returns a random permutation of the integers 0 to n - 1, as int64 by
- * default.
+ * default. Random numbers come from generator, by default the device's own.
  *     randperm.generator_out(SymInt n, *, Generator? generator, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RandpermGeneratorOut(int64_t n, Generator generator, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(RandpermGeneratorOut);
@@ -12969,27 +12996,27 @@ CGOTORCH_API const char *RandpermGeneratorOut(int64_t n, Generator generator, Te
 CGOTORCH_API const char *RandpermOut(int64_t n, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RandpermOut);
 
-/* Range returns the values start, start + step, ... up to and with end, as floats by default;
- * arange, which leaves out end, is preferred.
+/* Range returns the values start, start + 1, ... up to and with end, as floats by default;
+ * ArangeStart, which leaves out the end, is preferred.
  *     range(Scalar start, Scalar end, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *Range(Scalar start, Scalar end, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result)
     CGOTORCH_SYMBOL(Range);
 
 /* RangeOut returns the values start, start + step, ... up to and with end, as floats by default;
- * arange, which leaves out end, is preferred.
+ * ArangeStart, which leaves out the end, is preferred.
  *     range.out(Scalar start, Scalar end, Scalar step=1, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RangeOut(Scalar start, Scalar end, Scalar step, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(RangeOut);
 
-/* RangeStartEndOut returns the values start, start + step, ... up to and with end, as floats by
- * default; arange, which leaves out end, is preferred.
+/* RangeStartEndOut returns the values start, start + 1, ... up to and with end, as floats by
+ * default; ArangeStart, which leaves out the end, is preferred.
  *     range.out_(Scalar start, Scalar end, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RangeStartEndOut(Scalar start, Scalar end, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RangeStartEndOut);
 
 /* RangeStep returns the values start, start + step, ... up to and with end, as floats by default;
- * arange, which leaves out end, is preferred.
+ * ArangeStart, which leaves out the end, is preferred.
  *     range.step(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *RangeStep(Scalar start, Scalar end, Scalar step, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result)
@@ -13027,13 +13054,13 @@ CGOTORCH_API const char *RecordStream(Tensor self, Stream s) CGOTORCH_SYMBOL(Rec
 CGOTORCH_API const char *ReflectionPad1d(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor *result) CGOTORCH_SYMBOL(ReflectionPad1d);
 
-/* ReflectionPad1dBackward computes the gradient of reflection_pad1d with respect to its input.
+/* ReflectionPad1dBackward computes the gradient of ReflectionPad1d with respect to its input.
  *     reflection_pad1d_backward(Tensor grad_output, Tensor self, SymInt[2] padding) -> Tensor */
 CGOTORCH_API const char *ReflectionPad1dBackward(Tensor grad_output, Tensor self,
     const int64_t *padding, int64_t padding_len, Tensor *result)
     CGOTORCH_SYMBOL(ReflectionPad1dBackward);
 
-/* ReflectionPad1dBackwardGradInput computes the gradient of reflection_pad1d with respect to its
+/* ReflectionPad1dBackwardGradInput computes the gradient of ReflectionPad1d with respect to its
  * input.
  *     reflection_pad1d_backward.grad_input(Tensor grad_output, Tensor self, SymInt[2] padding, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *ReflectionPad1dBackwardGradInput(Tensor grad_output, Tensor self,
@@ -13052,13 +13079,13 @@ CGOTORCH_API const char *ReflectionPad1dOut(Tensor self, const int64_t *padding,
 CGOTORCH_API const char *ReflectionPad2d(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor *result) CGOTORCH_SYMBOL(ReflectionPad2d);
 
-/* ReflectionPad2dBackward computes the gradient of reflection_pad2d with respect to its input.
+/* ReflectionPad2dBackward computes the gradient of ReflectionPad2d with respect to its input.
  *     reflection_pad2d_backward(Tensor grad_output, Tensor self, SymInt[4] padding) -> Tensor */
 CGOTORCH_API const char *ReflectionPad2dBackward(Tensor grad_output, Tensor self,
     const int64_t *padding, int64_t padding_len, Tensor *result)
     CGOTORCH_SYMBOL(ReflectionPad2dBackward);
 
-/* ReflectionPad2dBackwardGradInput computes the gradient of reflection_pad2d with respect to its
+/* ReflectionPad2dBackwardGradInput computes the gradient of ReflectionPad2d with respect to its
  * input.
  *     reflection_pad2d_backward.grad_input(Tensor grad_output, Tensor self, SymInt[4] padding, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *ReflectionPad2dBackwardGradInput(Tensor grad_output, Tensor self,
@@ -13077,13 +13104,13 @@ CGOTORCH_API const char *ReflectionPad2dOut(Tensor self, const int64_t *padding,
 CGOTORCH_API const char *ReflectionPad3d(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor *result) CGOTORCH_SYMBOL(ReflectionPad3d);
 
-/* ReflectionPad3dBackward computes the gradient of reflection_pad3d with respect to its input.
+/* ReflectionPad3dBackward computes the gradient of ReflectionPad3d with respect to its input.
  *     reflection_pad3d_backward(Tensor grad_output, Tensor self, SymInt[6] padding) -> Tensor */
 CGOTORCH_API const char *ReflectionPad3dBackward(Tensor grad_output, Tensor self,
     const int64_t *padding, int64_t padding_len, Tensor *result)
     CGOTORCH_SYMBOL(ReflectionPad3dBackward);
 
-/* ReflectionPad3dBackwardGradInput computes the gradient of reflection_pad3d with respect to its
+/* ReflectionPad3dBackwardGradInput computes the gradient of ReflectionPad3d with respect to its
  * input.
  *     reflection_pad3d_backward.grad_input(Tensor grad_output, Tensor self, SymInt[6] padding, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *ReflectionPad3dBackwardGradInput(Tensor grad_output, Tensor self,
@@ -13116,17 +13143,20 @@ CGOTORCH_API const char *ReLU_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(ReLU
  *     relu.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ReLUOut(Tensor self, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(ReLUOut);
 
-/* Remainder returns the remainder of self / other with the sign of other, as Python's % does.
+/* Remainder returns the remainder of self / other with the sign of other, as Python's % does, with
+ * broadcasting.
  *     remainder.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Remainder(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(Remainder);
 
-/* Remainder_ returns the remainder of self / other with the sign of other, as Python's % does.
+/* Remainder_ returns the remainder of self / other with the sign of other, as Python's % does,
+ * with broadcasting.
  *     remainder_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *Remainder_(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(Remainder_);
 
-/* RemainderOut returns the remainder of self / other with the sign of other, as Python's % does.
+/* RemainderOut returns the remainder of self / other with the sign of other, as Python's % does,
+ * with broadcasting.
  *     remainder.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RemainderOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RemainderOut);
@@ -13189,26 +13219,23 @@ CGOTORCH_API const char *RenormOut(Tensor self, Scalar p, int64_t dim, Scalar ma
 CGOTORCH_API const char *Repeat(Tensor self, const int64_t *repeats, int64_t repeats_len,
     Tensor *result) CGOTORCH_SYMBOL(Repeat);
 
-/* RepeatInterleave repeats each element, or slice along dim, the given number of times in a row;
- * from counts alone, returns the indices that do so.
+/* RepeatInterleave repeats each element, or slice along dim, repeats times in a row.
  *     repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor */
 CGOTORCH_API const char *RepeatInterleave(Tensor self, int64_t repeats, const int64_t *dim,
     const int64_t *output_size, Tensor *result) CGOTORCH_SYMBOL(RepeatInterleave);
 
-/* RepeatInterleaveIndices repeats each element, or slice along dim, the given number of times in a
- * row; from counts alone, returns the indices that do so.
+/* RepeatInterleaveIndices returns each index as often in a row as its number in repeats says.
  *     repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor */
 CGOTORCH_API const char *RepeatInterleaveIndices(Tensor repeats, const int64_t *output_size,
     Tensor *result) CGOTORCH_SYMBOL(RepeatInterleaveIndices);
 
-/* RepeatInterleaveIndicesOut repeats each element, or slice along dim, the given number of times
- * in a row; from counts alone, returns the indices that do so.
+/* RepeatInterleaveIndicesOut returns each index as often in a row as its number in repeats says.
  *     repeat_interleave.Tensor_out(Tensor repeats, *, SymInt? output_size=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RepeatInterleaveIndicesOut(Tensor repeats, const int64_t *output_size,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(RepeatInterleaveIndicesOut);
 
-/* RepeatInterleaveTensor repeats each element, or slice along dim, the given number of times in a
- * row; from counts alone, returns the indices that do so.
+/* RepeatInterleaveTensor repeats each element, or slice along dim, as often as its number in
+ * repeats says in a row.
  *     repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor */
 CGOTORCH_API const char *RepeatInterleaveTensor(Tensor self, Tensor repeats, const int64_t *dim,
     const int64_t *output_size, Tensor *result) CGOTORCH_SYMBOL(RepeatInterleaveTensor);
@@ -13225,13 +13252,13 @@ CGOTORCH_API const char *RepeatOut(Tensor self, const int64_t *repeats, int64_t 
 CGOTORCH_API const char *ReplicationPad1d(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor *result) CGOTORCH_SYMBOL(ReplicationPad1d);
 
-/* ReplicationPad1dBackward computes the gradient of replication_pad1d with respect to its input.
+/* ReplicationPad1dBackward computes the gradient of ReplicationPad1d with respect to its input.
  *     replication_pad1d_backward(Tensor grad_output, Tensor self, SymInt[2] padding) -> Tensor */
 CGOTORCH_API const char *ReplicationPad1dBackward(Tensor grad_output, Tensor self,
     const int64_t *padding, int64_t padding_len, Tensor *result)
     CGOTORCH_SYMBOL(ReplicationPad1dBackward);
 
-/* ReplicationPad1dBackwardGradInput computes the gradient of replication_pad1d with respect to its
+/* ReplicationPad1dBackwardGradInput computes the gradient of ReplicationPad1d with respect to its
  * input.
  *     replication_pad1d_backward.grad_input(Tensor grad_output, Tensor self, SymInt[2] padding, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *ReplicationPad1dBackwardGradInput(Tensor grad_output, Tensor self,
@@ -13250,13 +13277,13 @@ CGOTORCH_API const char *ReplicationPad1dOut(Tensor self, const int64_t *padding
 CGOTORCH_API const char *ReplicationPad2d(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor *result) CGOTORCH_SYMBOL(ReplicationPad2d);
 
-/* ReplicationPad2dBackward computes the gradient of replication_pad2d with respect to its input.
+/* ReplicationPad2dBackward computes the gradient of ReplicationPad2d with respect to its input.
  *     replication_pad2d_backward(Tensor grad_output, Tensor self, SymInt[4] padding) -> Tensor */
 CGOTORCH_API const char *ReplicationPad2dBackward(Tensor grad_output, Tensor self,
     const int64_t *padding, int64_t padding_len, Tensor *result)
     CGOTORCH_SYMBOL(ReplicationPad2dBackward);
 
-/* ReplicationPad2dBackwardGradInput computes the gradient of replication_pad2d with respect to its
+/* ReplicationPad2dBackwardGradInput computes the gradient of ReplicationPad2d with respect to its
  * input.
  *     replication_pad2d_backward.grad_input(Tensor grad_output, Tensor self, SymInt[4] padding, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *ReplicationPad2dBackwardGradInput(Tensor grad_output, Tensor self,
@@ -13275,13 +13302,13 @@ CGOTORCH_API const char *ReplicationPad2dOut(Tensor self, const int64_t *padding
 CGOTORCH_API const char *ReplicationPad3d(Tensor self, const int64_t *padding, int64_t padding_len,
     Tensor *result) CGOTORCH_SYMBOL(ReplicationPad3d);
 
-/* ReplicationPad3dBackward computes the gradient of replication_pad3d with respect to its input.
+/* ReplicationPad3dBackward computes the gradient of ReplicationPad3d with respect to its input.
  *     replication_pad3d_backward(Tensor grad_output, Tensor self, SymInt[6] padding) -> Tensor */
 CGOTORCH_API const char *ReplicationPad3dBackward(Tensor grad_output, Tensor self,
     const int64_t *padding, int64_t padding_len, Tensor *result)
     CGOTORCH_SYMBOL(ReplicationPad3dBackward);
 
-/* ReplicationPad3dBackwardGradInput computes the gradient of replication_pad3d with respect to its
+/* ReplicationPad3dBackwardGradInput computes the gradient of ReplicationPad3d with respect to its
  * input.
  *     replication_pad3d_backward.grad_input(Tensor grad_output, Tensor self, SymInt[6] padding, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *ReplicationPad3dBackwardGradInput(Tensor grad_output, Tensor self,
@@ -13311,12 +13338,12 @@ CGOTORCH_API const char *Reshape(Tensor self, const int64_t *shape, int64_t shap
 CGOTORCH_API const char *_ReshapeAlias(Tensor self, const int64_t *size, int64_t size_len,
     const int64_t *stride, int64_t stride_len, Tensor *result) CGOTORCH_SYMBOL(_ReshapeAlias);
 
-/* _ReshapeAliasCopy is _reshape_alias that returns a copy instead of a view.
+/* _ReshapeAliasCopy is _ReshapeAlias that returns a copy instead of a view.
  *     _reshape_alias_copy(Tensor self, SymInt[] size, SymInt[] stride) -> Tensor */
 CGOTORCH_API const char *_ReshapeAliasCopy(Tensor self, const int64_t *size, int64_t size_len,
     const int64_t *stride, int64_t stride_len, Tensor *result) CGOTORCH_SYMBOL(_ReshapeAliasCopy);
 
-/* _ReshapeAliasCopyOut is _reshape_alias that returns a copy instead of a view.
+/* _ReshapeAliasCopyOut is _ReshapeAlias that returns a copy instead of a view.
  *     _reshape_alias_copy.out(Tensor self, SymInt[] size, SymInt[] stride, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_ReshapeAliasCopyOut(Tensor self, const int64_t *size, int64_t size_len,
     const int64_t *stride, int64_t stride_len, Tensor out_, Tensor *result)
@@ -13328,12 +13355,12 @@ CGOTORCH_API const char *_ReshapeAliasCopyOut(Tensor self, const int64_t *size, 
 CGOTORCH_API const char *ReshapeAs(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(ReshapeAs);
 
-/* _ReshapeCopy is reshape that always copies.
+/* _ReshapeCopy is Reshape that always copies.
  *     _reshape_copy(Tensor self, SymInt[] size) -> Tensor */
 CGOTORCH_API const char *_ReshapeCopy(Tensor self, const int64_t *size, int64_t size_len,
     Tensor *result) CGOTORCH_SYMBOL(_ReshapeCopy);
 
-/* _ReshapeFromTensor is reshape with the sizes given as an integer vector.
+/* _ReshapeFromTensor is Reshape with the sizes given as an integer vector.
  *     _reshape_from_tensor(Tensor self, Tensor shape) -> Tensor */
 CGOTORCH_API const char *_ReshapeFromTensor(Tensor self, Tensor shape, Tensor *result)
     CGOTORCH_SYMBOL(_ReshapeFromTensor);
@@ -13418,22 +13445,23 @@ CGOTORCH_API const char *ResolveConj(Tensor self, Tensor *result) CGOTORCH_SYMBO
  *     resolve_neg(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *ResolveNeg(Tensor self, Tensor *result) CGOTORCH_SYMBOL(ResolveNeg);
 
-/* ResultType returns the dtype that arithmetic between the two operands would give.
+/* ResultType returns the dtype that arithmetic between two tensors would give.
  *     result_type.Tensor(Tensor tensor, Tensor other) -> ScalarType */
 CGOTORCH_API const char *ResultType(Tensor tensor, Tensor other, ScalarType *result)
     CGOTORCH_SYMBOL(ResultType);
 
-/* ResultTypeScalar returns the dtype that arithmetic between the two operands would give.
+/* ResultTypeScalar returns the dtype that arithmetic between a tensor and a number would give.
  *     result_type.Scalar(Tensor tensor, Scalar other) -> ScalarType */
 CGOTORCH_API const char *ResultTypeScalar(Tensor tensor, Scalar other, ScalarType *result)
     CGOTORCH_SYMBOL(ResultTypeScalar);
 
-/* ResultTypeScalarScalar returns the dtype that arithmetic between the two operands would give.
+/* ResultTypeScalarScalar returns the dtype that arithmetic between two numbers would give.
  *     result_type.Scalar_Scalar(Scalar scalar1, Scalar scalar2) -> ScalarType */
 CGOTORCH_API const char *ResultTypeScalarScalar(Scalar scalar1, Scalar scalar2, ScalarType *result)
     CGOTORCH_SYMBOL(ResultTypeScalarScalar);
 
-/* ResultTypeScalarTensor returns the dtype that arithmetic between the two operands would give.
+/* ResultTypeScalarTensor returns the dtype that arithmetic between a number and a tensor would
+ * give.
  *     result_type.Scalar_Tensor(Scalar scalar, Tensor tensor) -> ScalarType */
 CGOTORCH_API const char *ResultTypeScalarTensor(Scalar scalar_, Tensor tensor, ScalarType *result)
     CGOTORCH_SYMBOL(ResultTypeScalarTensor);
@@ -13455,7 +13483,7 @@ CGOTORCH_API const char *RMSNorm(Tensor input, const int64_t *normalized_shape,
     CGOTORCH_SYMBOL(RMSNorm);
 
 /* RNNReLU runs a recurrent network with ReLU over a sequence (T, N, I), or (N, T, I) if
- * batch_first; returns outputs and last state.
+ * batch_first; returns all outputs and the last hidden state.
  *     rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor) */
 CGOTORCH_API const char *RNNReLU(Tensor input, Tensor hx, const Tensor *params, int64_t params_len,
     bool has_biases, int64_t num_layers, double dropout, bool train, bool bidirectional,
@@ -13467,15 +13495,15 @@ CGOTORCH_API const char *RNNReLU(Tensor input, Tensor hx, const Tensor *params, 
 CGOTORCH_API const char *RNNReLUCell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh,
     Tensor b_ih, Tensor b_hh, Tensor *result) CGOTORCH_SYMBOL(RNNReLUCell);
 
-/* RNNReLUData runs a recurrent network with ReLU over a sequence (T, N, I), or (N, T, I) if
- * batch_first; returns outputs and last state.
+/* RNNReLUData runs a recurrent network with ReLU over the packed sequences data, of which
+ * batch_sizes says how many are left at each step; returns all outputs and the last hidden state.
  *     rnn_relu.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor) */
 CGOTORCH_API const char *RNNReLUData(Tensor data, Tensor batch_sizes, Tensor hx,
     const Tensor *params, int64_t params_len, bool has_biases, int64_t num_layers, double dropout,
     bool train, bool bidirectional, Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(RNNReLUData);
 
 /* RNNTanh runs a recurrent network with tanh over a sequence (T, N, I), or (N, T, I) if
- * batch_first; returns outputs and last state.
+ * batch_first; returns all outputs and the last hidden state.
  *     rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor) */
 CGOTORCH_API const char *RNNTanh(Tensor input, Tensor hx, const Tensor *params, int64_t params_len,
     bool has_biases, int64_t num_layers, double dropout, bool train, bool bidirectional,
@@ -13487,8 +13515,8 @@ CGOTORCH_API const char *RNNTanh(Tensor input, Tensor hx, const Tensor *params, 
 CGOTORCH_API const char *RNNTanhCell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh,
     Tensor b_ih, Tensor b_hh, Tensor *result) CGOTORCH_SYMBOL(RNNTanhCell);
 
-/* RNNTanhData runs a recurrent network with tanh over a sequence (T, N, I), or (N, T, I) if
- * batch_first; returns outputs and last state.
+/* RNNTanhData runs a recurrent network with tanh over the packed sequences data, of which
+ * batch_sizes says how many are left at each step; returns all outputs and the last hidden state.
  *     rnn_tanh.data(Tensor data, Tensor batch_sizes, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional) -> (Tensor, Tensor) */
 CGOTORCH_API const char *RNNTanhData(Tensor data, Tensor batch_sizes, Tensor hx,
     const Tensor *params, int64_t params_len, bool has_biases, int64_t num_layers, double dropout,
@@ -13518,36 +13546,33 @@ CGOTORCH_API const char *Rot90(Tensor self, int64_t k, const int64_t *dims, int6
 CGOTORCH_API const char *Rot90Out(Tensor self, int64_t k, const int64_t *dims, int64_t dims_len,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(Rot90Out);
 
-/* Round rounds each element to the nearest whole number, halves to the even one; decimals keeps
- * digits after the point.
+/* Round rounds each element to the nearest whole number, halves to the even one.
  *     round(Tensor self) -> Tensor */
 CGOTORCH_API const char *Round(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Round);
 
-/* Round_ rounds each element to the nearest whole number, halves to the even one; decimals keeps
- * digits after the point.
+/* Round_ rounds each element to the nearest whole number, halves to the even one.
  *     round_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Round_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Round_);
 
-/* RoundDecimals rounds each element to the nearest whole number, halves to the even one; decimals
- * keeps digits after the point.
+/* RoundDecimals rounds each element to decimals digits after the point, or before it if negative,
+ * halves to the even one.
  *     round.decimals(Tensor self, *, int decimals) -> Tensor */
 CGOTORCH_API const char *RoundDecimals(Tensor self, int64_t decimals, Tensor *result)
     CGOTORCH_SYMBOL(RoundDecimals);
 
-/* RoundDecimals_ rounds each element to the nearest whole number, halves to the even one; decimals
- * keeps digits after the point.
+/* RoundDecimals_ rounds each element to decimals digits after the point, or before it if negative,
+ * halves to the even one.
  *     round_.decimals(Tensor(a!) self, *, int decimals) -> Tensor(a!) */
 CGOTORCH_API const char *RoundDecimals_(Tensor self, int64_t decimals, Tensor *result)
     CGOTORCH_SYMBOL(RoundDecimals_);
 
-/* RoundDecimalsOut rounds each element to the nearest whole number, halves to the even one;
- * decimals keeps digits after the point.
+/* RoundDecimalsOut rounds each element to decimals digits after the point, or before it if
+ * negative, halves to the even one.
  *     round.decimals_out(Tensor self, *, int decimals, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RoundDecimalsOut(Tensor self, int64_t decimals, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(RoundDecimalsOut);
 
-/* RoundOut rounds each element to the nearest whole number, halves to the even one; decimals keeps
- * digits after the point.
+/* RoundOut rounds each element to the nearest whole number, halves to the even one.
  *     round.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RoundOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RoundOut);
@@ -13556,22 +13581,22 @@ CGOTORCH_API const char *RoundOut(Tensor self, Tensor out_, Tensor *result)
  *     row_indices(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *RowIndices(Tensor self, Tensor *result) CGOTORCH_SYMBOL(RowIndices);
 
-/* RowIndicesCopy is row_indices that returns a copy instead of a view.
+/* RowIndicesCopy is RowIndices that returns a copy instead of a view.
  *     row_indices_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *RowIndicesCopy(Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(RowIndicesCopy);
 
-/* RowIndicesCopyOut is row_indices that returns a copy instead of a view.
+/* RowIndicesCopyOut is RowIndices that returns a copy instead of a view.
  *     row_indices_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RowIndicesCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RowIndicesCopyOut);
 
-/* RowStack is vstack under its NumPy name: joins tensors as rows, along dimension 0.
+/* RowStack is VStack under its NumPy name: joins tensors as rows, along dimension 0.
  *     row_stack(Tensor[] tensors) -> Tensor */
 CGOTORCH_API const char *RowStack(const Tensor *tensors, int64_t tensors_len, Tensor *result)
     CGOTORCH_SYMBOL(RowStack);
 
-/* RowStackOut is vstack under its NumPy name: joins tensors as rows, along dimension 0.
+/* RowStackOut is VStackOut under its NumPy name: joins tensors as rows, along dimension 0.
  *     row_stack.out(Tensor[] tensors, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RowStackOut(const Tensor *tensors, int64_t tensors_len, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(RowStackOut);
@@ -13584,82 +13609,87 @@ CGOTORCH_API const char *_RowWisePrune(Tensor weight, Tensor mask,
     CGOTORCH_SYMBOL(_RowWisePrune);
 
 /* RReLU returns x for positive elements and a × x for others, a drawn from [lower, upper] in
- * training and their mean otherwise.
+ * training and their mean otherwise. Random numbers come from generator, by default the device's
+ * own.
  *     rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *RReLU(Tensor self, Scalar lower, Scalar upper, bool training,
     Generator generator, Tensor *result) CGOTORCH_SYMBOL(RReLU);
 
 /* RReLU_ returns x for positive elements and a × x for others, a drawn from [lower, upper] in
- * training and their mean otherwise.
+ * training and their mean otherwise. Random numbers come from generator, by default the device's
+ * own.
  *     rrelu_(Tensor(a!) self, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None) -> Tensor(a!) */
 CGOTORCH_API const char *RReLU_(Tensor self, Scalar lower, Scalar upper, bool training,
     Generator generator, Tensor *result) CGOTORCH_SYMBOL(RReLU_);
 
-/* RReLUWithNoise is rrelu that also writes the slope of each element to noise, for its backward
- * function.
+/* RReLUWithNoise is RReLU that also writes the slope of each element to noise, for its backward
+ * function. Random numbers come from generator, by default the device's own.
  *     rrelu_with_noise(Tensor self, Tensor(b!) noise, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *RReLUWithNoise(Tensor self, Tensor noise, Scalar lower, Scalar upper,
     bool training, Generator generator, Tensor *result) CGOTORCH_SYMBOL(RReLUWithNoise);
 
-/* RReLUWithNoise_ is rrelu that also writes the slope of each element to noise, for its backward
- * function.
+/* RReLUWithNoise_ is RReLUWithNoise that returns the slopes as a second result instead of writing
+ * to noise. Random numbers come from generator, by default the device's own.
  *     rrelu_with_noise_(Tensor(a!) self, Tensor(b!) noise, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None) -> Tensor(a!) */
 CGOTORCH_API const char *RReLUWithNoise_(Tensor self, Tensor noise, Scalar lower, Scalar upper,
     bool training, Generator generator, Tensor *result) CGOTORCH_SYMBOL(RReLUWithNoise_);
 
-/* RReLUWithNoiseBackward computes the gradient of rrelu_with_noise with respect to its input,
- * given the slopes in noise.
+/* RReLUWithNoiseBackward computes the gradient of RReLUWithNoise with respect to its input, given
+ * the slopes in noise.
  *     rrelu_with_noise_backward(Tensor grad_output, Tensor self, Tensor noise, Scalar lower, Scalar upper, bool training, bool self_is_result) -> Tensor */
 CGOTORCH_API const char *RReLUWithNoiseBackward(Tensor grad_output, Tensor self, Tensor noise,
     Scalar lower, Scalar upper, bool training, bool self_is_result, Tensor *result)
     CGOTORCH_SYMBOL(RReLUWithNoiseBackward);
 
-/* RReLUWithNoiseBackwardOut computes the gradient of rrelu_with_noise with respect to its input,
+/* RReLUWithNoiseBackwardOut computes the gradient of RReLUWithNoise with respect to its input,
  * given the slopes in noise.
  *     rrelu_with_noise_backward.out(Tensor grad_output, Tensor self, Tensor noise, Scalar lower, Scalar upper, bool training, bool self_is_result, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RReLUWithNoiseBackwardOut(Tensor grad_output, Tensor self, Tensor noise,
     Scalar lower, Scalar upper, bool training, bool self_is_result, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RReLUWithNoiseBackwardOut);
 
-/* RReLUWithNoiseFunctional is rrelu that also writes the slope of each element to noise, for its
- * backward function.
+/* RReLUWithNoiseFunctional is RReLUWithNoise that returns the slopes as a second result instead of
+ * writing to noise. Random numbers come from generator, by default the device's own.
  *     rrelu_with_noise_functional(Tensor self, Tensor noise, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None) -> (Tensor, Tensor noise_out) */
 CGOTORCH_API const char *RReLUWithNoiseFunctional(Tensor self, Tensor noise, Scalar lower,
     Scalar upper, bool training, Generator generator, Tensor *result0, Tensor *noise_out)
     CGOTORCH_SYMBOL(RReLUWithNoiseFunctional);
 
-/* RReLUWithNoiseOut is rrelu that also writes the slope of each element to noise, for its backward
- * function.
+/* RReLUWithNoiseOut is RReLUWithNoise that returns the slopes as a second result instead of
+ * writing to noise. Random numbers come from generator, by default the device's own.
  *     rrelu_with_noise.out(Tensor self, Tensor(b!) noise, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RReLUWithNoiseOut(Tensor self, Tensor noise, Scalar lower, Scalar upper,
     bool training, Generator generator, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RReLUWithNoiseOut);
 
-/* RShift is bitwise_right_shift as the operator >>, keeping the sign.
+/* RShift is BitwiseRightShift as the operator >>, keeping the sign.
  *     __rshift__.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *RShift(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(RShift);
 
-/* RShift_ is bitwise_right_shift as the operator >>=, writing the result to self.
+/* RShift_ is BitwiseRightShift_ as the operator >>=, writing the result to self.
  *     __irshift__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *RShift_(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(RShift_);
 
-/* RShiftOut is bitwise_right_shift as the operator >>, keeping the sign.
+/* RShiftOut is BitwiseRightShiftOut as the operator >>, keeping the sign.
  *     __rshift__.Tensor_out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RShiftOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RShiftOut);
 
-/* RShiftScalar is bitwise_right_shift as the operator >>, keeping the sign.
+/* RShiftScalar is BitwiseRightShiftTensorScalar as the operator >>, keeping the sign. other is a
+ * number.
  *     __rshift__.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *RShiftScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(RShiftScalar);
 
-/* RShiftScalar_ is bitwise_right_shift as the operator >>=, writing the result to self.
+/* RShiftScalar_ is BitwiseRightShiftTensorScalar_ as the operator >>=, writing the result to self.
+ * other is a number.
  *     __irshift__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *RShiftScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(RShiftScalar_);
 
-/* RShiftScalarOut is bitwise_right_shift as the operator >>, keeping the sign.
+/* RShiftScalarOut is BitwiseRightShiftTensorScalarOut as the operator >>, keeping the sign. other
+ * is a number.
  *     __rshift__.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RShiftScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RShiftScalarOut);
@@ -13677,12 +13707,13 @@ CGOTORCH_API const char *Rsqrt_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Rsq
 CGOTORCH_API const char *RsqrtOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(RsqrtOut);
 
-/* Rsub returns other - alpha × self, the subtraction with exchanged operands.
+/* Rsub returns other - alpha × self, the subtraction with exchanged operands, with broadcasting.
  *     rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor */
 CGOTORCH_API const char *Rsub(Tensor self, Tensor other, Scalar alpha, Tensor *result)
     CGOTORCH_SYMBOL(Rsub);
 
-/* RsubOut returns other - alpha × self, the subtraction with exchanged operands.
+/* RsubOut returns other - alpha × self, the subtraction with exchanged operands, with
+ * broadcasting.
  *     rsub.Tensor_out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *RsubOut(Tensor self, Tensor other, Scalar alpha, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(RsubOut);
@@ -13697,19 +13728,19 @@ CGOTORCH_API const char *RsubScalar(Tensor self, Scalar other, Scalar alpha, Ten
 CGOTORCH_API const char *RsubScalarOut(Tensor self, Scalar other, Scalar alpha, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(RsubScalarOut);
 
-/* _SafeSoftmax is softmax that returns zeros instead of NaN along dim where every element is -inf.
+/* _SafeSoftmax is Softmax that returns zeros instead of NaN along dim where every element is -inf.
  *     _safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *_SafeSoftmax(Tensor self, int64_t dim, const ScalarType *dtype_,
     Tensor *result) CGOTORCH_SYMBOL(_SafeSoftmax);
 
 /* _SampleDirichlet draws from the Dirichlet distribution with the concentrations in the last
- * dimension, which then sum to 1.
+ * dimension, which then sum to 1. Random numbers come from generator, by default the device's own.
  *     _sample_dirichlet(Tensor self, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *_SampleDirichlet(Tensor self, Generator generator, Tensor *result)
     CGOTORCH_SYMBOL(_SampleDirichlet);
 
 /* _SampleDirichletOut draws from the Dirichlet distribution with the concentrations in the last
- * dimension, which then sum to 1.
+ * dimension, which then sum to 1. Random numbers come from generator, by default the device's own.
  *     _sample_dirichlet.out(Tensor self, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_SampleDirichletOut(Tensor self, Generator generator, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(_SampleDirichletOut);
@@ -13766,7 +13797,7 @@ CGOTORCH_API const char *ScaledDotProductAttention(Tensor query, Tensor key, Ten
     Tensor attn_mask, double dropout_p, bool is_causal, const double *scale, bool enable_gqa,
     Tensor *result) CGOTORCH_SYMBOL(ScaledDotProductAttention);
 
-/* _ScaledDotProductAttentionMath is scaled_dot_product_attention by plain matrix products; also
+/* _ScaledDotProductAttentionMath is ScaledDotProductAttention by plain matrix products; also
  * returns the attention weights.
  *     _scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool enable_gqa=False) -> (Tensor, Tensor) */
 CGOTORCH_API const char *_ScaledDotProductAttentionMath(Tensor query, Tensor key, Tensor value,
@@ -13774,15 +13805,15 @@ CGOTORCH_API const char *_ScaledDotProductAttentionMath(Tensor query, Tensor key
     bool enable_gqa, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(_ScaledDotProductAttentionMath);
 
-/* _ScaledDotProductAttentionMathForMPS is scaled_dot_product_attention on Apple's Metal backend;
- * also returns the attention weights.
+/* _ScaledDotProductAttentionMathForMPS is ScaledDotProductAttention on Apple's Metal backend; also
+ * returns the attention weights.
  *     _scaled_dot_product_attention_math_for_mps(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool enable_gqa=False) -> (Tensor, Tensor) */
 CGOTORCH_API const char *_ScaledDotProductAttentionMathForMPS(Tensor query, Tensor key,
     Tensor value, Tensor attn_mask, double dropout_p, bool is_causal, Tensor dropout_mask,
     const double *scale, bool enable_gqa, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(_ScaledDotProductAttentionMathForMPS);
 
-/* _ScaledDotProductCuDNNAttention is scaled_dot_product_attention by cuDNN; also returns logsumexp
+/* _ScaledDotProductCuDNNAttention is ScaledDotProductAttention by cuDNN; also returns logsumexp
  * and what backward needs.
  *     _scaled_dot_product_cudnn_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_bias, bool compute_log_sumexp, float dropout_p=0.0, bool is_causal=False, bool return_debug_mask=False, *, float? scale=None) -> (Tensor output, Tensor logsumexp, Tensor cum_seq_q, Tensor cum_seq_k, SymInt max_q, SymInt max_k, Tensor philox_seed, Tensor philox_offset, Tensor debug_attn_mask) */
 CGOTORCH_API const char *_ScaledDotProductCuDNNAttention(Tensor query, Tensor key, Tensor value,
@@ -13793,7 +13824,7 @@ CGOTORCH_API const char *_ScaledDotProductCuDNNAttention(Tensor query, Tensor ke
     CGOTORCH_SYMBOL(_ScaledDotProductCuDNNAttention);
 
 /* _ScaledDotProductCuDNNAttentionBackward computes the gradients of
- * _scaled_dot_product_cudnn_attention with respect to query, key and value.
+ * _ScaledDotProductCuDNNAttention with respect to query, key and value.
  *     _scaled_dot_product_cudnn_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out, Tensor logsumexp, Tensor philox_seed, Tensor philox_offset, Tensor attn_bias, Tensor cum_seq_q, Tensor cum_seq_k, SymInt max_q, SymInt max_k, float dropout_p, bool is_causal, *, float? scale=None) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_ScaledDotProductCuDNNAttentionBackward(Tensor grad_out, Tensor query,
     Tensor key, Tensor value, Tensor out_, Tensor logsumexp, Tensor philox_seed,
@@ -13801,8 +13832,8 @@ CGOTORCH_API const char *_ScaledDotProductCuDNNAttentionBackward(Tensor grad_out
     int64_t max_k, double dropout_p, bool is_causal, const double *scale, Tensor *result0,
     Tensor *result1, Tensor *result2) CGOTORCH_SYMBOL(_ScaledDotProductCuDNNAttentionBackward);
 
-/* _ScaledDotProductEfficientAttention is scaled_dot_product_attention by the memory-efficient
- * kernel; also returns logsumexp and the random state.
+/* _ScaledDotProductEfficientAttention is ScaledDotProductAttention by the memory-efficient kernel;
+ * also returns logsumexp and the random state.
  *     _scaled_dot_product_efficient_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_bias, bool compute_log_sumexp, float dropout_p=0.0, bool is_causal=False, *, float? scale=None) -> (Tensor output, Tensor log_sumexp, Tensor philox_seed, Tensor philox_offset) */
 CGOTORCH_API const char *_ScaledDotProductEfficientAttention(Tensor query, Tensor key,
     Tensor value, Tensor attn_bias, bool compute_log_sumexp, double dropout_p, bool is_causal,
@@ -13818,8 +13849,8 @@ CGOTORCH_API const char *_ScaledDotProductEfficientAttentionBackward(Tensor grad
     bool is_causal, const double *scale, Tensor *result0, Tensor *result1, Tensor *result2,
     Tensor *result3) CGOTORCH_SYMBOL(_ScaledDotProductEfficientAttentionBackward);
 
-/* _ScaledDotProductFlashAttention is scaled_dot_product_attention by the flash kernel; also
- * returns logsumexp and what backward needs.
+/* _ScaledDotProductFlashAttention is ScaledDotProductAttention by the flash kernel; also returns
+ * logsumexp and what backward needs.
  *     _scaled_dot_product_flash_attention(Tensor query, Tensor key, Tensor value, float dropout_p=0.0, bool is_causal=False, bool return_debug_mask=False, *, float? scale=None) -> (Tensor output, Tensor logsumexp, Tensor cum_seq_q, Tensor cum_seq_k, SymInt max_q, SymInt max_k, Tensor rng_state, Tensor unused, Tensor debug_attn_mask) */
 CGOTORCH_API const char *_ScaledDotProductFlashAttention(Tensor query, Tensor key, Tensor value,
     double dropout_p, bool is_causal, bool return_debug_mask, const double *scale, Tensor *output,
@@ -13828,7 +13859,7 @@ CGOTORCH_API const char *_ScaledDotProductFlashAttention(Tensor query, Tensor ke
     CGOTORCH_SYMBOL(_ScaledDotProductFlashAttention);
 
 /* _ScaledDotProductFlashAttentionBackward computes the gradients of
- * _scaled_dot_product_flash_attention with respect to query, key and value.
+ * _ScaledDotProductFlashAttention with respect to query, key and value.
  *     _scaled_dot_product_flash_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out, Tensor logsumexp, Tensor cum_seq_q, Tensor cum_seq_k, SymInt max_q, SymInt max_k, float dropout_p, bool is_causal, Tensor philox_seed, Tensor philox_offset, *, float? scale=None) -> (Tensor grad_query, Tensor grad_key, Tensor grad_value) */
 CGOTORCH_API const char *_ScaledDotProductFlashAttentionBackward(Tensor grad_out, Tensor query,
     Tensor key, Tensor value, Tensor out_, Tensor logsumexp, Tensor cum_seq_q, Tensor cum_seq_k,
@@ -13836,8 +13867,8 @@ CGOTORCH_API const char *_ScaledDotProductFlashAttentionBackward(Tensor grad_out
     Tensor philox_offset, const double *scale, Tensor *grad_query, Tensor *grad_key,
     Tensor *grad_value) CGOTORCH_SYMBOL(_ScaledDotProductFlashAttentionBackward);
 
-/* _ScaledDotProductFlashAttentionForCPU is scaled_dot_product_attention by the flash kernel for
- * the CPU; also returns logsumexp.
+/* _ScaledDotProductFlashAttentionForCPU is ScaledDotProductAttention by the flash kernel for the
+ * CPU; also returns logsumexp.
  *     _scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float dropout_p=0.0, bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp) */
 CGOTORCH_API const char *_ScaledDotProductFlashAttentionForCPU(Tensor query, Tensor key,
     Tensor value, double dropout_p, bool is_causal, Tensor attn_mask, const double *scale,
@@ -13851,8 +13882,8 @@ CGOTORCH_API const char *_ScaledDotProductFlashAttentionForCPUBackward(Tensor gr
     bool is_causal, Tensor attn_mask, const double *scale, Tensor *grad_query, Tensor *grad_key,
     Tensor *grad_value) CGOTORCH_SYMBOL(_ScaledDotProductFlashAttentionForCPUBackward);
 
-/* _ScaledDotProductFlashAttentionQuantized is scaled_dot_product_attention by the flash kernel;
- * also returns logsumexp and what backward needs.
+/* _ScaledDotProductFlashAttentionQuantized is ScaledDotProductAttention by the flash kernel; also
+ * returns logsumexp and what backward needs.
  *     _scaled_dot_product_flash_attention.quantized(Tensor query, Tensor key, Tensor value, Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, float dropout_p=0.0, bool is_causal=False, bool return_debug_mask=False, *, float? scale=None) -> (Tensor output, Tensor logsumexp, Tensor cum_seq_q, Tensor cum_seq_k, SymInt max_q, SymInt max_k, Tensor rng_state, Tensor unused, Tensor debug_attn_mask) */
 CGOTORCH_API const char *_ScaledDotProductFlashAttentionQuantized(Tensor query, Tensor key,
     Tensor value, Tensor q_descale, Tensor k_descale, Tensor v_descale, double dropout_p,
@@ -13880,14 +13911,14 @@ CGOTORCH_API const char *_ScaledDotProductFusedAttentionOverrideableBackward(Ten
     const double *scale, Tensor *grad_query, Tensor *grad_key, Tensor *grad_value,
     Tensor *grad_attn_bias) CGOTORCH_SYMBOL(_ScaledDotProductFusedAttentionOverrideableBackward);
 
-/* _ScaledGroupedMM is _grouped_mm for float8 matrices with scales per row.
+/* _ScaledGroupedMM is _GroupedMM for float8 matrices with scales per row.
  *     _scaled_grouped_mm(Tensor self, Tensor mat2, Tensor scale_a, Tensor scale_b, Tensor? offs=None, Tensor? bias=None, Tensor? scale_result=None, ScalarType? out_dtype=None, bool use_fast_accum=False) -> Tensor */
 CGOTORCH_API const char *_ScaledGroupedMM(Tensor self, Tensor mat2, Tensor scale_a, Tensor scale_b,
     Tensor offs, Tensor bias, Tensor scale_result, const ScalarType *out_dtype,
     bool use_fast_accum, Tensor *result) CGOTORCH_SYMBOL(_ScaledGroupedMM);
 
-/* _ScaledGroupedMMV2 is _grouped_mm for float8 or float4 matrices with scales given per tensor,
- * row or block, as the recipes say.
+/* _ScaledGroupedMMV2 is _GroupedMM for float8 or float4 matrices with scales given per tensor, row
+ * or block, as the recipes say.
  *     _scaled_grouped_mm_v2(Tensor self, Tensor mat2, Tensor[] scale_a, int[] recipe_a, int[] swizzle_a, Tensor[] scale_b, int[] recipe_b, int[] swizzle_b, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None, int[] contraction_dim=[], bool use_fast_accum=False) -> Tensor */
 CGOTORCH_API const char *_ScaledGroupedMMV2(Tensor self, Tensor mat2, const Tensor *scale_a,
     int64_t scale_a_len, const int64_t *recipe_a, int64_t recipe_a_len, const int64_t *swizzle_a,
@@ -13897,7 +13928,7 @@ CGOTORCH_API const char *_ScaledGroupedMMV2(Tensor self, Tensor mat2, const Tens
     int64_t contraction_dim_len, bool use_fast_accum, Tensor *result)
     CGOTORCH_SYMBOL(_ScaledGroupedMMV2);
 
-/* _ScaledGroupedMMV2Out is _grouped_mm for float8 or float4 matrices with scales given per tensor,
+/* _ScaledGroupedMMV2Out is _GroupedMM for float8 or float4 matrices with scales given per tensor,
  * row or block, as the recipes say.
  *     _scaled_grouped_mm_v2.out(Tensor self, Tensor mat2, Tensor[] scale_a, int[] recipe_a, int[] swizzle_a, Tensor[] scale_b, int[] recipe_b, int[] swizzle_b, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None, int[] contraction_dim=[], bool use_fast_accum=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_ScaledGroupedMMV2Out(Tensor self, Tensor mat2, const Tensor *scale_a,
@@ -13942,14 +13973,13 @@ CGOTORCH_API const char *_ScaledMMV2Out(Tensor self, Tensor mat2, const Tensor *
     const ScalarType *out_dtype, const int64_t *contraction_dim, int64_t contraction_dim_len,
     bool use_fast_accum, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_ScaledMMV2Out);
 
-/* Scatter writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim 0; reduce
- * 'add' or 'multiply' combines.
+/* Scatter writes src along dim to the places in index: self[index[i][j]][j] = src[i][j] for dim 0.
  *     scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor */
 CGOTORCH_API const char *Scatter(Tensor self, int64_t dim, Tensor index, Tensor src, Tensor *result)
     CGOTORCH_SYMBOL(Scatter);
 
-/* Scatter_ writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim 0; reduce
- * 'add' or 'multiply' combines.
+/* Scatter_ writes src along dim to the places in index: self[index[i][j]][j] = src[i][j] for dim
+ * 0.
  *     scatter_.src(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!) */
 CGOTORCH_API const char *Scatter_(Tensor self, int64_t dim, Tensor index, Tensor src,
     Tensor *result) CGOTORCH_SYMBOL(Scatter_);
@@ -13972,8 +14002,8 @@ CGOTORCH_API const char *ScatterAdd_(Tensor self, int64_t dim, Tensor index, Ten
 CGOTORCH_API const char *ScatterAddOut(Tensor self, int64_t dim, Tensor index, Tensor src,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(ScatterAddOut);
 
-/* ScatterOut writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim 0;
- * reduce 'add' or 'multiply' combines.
+/* ScatterOut writes src along dim to the places in index: self[index[i][j]][j] = src[i][j] for dim
+ * 0.
  *     scatter.src_out(Tensor self, int dim, Tensor index, Tensor src, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ScatterOut(Tensor self, int64_t dim, Tensor index, Tensor src,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(ScatterOut);
@@ -13997,83 +14027,83 @@ CGOTORCH_API const char *ScatterReduceOut(Tensor self, int64_t dim, Tensor index
     const char *reduce, bool include_self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ScatterReduceOut);
 
-/* ScatterValue writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim 0;
- * reduce 'add' or 'multiply' combines.
+/* ScatterValue writes value, a number, along dim to the places in index: self[index[i][j]][j] =
+ * value for dim 0.
  *     scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor */
 CGOTORCH_API const char *ScatterValue(Tensor self, int64_t dim, Tensor index, Scalar value,
     Tensor *result) CGOTORCH_SYMBOL(ScatterValue);
 
-/* ScatterValue_ writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim 0;
- * reduce 'add' or 'multiply' combines.
+/* ScatterValue_ writes value, a number, along dim to the places in index: self[index[i][j]][j] =
+ * value for dim 0.
  *     scatter_.value(Tensor(a!) self, int dim, Tensor index, Scalar value) -> Tensor(a!) */
 CGOTORCH_API const char *ScatterValue_(Tensor self, int64_t dim, Tensor index, Scalar value,
     Tensor *result) CGOTORCH_SYMBOL(ScatterValue_);
 
-/* ScatterValueOut writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim 0;
- * reduce 'add' or 'multiply' combines.
+/* ScatterValueOut writes value, a number, along dim to the places in index: self[index[i][j]][j] =
+ * value for dim 0.
  *     scatter.value_out(Tensor self, int dim, Tensor index, Scalar value, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ScatterValueOut(Tensor self, int64_t dim, Tensor index, Scalar value,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(ScatterValueOut);
 
-/* ScatterValueReduce writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim
- * 0; reduce 'add' or 'multiply' combines.
+/* ScatterValueReduce writes value, a number, along dim to the places in index:
+ * self[index[i][j]][j] = value for dim 0; reduce 'add' or 'multiply' combines with what was there.
  *     scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor */
 CGOTORCH_API const char *ScatterValueReduce(Tensor self, int64_t dim, Tensor index, Scalar value,
     const char *reduce, Tensor *result) CGOTORCH_SYMBOL(ScatterValueReduce);
 
-/* ScatterValueReduce_ writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for
- * dim 0; reduce 'add' or 'multiply' combines.
+/* ScatterValueReduce_ writes value, a number, along dim to the places in index:
+ * self[index[i][j]][j] = value for dim 0; reduce 'add' or 'multiply' combines with what was there.
  *     scatter_.value_reduce(Tensor(a!) self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor(a!) */
 CGOTORCH_API const char *ScatterValueReduce_(Tensor self, int64_t dim, Tensor index, Scalar value,
     const char *reduce, Tensor *result) CGOTORCH_SYMBOL(ScatterValueReduce_);
 
-/* ScatterValueReduceOut writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for
- * dim 0; reduce 'add' or 'multiply' combines.
+/* ScatterValueReduceOut writes value, a number, along dim to the places in index:
+ * self[index[i][j]][j] = value for dim 0; reduce 'add' or 'multiply' combines with what was there.
  *     scatter.value_reduce_out(Tensor self, int dim, Tensor index, Scalar value, *, str reduce, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ScatterValueReduceOut(Tensor self, int64_t dim, Tensor index,
     Scalar value, const char *reduce, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ScatterValueReduceOut);
 
-/* ScatterWithReduce writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim
- * 0; reduce 'add' or 'multiply' combines.
+/* ScatterWithReduce writes src along dim to the places in index: self[index[i][j]][j] = src[i][j]
+ * for dim 0; reduce 'add' or 'multiply' combines with what was there.
  *     scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor */
 CGOTORCH_API const char *ScatterWithReduce(Tensor self, int64_t dim, Tensor index, Tensor src,
     const char *reduce, Tensor *result) CGOTORCH_SYMBOL(ScatterWithReduce);
 
-/* ScatterWithReduce_ writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for dim
- * 0; reduce 'add' or 'multiply' combines.
+/* ScatterWithReduce_ writes src along dim to the places in index: self[index[i][j]][j] = src[i][j]
+ * for dim 0; reduce 'add' or 'multiply' combines with what was there.
  *     scatter_.reduce(Tensor(a!) self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor(a!) */
 CGOTORCH_API const char *ScatterWithReduce_(Tensor self, int64_t dim, Tensor index, Tensor src,
     const char *reduce, Tensor *result) CGOTORCH_SYMBOL(ScatterWithReduce_);
 
-/* ScatterWithReduceOut writes src, or one value, along dim: self[index[i][j]][j] = src[i][j] for
- * dim 0; reduce 'add' or 'multiply' combines.
+/* ScatterWithReduceOut writes src along dim to the places in index: self[index[i][j]][j] =
+ * src[i][j] for dim 0; reduce 'add' or 'multiply' combines with what was there.
  *     scatter.reduce_out(Tensor self, int dim, Tensor index, Tensor src, *, str reduce, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ScatterWithReduceOut(Tensor self, int64_t dim, Tensor index, Tensor src,
     const char *reduce, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(ScatterWithReduceOut);
 
-/* SearchSorted returns where values would be inserted into sorted_sequence (its last dimension) to
- * keep it sorted, as int64 or int32.
+/* SearchSorted returns where the values of self would be inserted into sorted_sequence (its last
+ * dimension) to keep it sorted, as int64 or int32.
  *     searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None) -> Tensor */
 CGOTORCH_API const char *SearchSorted(Tensor sorted_sequence, Tensor self, bool out_int32,
     bool right, const char *side, Tensor sorter, Tensor *result) CGOTORCH_SYMBOL(SearchSorted);
 
-/* SearchSortedOut returns where values would be inserted into sorted_sequence (its last dimension)
- * to keep it sorted, as int64 or int32.
+/* SearchSortedOut returns where the values of self would be inserted into sorted_sequence (its
+ * last dimension) to keep it sorted, as int64 or int32.
  *     searchsorted.Tensor_out(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SearchSortedOut(Tensor sorted_sequence, Tensor self, bool out_int32,
     bool right, const char *side, Tensor sorter, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SearchSortedOut);
 
-/* SearchSortedScalar returns where values would be inserted into sorted_sequence (its last
- * dimension) to keep it sorted, as int64 or int32.
+/* SearchSortedScalar returns where the number self would be inserted into sorted_sequence (its
+ * last dimension) to keep it sorted, as int64 or int32.
  *     searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None) -> Tensor */
 CGOTORCH_API const char *SearchSortedScalar(Tensor sorted_sequence, Scalar self, bool out_int32,
     bool right, const char *side, Tensor sorter, Tensor *result)
     CGOTORCH_SYMBOL(SearchSortedScalar);
 
-/* SearchSortedScalarOut returns where values would be inserted into sorted_sequence (its last
- * dimension) to keep it sorted, as int64 or int32.
+/* SearchSortedScalarOut returns where the number self would be inserted into sorted_sequence (its
+ * last dimension) to keep it sorted, as int64 or int32.
  *     searchsorted.Scalar_out(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SearchSortedScalarOut(Tensor sorted_sequence, Scalar self, bool out_int32,
     bool right, const char *side, Tensor sorter, Tensor out_, Tensor *result)
@@ -14086,13 +14116,13 @@ CGOTORCH_API const char *SegmentReduce(Tensor data, const char *reduce, Tensor l
     Tensor indices, Tensor offsets, int64_t axis, bool unsafe, const Scalar *initial,
     Tensor *result) CGOTORCH_SYMBOL(SegmentReduce);
 
-/* _SegmentReduceBackward computes the gradient of segment_reduce with respect to its data.
+/* _SegmentReduceBackward computes the gradient of SegmentReduce with respect to its data.
  *     _segment_reduce_backward(Tensor grad, Tensor output, Tensor data, str reduce, *, Tensor? lengths=None, Tensor? offsets=None, int axis=0, Scalar? initial=None) -> Tensor */
 CGOTORCH_API const char *_SegmentReduceBackward(Tensor grad, Tensor output, Tensor data,
     const char *reduce, Tensor lengths, Tensor offsets, int64_t axis, const Scalar *initial,
     Tensor *result) CGOTORCH_SYMBOL(_SegmentReduceBackward);
 
-/* _SegmentReduceBackwardOut computes the gradient of segment_reduce with respect to its data.
+/* _SegmentReduceBackwardOut computes the gradient of SegmentReduce with respect to its data.
  *     _segment_reduce_backward.out(Tensor grad, Tensor output, Tensor data, str reduce, *, Tensor? lengths=None, Tensor? offsets=None, int axis=0, Scalar? initial=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_SegmentReduceBackwardOut(Tensor grad, Tensor output, Tensor data,
     const char *reduce, Tensor lengths, Tensor offsets, int64_t axis, const Scalar *initial,
@@ -14110,26 +14140,26 @@ CGOTORCH_API const char *SegmentReduceOut(Tensor data, const char *reduce, Tenso
 CGOTORCH_API const char *Select(Tensor self, int64_t dim, int64_t index, Tensor *result)
     CGOTORCH_SYMBOL(Select);
 
-/* SelectBackward computes the gradient of select with respect to its input: zeros of input_sizes
+/* SelectBackward computes the gradient of Select with respect to its input: zeros of input_sizes
  * with grad_output in the slice.
  *     select_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index) -> Tensor */
 CGOTORCH_API const char *SelectBackward(Tensor grad_output, const int64_t *input_sizes,
     int64_t input_sizes_len, int64_t dim, int64_t index, Tensor *result)
     CGOTORCH_SYMBOL(SelectBackward);
 
-/* SelectBackwardOut computes the gradient of select with respect to its input: zeros of
+/* SelectBackwardOut computes the gradient of Select with respect to its input: zeros of
  * input_sizes with grad_output in the slice.
  *     select_backward.out(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SelectBackwardOut(Tensor grad_output, const int64_t *input_sizes,
     int64_t input_sizes_len, int64_t dim, int64_t index, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SelectBackwardOut);
 
-/* SelectCopy is select that returns a copy instead of a view.
+/* SelectCopy is Select that returns a copy instead of a view.
  *     select_copy.int(Tensor self, int dim, SymInt index) -> Tensor */
 CGOTORCH_API const char *SelectCopy(Tensor self, int64_t dim, int64_t index, Tensor *result)
     CGOTORCH_SYMBOL(SelectCopy);
 
-/* SelectCopyOut is select that returns a copy instead of a view.
+/* SelectCopyOut is Select that returns a copy instead of a view.
  *     select_copy.int_out(Tensor self, int dim, SymInt index, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SelectCopyOut(Tensor self, int64_t dim, int64_t index, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SelectCopyOut);
@@ -14154,13 +14184,11 @@ CGOTORCH_API const char *SELU(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SELU)
  *     selu_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *SELU_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SELU_);
 
-/* Set makes self refer to the storage of source, or to an empty one, with the given offset, sizes
- * and strides.
+/* Set makes self refer to an empty storage.
  *     set(Tensor self) -> Tensor */
 CGOTORCH_API const char *Set(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Set);
 
-/* Set_ makes self refer to the storage of source, or to an empty one, with the given offset, sizes
- * and strides.
+/* Set_ makes self refer to an empty storage.
  *     set_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Set_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Set_);
 
@@ -14169,71 +14197,63 @@ CGOTORCH_API const char *Set_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Set_)
  *     set_data(Tensor(a!) self, Tensor new_data) -> () */
 CGOTORCH_API const char *SetData(Tensor self, Tensor new_data) CGOTORCH_SYMBOL(SetData);
 
-/* SetOut makes self refer to the storage of source, or to an empty one, with the given offset,
- * sizes and strides.
+/* SetOut makes self refer to an empty storage.
  *     set.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SetOut(Tensor self, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(SetOut);
 
-/* SetSourceStorage makes self refer to the storage of source, or to an empty one, with the given
- * offset, sizes and strides.
+/* SetSourceStorage makes self refer to the storage source, as a vector.
  *     set.source_Storage(Tensor self, Storage source) -> Tensor */
 CGOTORCH_API const char *SetSourceStorage(Tensor self, Storage source, Tensor *result)
     CGOTORCH_SYMBOL(SetSourceStorage);
 
-/* SetSourceStorage_ makes self refer to the storage of source, or to an empty one, with the given
- * offset, sizes and strides.
+/* SetSourceStorage_ makes self refer to the storage source, as a vector.
  *     set_.source_Storage(Tensor(a!) self, Storage source) -> Tensor(a!) */
 CGOTORCH_API const char *SetSourceStorage_(Tensor self, Storage source, Tensor *result)
     CGOTORCH_SYMBOL(SetSourceStorage_);
 
-/* SetSourceStorageOut makes self refer to the storage of source, or to an empty one, with the
- * given offset, sizes and strides.
+/* SetSourceStorageOut makes self refer to the storage source, as a vector.
  *     set.source_Storage_out(Tensor self, Storage source, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SetSourceStorageOut(Tensor self, Storage source, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SetSourceStorageOut);
 
-/* SetSourceStorageStorageOffset makes self refer to the storage of source, or to an empty one,
- * with the given offset, sizes and strides.
+/* SetSourceStorageStorageOffset makes self refer to the storage source, with the given size,
+ * stride and offset storage_offset.
  *     set.source_Storage_storage_offset(Tensor self, Storage source, SymInt storage_offset, SymInt[] size, SymInt[] stride=[]) -> Tensor */
 CGOTORCH_API const char *SetSourceStorageStorageOffset(Tensor self, Storage source,
     int64_t storage_offset, const int64_t *size, int64_t size_len, const int64_t *stride,
     int64_t stride_len, Tensor *result) CGOTORCH_SYMBOL(SetSourceStorageStorageOffset);
 
-/* SetSourceStorageStorageOffset_ makes self refer to the storage of source, or to an empty one,
- * with the given offset, sizes and strides.
+/* SetSourceStorageStorageOffset_ makes self refer to the storage source, with the given size,
+ * stride and offset storage_offset.
  *     set_.source_Storage_storage_offset(Tensor(a!) self, Storage source, SymInt storage_offset, SymInt[] size, SymInt[] stride=[]) -> Tensor(a!) */
 CGOTORCH_API const char *SetSourceStorageStorageOffset_(Tensor self, Storage source,
     int64_t storage_offset, const int64_t *size, int64_t size_len, const int64_t *stride,
     int64_t stride_len, Tensor *result) CGOTORCH_SYMBOL(SetSourceStorageStorageOffset_);
 
-/* SetSourceStorageStorageOffsetOut makes self refer to the storage of source, or to an empty one,
- * with the given offset, sizes and strides.
+/* SetSourceStorageStorageOffsetOut makes self refer to the storage source, with the given size,
+ * stride and offset storage_offset.
  *     set.source_Storage_storage_offset_out(Tensor self, Storage source, SymInt storage_offset, SymInt[] size, SymInt[] stride=[], *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SetSourceStorageStorageOffsetOut(Tensor self, Storage source,
     int64_t storage_offset, const int64_t *size, int64_t size_len, const int64_t *stride,
     int64_t stride_len, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SetSourceStorageStorageOffsetOut);
 
-/* SetSourceTensor makes self refer to the storage of source, or to an empty one, with the given
- * offset, sizes and strides.
+/* SetSourceTensor makes self refer to the storage of source, as source does.
  *     set.source_Tensor(Tensor self, Tensor source) -> Tensor */
 CGOTORCH_API const char *SetSourceTensor(Tensor self, Tensor source, Tensor *result)
     CGOTORCH_SYMBOL(SetSourceTensor);
 
-/* SetSourceTensor_ makes self refer to the storage of source, or to an empty one, with the given
- * offset, sizes and strides.
+/* SetSourceTensor_ makes self refer to the storage of source, as source does.
  *     set_.source_Tensor(Tensor(a!) self, Tensor source) -> Tensor(a!) */
 CGOTORCH_API const char *SetSourceTensor_(Tensor self, Tensor source, Tensor *result)
     CGOTORCH_SYMBOL(SetSourceTensor_);
 
-/* SetSourceTensorOut makes self refer to the storage of source, or to an empty one, with the given
- * offset, sizes and strides.
+/* SetSourceTensorOut makes self refer to the storage of source, as source does.
  *     set.source_Tensor_out(Tensor self, Tensor source, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SetSourceTensorOut(Tensor self, Tensor source, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SetSourceTensorOut);
 
-/* SetSourceTensorStorageOffset_ makes self refer to the storage of source, or to an empty one,
- * with the given offset, sizes and strides.
+/* SetSourceTensorStorageOffset_ makes self refer to the storage of source, as source does.
  *     set_.source_Tensor_storage_offset(Tensor(a!) self, Tensor source, SymInt storage_offset, SymInt[] size, SymInt[] stride=[]) -> Tensor(a!) */
 CGOTORCH_API const char *SetSourceTensorStorageOffset_(Tensor self, Tensor source,
     int64_t storage_offset, const int64_t *size, int64_t size_len, const int64_t *stride,
@@ -14264,13 +14284,13 @@ CGOTORCH_API const char *Sigmoid(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Si
  *     sigmoid_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Sigmoid_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Sigmoid_);
 
-/* SigmoidBackward computes the gradient of sigmoid with respect to its input: grad_output × output
+/* SigmoidBackward computes the gradient of Sigmoid with respect to its input: grad_output × output
  * × (1 - output).
  *     sigmoid_backward(Tensor grad_output, Tensor output) -> Tensor */
 CGOTORCH_API const char *SigmoidBackward(Tensor grad_output, Tensor output, Tensor *result)
     CGOTORCH_SYMBOL(SigmoidBackward);
 
-/* SigmoidBackwardGradInput computes the gradient of sigmoid with respect to its input: grad_output
+/* SigmoidBackwardGradInput computes the gradient of Sigmoid with respect to its input: grad_output
  * × output × (1 - output).
  *     sigmoid_backward.grad_input(Tensor grad_output, Tensor output, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *SigmoidBackwardGradInput(Tensor grad_output, Tensor output,
@@ -14312,12 +14332,12 @@ CGOTORCH_API const char *SiLU(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SiLU)
  *     silu_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *SiLU_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SiLU_);
 
-/* SiLUBackward computes the gradient of silu with respect to its input.
+/* SiLUBackward computes the gradient of SiLU with respect to its input.
  *     silu_backward(Tensor grad_output, Tensor self) -> Tensor */
 CGOTORCH_API const char *SiLUBackward(Tensor grad_output, Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(SiLUBackward);
 
-/* SiLUBackwardGradInput computes the gradient of silu with respect to its input.
+/* SiLUBackwardGradInput computes the gradient of SiLU with respect to its input.
  *     silu_backward.grad_input(Tensor grad_output, Tensor self, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *SiLUBackwardGradInput(Tensor grad_output, Tensor self, Tensor grad_input,
     Tensor *result) CGOTORCH_SYMBOL(SiLUBackwardGradInput);
@@ -14367,26 +14387,26 @@ CGOTORCH_API const char *SinOut(Tensor self, Tensor out_, Tensor *result) CGOTOR
  *     size.int(Tensor self, int dim) -> int */
 CGOTORCH_API const char *SizeOf(Tensor self, int64_t dim, int64_t *result) CGOTORCH_SYMBOL(SizeOf);
 
-/* SliceBackward computes the gradient of slice with respect to its input: zeros of input_sizes
+/* SliceBackward computes the gradient of SliceDim with respect to its input: zeros of input_sizes
  * with grad_output in the slice.
  *     slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, SymInt end, SymInt step) -> Tensor */
 CGOTORCH_API const char *SliceBackward(Tensor grad_output, const int64_t *input_sizes,
     int64_t input_sizes_len, int64_t dim, int64_t start, int64_t end, int64_t step, Tensor *result)
     CGOTORCH_SYMBOL(SliceBackward);
 
-/* SliceBackwardOut computes the gradient of slice with respect to its input: zeros of input_sizes
- * with grad_output in the slice.
+/* SliceBackwardOut computes the gradient of SliceDim with respect to its input: zeros of
+ * input_sizes with grad_output in the slice.
  *     slice_backward.out(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, SymInt end, SymInt step, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SliceBackwardOut(Tensor grad_output, const int64_t *input_sizes,
     int64_t input_sizes_len, int64_t dim, int64_t start, int64_t end, int64_t step, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SliceBackwardOut);
 
-/* SliceCopy is slice that returns a copy instead of a view.
+/* SliceCopy is SliceDim that returns a copy instead of a view.
  *     slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor */
 CGOTORCH_API const char *SliceCopy(Tensor self, int64_t dim, const int64_t *start,
     const int64_t *end, int64_t step, Tensor *result) CGOTORCH_SYMBOL(SliceCopy);
 
-/* SliceCopyOut is slice that returns a copy instead of a view.
+/* SliceCopyOut is SliceDim that returns a copy instead of a view.
  *     slice_copy.Tensor_out(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SliceCopyOut(Tensor self, int64_t dim, const int64_t *start,
     const int64_t *end, int64_t step, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(SliceCopyOut);
@@ -14416,18 +14436,18 @@ CGOTORCH_API const char *SliceScatterOut(Tensor self, Tensor src, int64_t dim,
     const int64_t *start, const int64_t *end, int64_t step, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SliceScatterOut);
 
-/* Slogdet is linalg_slogdet: the sign and the logarithm of the absolute value of each determinant.
+/* Slogdet is LinalgSlogdet: the sign and the logarithm of the absolute value of each determinant.
  *     slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet) */
 CGOTORCH_API const char *Slogdet(Tensor self, Tensor *sign, Tensor *logabsdet)
     CGOTORCH_SYMBOL(Slogdet);
 
-/* SlogdetOut is linalg_slogdet: the sign and the logarithm of the absolute value of each
+/* SlogdetOut is LinalgSlogdet: the sign and the logarithm of the absolute value of each
  * determinant.
  *     slogdet.out(Tensor self, *, Tensor(a!) sign, Tensor(b!) logabsdet) -> (Tensor(a!) sign, Tensor(b!) logabsdet) */
 CGOTORCH_API const char *SlogdetOut(Tensor self, Tensor sign, Tensor logabsdet,
     Tensor *sign_result, Tensor *logabsdet_result) CGOTORCH_SYMBOL(SlogdetOut);
 
-/* _SlowConv2dBackwardGradInput computes the gradients of thnn_conv2d with respect to input, weight
+/* _SlowConv2dBackwardGradInput computes the gradients of THNNConv2d with respect to input, weight
  * and bias.
  *     _slow_conv2d_backward.grad_input(Tensor grad_output, Tensor self, Tensor weight, SymInt[2] kernel_size, SymInt[2] stride, SymInt[2] padding, *, Tensor(a!) grad_input, Tensor(b!) grad_weight, Tensor(c!) grad_bias) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *_SlowConv2dBackwardGradInput(Tensor grad_output, Tensor self,
@@ -14436,8 +14456,8 @@ CGOTORCH_API const char *_SlowConv2dBackwardGradInput(Tensor grad_output, Tensor
     Tensor grad_weight, Tensor grad_bias, Tensor *result0, Tensor *result1, Tensor *result2)
     CGOTORCH_SYMBOL(_SlowConv2dBackwardGradInput);
 
-/* _SlowConv2dBackwardOutputMask computes the gradients of thnn_conv2d with respect to input,
- * weight and bias.
+/* _SlowConv2dBackwardOutputMask computes the gradients of THNNConv2d with respect to input, weight
+ * and bias.
  *     _slow_conv2d_backward.output_mask(Tensor grad_output, Tensor self, Tensor weight, SymInt[2] kernel_size, SymInt[2] stride, SymInt[2] padding, bool[3] output_mask) -> (Tensor grad_input, Tensor grad_weight, Tensor grad_bias) */
 CGOTORCH_API const char *_SlowConv2dBackwardOutputMask(Tensor grad_output, Tensor self,
     Tensor weight, const int64_t *kernel_size, int64_t kernel_size_len, const int64_t *stride,
@@ -14445,7 +14465,7 @@ CGOTORCH_API const char *_SlowConv2dBackwardOutputMask(Tensor grad_output, Tenso
     Tensor *grad_input, Tensor *grad_weight, Tensor *grad_bias)
     CGOTORCH_SYMBOL(_SlowConv2dBackwardOutputMask);
 
-/* _SlowConv2dBackwardOutputMaskOut computes the gradients of thnn_conv2d with respect to input,
+/* _SlowConv2dBackwardOutputMaskOut computes the gradients of THNNConv2d with respect to input,
  * weight and bias.
  *     _slow_conv2d_backward.output_mask_out(Tensor grad_output, Tensor self, Tensor weight, SymInt[2] kernel_size, SymInt[2] stride, SymInt[2] padding, bool[3] output_mask, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *_SlowConv2dBackwardOutputMaskOut(Tensor grad_output, Tensor self,
@@ -14454,14 +14474,14 @@ CGOTORCH_API const char *_SlowConv2dBackwardOutputMaskOut(Tensor grad_output, Te
     Tensor out0, Tensor out1, Tensor out2, Tensor *result0, Tensor *result1, Tensor *result2)
     CGOTORCH_SYMBOL(_SlowConv2dBackwardOutputMaskOut);
 
-/* _SlowConv2dForward is thnn_conv2d as the function that autograd differentiates.
+/* _SlowConv2dForward is THNNConv2d as the function that autograd differentiates.
  *     _slow_conv2d_forward(Tensor self, Tensor weight, SymInt[2] kernel_size, Tensor? bias, SymInt[2] stride, SymInt[2] padding) -> Tensor */
 CGOTORCH_API const char *_SlowConv2dForward(Tensor self, Tensor weight, const int64_t *kernel_size,
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, Tensor *result)
     CGOTORCH_SYMBOL(_SlowConv2dForward);
 
-/* _SlowConv2dForwardOutput is thnn_conv2d as the function that autograd differentiates.
+/* _SlowConv2dForwardOutput is THNNConv2d as the function that autograd differentiates.
  *     _slow_conv2d_forward.output(Tensor self, Tensor weight, SymInt[2] kernel_size, Tensor? bias, SymInt[2] stride, SymInt[2] padding, *, Tensor(a!) output) -> Tensor(a!) */
 CGOTORCH_API const char *_SlowConv2dForwardOutput(Tensor self, Tensor weight,
     const int64_t *kernel_size, int64_t kernel_size_len, Tensor bias, const int64_t *stride,
@@ -14475,13 +14495,13 @@ CGOTORCH_API const char *SlowConv3d(Tensor self, Tensor weight, const int64_t *k
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, Tensor *result) CGOTORCH_SYMBOL(SlowConv3d);
 
-/* SlowConv3dForward is slow_conv3d as the function that autograd differentiates.
+/* SlowConv3dForward is SlowConv3d as the function that autograd differentiates.
  *     slow_conv3d_forward(Tensor self, Tensor weight, SymInt[3] kernel_size, Tensor? bias, SymInt[3] stride, SymInt[3] padding) -> Tensor */
 CGOTORCH_API const char *SlowConv3dForward(Tensor self, Tensor weight, const int64_t *kernel_size,
     int64_t kernel_size_len, Tensor bias, const int64_t *stride, int64_t stride_len,
     const int64_t *padding, int64_t padding_len, Tensor *result) CGOTORCH_SYMBOL(SlowConv3dForward);
 
-/* SlowConv3dForwardOutput is slow_conv3d as the function that autograd differentiates.
+/* SlowConv3dForwardOutput is SlowConv3d as the function that autograd differentiates.
  *     slow_conv3d_forward.output(Tensor self, Tensor weight, SymInt[3] kernel_size, Tensor? bias, SymInt[3] stride, SymInt[3] padding, *, Tensor(a!) output) -> Tensor(a!) */
 CGOTORCH_API const char *SlowConv3dForwardOutput(Tensor self, Tensor weight,
     const int64_t *kernel_size, int64_t kernel_size_len, Tensor bias, const int64_t *stride,
@@ -14569,24 +14589,26 @@ CGOTORCH_API const char *SlowConvTranspose3dOut(Tensor self, Tensor weight,
 CGOTORCH_API const char *SMM(Tensor self, Tensor mat2, Tensor *result) CGOTORCH_SYMBOL(SMM);
 
 /* SmoothL1Loss computes 0.5·d²/beta for differences |d| below beta and |d| - 0.5·beta beyond,
- * reduced as asked.
+ * reduced as asked. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     smooth_l1_loss(Tensor self, Tensor target, int reduction=Mean, float beta=1.0) -> Tensor */
 CGOTORCH_API const char *SmoothL1Loss(Tensor self, Tensor target, int64_t reduction, double beta,
     Tensor *result) CGOTORCH_SYMBOL(SmoothL1Loss);
 
-/* SmoothL1LossBackward computes the gradient of smooth_l1_loss with respect to its input.
+/* SmoothL1LossBackward computes the gradient of SmoothL1Loss with respect to its input. reduction
+ * 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     smooth_l1_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, float beta) -> Tensor */
 CGOTORCH_API const char *SmoothL1LossBackward(Tensor grad_output, Tensor self, Tensor target,
     int64_t reduction, double beta, Tensor *result) CGOTORCH_SYMBOL(SmoothL1LossBackward);
 
-/* SmoothL1LossBackwardGradInput computes the gradient of smooth_l1_loss with respect to its input.
+/* SmoothL1LossBackwardGradInput computes the gradient of SmoothL1Loss with respect to its input.
+ * reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     smooth_l1_loss_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, int reduction, float beta, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *SmoothL1LossBackwardGradInput(Tensor grad_output, Tensor self,
     Tensor target, int64_t reduction, double beta, Tensor grad_input, Tensor *result)
     CGOTORCH_SYMBOL(SmoothL1LossBackwardGradInput);
 
 /* SmoothL1LossOut computes 0.5·d²/beta for differences |d| below beta and |d| - 0.5·beta beyond,
- * reduced as asked.
+ * reduced as asked. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     smooth_l1_loss.out(Tensor self, Tensor target, int reduction=Mean, float beta=1.0, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SmoothL1LossOut(Tensor self, Tensor target, int64_t reduction,
     double beta, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(SmoothL1LossOut);
@@ -14615,25 +14637,27 @@ CGOTORCH_API const char *_SobolEngineScramble_(Tensor self, Tensor ltm, int64_t 
     Tensor *result) CGOTORCH_SYMBOL(_SobolEngineScramble_);
 
 /* SoftMarginLoss computes log(1 + exp(-target × self)) for targets 1 and -1, reduced as asked (the
- * mean by default).
+ * mean by default). reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     soft_margin_loss(Tensor self, Tensor target, int reduction=Mean) -> Tensor */
 CGOTORCH_API const char *SoftMarginLoss(Tensor self, Tensor target, int64_t reduction,
     Tensor *result) CGOTORCH_SYMBOL(SoftMarginLoss);
 
-/* SoftMarginLossBackward computes the gradient of soft_margin_loss with respect to its input.
+/* SoftMarginLossBackward computes the gradient of SoftMarginLoss with respect to its input.
+ * reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     soft_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor */
 CGOTORCH_API const char *SoftMarginLossBackward(Tensor grad_output, Tensor self, Tensor target,
     int64_t reduction, Tensor *result) CGOTORCH_SYMBOL(SoftMarginLossBackward);
 
-/* SoftMarginLossBackwardGradInput computes the gradient of soft_margin_loss with respect to its
- * input.
+/* SoftMarginLossBackwardGradInput computes the gradient of SoftMarginLoss with respect to its
+ * input. reduction 0 leaves the losses as they are, 1 takes their mean, 2 their sum.
  *     soft_margin_loss_backward.grad_input(Tensor grad_output, Tensor self, Tensor target, int reduction, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *SoftMarginLossBackwardGradInput(Tensor grad_output, Tensor self,
     Tensor target, int64_t reduction, Tensor grad_input, Tensor *result)
     CGOTORCH_SYMBOL(SoftMarginLossBackwardGradInput);
 
 /* SoftMarginLossOut computes log(1 + exp(-target × self)) for targets 1 and -1, reduced as asked
- * (the mean by default).
+ * (the mean by default). reduction 0 leaves the losses as they are, 1 takes their mean, 2 their
+ * sum.
  *     soft_margin_loss.out(Tensor self, Tensor target, int reduction=Mean, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SoftMarginLossOut(Tensor self, Tensor target, int64_t reduction,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(SoftMarginLossOut);
@@ -14644,19 +14668,19 @@ CGOTORCH_API const char *SoftMarginLossOut(Tensor self, Tensor target, int64_t r
 CGOTORCH_API const char *Softmax(Tensor self, int64_t dim, const ScalarType *dtype_, Tensor *result)
     CGOTORCH_SYMBOL(Softmax);
 
-/* _Softmax is softmax with a dtype already chosen; half_to_float turns float16 input into float32
+/* _Softmax is Softmax with a dtype already chosen; half_to_float turns float16 input into float32
  * on a GPU.
  *     _softmax(Tensor self, int dim, bool half_to_float) -> Tensor */
 CGOTORCH_API const char *_Softmax(Tensor self, int64_t dim, bool half_to_float, Tensor *result)
     CGOTORCH_SYMBOL(_Softmax);
 
-/* _SoftmaxBackwardData computes the gradient of softmax with respect to its input, from its
+/* _SoftmaxBackwardData computes the gradient of Softmax with respect to its input, from its
  * output.
  *     _softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor */
 CGOTORCH_API const char *_SoftmaxBackwardData(Tensor grad_output, Tensor output, int64_t dim,
     ScalarType input_dtype, Tensor *result) CGOTORCH_SYMBOL(_SoftmaxBackwardData);
 
-/* _SoftmaxBackwardDataOut computes the gradient of softmax with respect to its input, from its
+/* _SoftmaxBackwardDataOut computes the gradient of Softmax with respect to its input, from its
  * output.
  *     _softmax_backward_data.out(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *_SoftmaxBackwardDataOut(Tensor grad_output, Tensor output, int64_t dim,
@@ -14669,7 +14693,7 @@ CGOTORCH_API const char *_SoftmaxBackwardDataOut(Tensor grad_output, Tensor outp
 CGOTORCH_API const char *SoftmaxOut(Tensor self, int64_t dim, const ScalarType *dtype_,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(SoftmaxOut);
 
-/* _SoftmaxOut is softmax with a dtype already chosen; half_to_float turns float16 input into
+/* _SoftmaxOut is Softmax with a dtype already chosen; half_to_float turns float16 input into
  * float32 on a GPU.
  *     _softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_SoftmaxOut(Tensor self, int64_t dim, bool half_to_float, Tensor out_,
@@ -14681,12 +14705,12 @@ CGOTORCH_API const char *_SoftmaxOut(Tensor self, int64_t dim, bool half_to_floa
 CGOTORCH_API const char *Softplus(Tensor self, Scalar beta, Scalar threshold, Tensor *result)
     CGOTORCH_SYMBOL(Softplus);
 
-/* SoftplusBackward computes the gradient of softplus with respect to its input.
+/* SoftplusBackward computes the gradient of Softplus with respect to its input.
  *     softplus_backward(Tensor grad_output, Tensor self, Scalar beta, Scalar threshold) -> Tensor */
 CGOTORCH_API const char *SoftplusBackward(Tensor grad_output, Tensor self, Scalar beta,
     Scalar threshold, Tensor *result) CGOTORCH_SYMBOL(SoftplusBackward);
 
-/* SoftplusBackwardGradInput computes the gradient of softplus with respect to its input.
+/* SoftplusBackwardGradInput computes the gradient of Softplus with respect to its input.
  *     softplus_backward.grad_input(Tensor grad_output, Tensor self, Scalar beta, Scalar threshold, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *SoftplusBackwardGradInput(Tensor grad_output, Tensor self, Scalar beta,
     Scalar threshold, Tensor grad_input, Tensor *result) CGOTORCH_SYMBOL(SoftplusBackwardGradInput);
@@ -14702,12 +14726,12 @@ CGOTORCH_API const char *SoftplusOut(Tensor self, Scalar beta, Scalar threshold,
 CGOTORCH_API const char *Softshrink(Tensor self, Scalar lambd, Tensor *result)
     CGOTORCH_SYMBOL(Softshrink);
 
-/* SoftshrinkBackward computes the gradient of softshrink with respect to its input.
+/* SoftshrinkBackward computes the gradient of Softshrink with respect to its input.
  *     softshrink_backward(Tensor grad_output, Tensor self, Scalar lambd) -> Tensor */
 CGOTORCH_API const char *SoftshrinkBackward(Tensor grad_output, Tensor self, Scalar lambd,
     Tensor *result) CGOTORCH_SYMBOL(SoftshrinkBackward);
 
-/* SoftshrinkBackwardGradInput computes the gradient of softshrink with respect to its input.
+/* SoftshrinkBackwardGradInput computes the gradient of Softshrink with respect to its input.
  *     softshrink_backward.grad_input(Tensor grad_output, Tensor self, Scalar lambd, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *SoftshrinkBackwardGradInput(Tensor grad_output, Tensor self, Scalar lambd,
     Tensor grad_input, Tensor *result) CGOTORCH_SYMBOL(SoftshrinkBackwardGradInput);
@@ -14718,25 +14742,25 @@ CGOTORCH_API const char *SoftshrinkOut(Tensor self, Scalar lambd, Tensor out_, T
     CGOTORCH_SYMBOL(SoftshrinkOut);
 
 /* Sort sorts along dim, ascending unless descending; returns the values and their int64 indices in
- * self; stable if asked.
+ * self.
  *     sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices) */
 CGOTORCH_API const char *Sort(Tensor self, int64_t dim, bool descending, Tensor *values,
     Tensor *indices) CGOTORCH_SYMBOL(Sort);
 
-/* SortStable sorts along dim, ascending unless descending; returns the values and their int64
- * indices in self; stable if asked.
+/* SortStable sorts along dim, ascending unless descending; where stable, equal elements keep their
+ * order; returns the values and their int64 indices in self.
  *     sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices) */
 CGOTORCH_API const char *SortStable(Tensor self, const bool *stable, int64_t dim, bool descending,
     Tensor *values, Tensor *indices) CGOTORCH_SYMBOL(SortStable);
 
 /* SortValues sorts along dim, ascending unless descending; returns the values and their int64
- * indices in self; stable if asked.
+ * indices in self.
  *     sort.values(Tensor self, int dim=-1, bool descending=False, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices) */
 CGOTORCH_API const char *SortValues(Tensor self, int64_t dim, bool descending, Tensor values,
     Tensor indices, Tensor *values_result, Tensor *indices_result) CGOTORCH_SYMBOL(SortValues);
 
-/* SortValuesStable sorts along dim, ascending unless descending; returns the values and their
- * int64 indices in self; stable if asked.
+/* SortValuesStable sorts along dim, ascending unless descending; where stable, equal elements keep
+ * their order; returns the values and their int64 indices in self.
  *     sort.values_stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices) */
 CGOTORCH_API const char *SortValuesStable(Tensor self, const bool *stable, int64_t dim,
     bool descending, Tensor values, Tensor indices, Tensor *values_result, Tensor *indices_result)
@@ -14759,60 +14783,60 @@ CGOTORCH_API const char *_SparseAddMMOut(Tensor self, Tensor mat1, Tensor mat2, 
 CGOTORCH_API const char *_SparseBroadcastTo(Tensor self, const int64_t *size, int64_t size_len,
     Tensor *result) CGOTORCH_SYMBOL(_SparseBroadcastTo);
 
-/* _SparseBroadcastToCopy is _sparse_broadcast_to that returns a copy instead of a view.
+/* _SparseBroadcastToCopy is _SparseBroadcastTo that returns a copy instead of a view.
  *     _sparse_broadcast_to_copy(Tensor self, int[] size) -> Tensor */
 CGOTORCH_API const char *_SparseBroadcastToCopy(Tensor self, const int64_t *size, int64_t size_len,
     Tensor *result) CGOTORCH_SYMBOL(_SparseBroadcastToCopy);
 
-/* _SparseBroadcastToCopyOut is _sparse_broadcast_to that returns a copy instead of a view.
+/* _SparseBroadcastToCopyOut is _SparseBroadcastTo that returns a copy instead of a view.
  *     _sparse_broadcast_to_copy.out(Tensor self, int[] size, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_SparseBroadcastToCopyOut(Tensor self, const int64_t *size,
     int64_t size_len, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_SparseBroadcastToCopyOut);
 
-/* SparseBSCTensor builds a sparse tensor in block compressed column format from ccol_indices,
- * row_indices and blocks of values.
+/* SparseBSCTensor builds a sparse tensor of the given size in block compressed column format from
+ * ccol_indices, row_indices and blocks of values.
  *     sparse_bsc_tensor.ccol_row_value_size(Tensor ccol_indices, Tensor row_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
 CGOTORCH_API const char *SparseBSCTensor(Tensor ccol_indices, Tensor row_indices, Tensor values,
     const int64_t *size, int64_t size_len, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) CGOTORCH_SYMBOL(SparseBSCTensor);
 
 /* SparseBSCTensorCcolRowValue builds a sparse tensor in block compressed column format from
- * ccol_indices, row_indices and blocks of values.
+ * ccol_indices, row_indices and blocks of values; its size is found from the indices.
  *     sparse_bsc_tensor.ccol_row_value(Tensor ccol_indices, Tensor row_indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
 CGOTORCH_API const char *SparseBSCTensorCcolRowValue(Tensor ccol_indices, Tensor row_indices,
     Tensor values, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, Tensor *result) CGOTORCH_SYMBOL(SparseBSCTensorCcolRowValue);
 
-/* _SparseBSCTensorUnsafe is sparse_bsc_tensor that does not check its arguments.
+/* _SparseBSCTensorUnsafe is SparseBSCTensor that does not check its arguments.
  *     _sparse_bsc_tensor_unsafe(Tensor ccol_indices, Tensor row_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *_SparseBSCTensorUnsafe(Tensor ccol_indices, Tensor row_indices,
     Tensor values, const int64_t *size, int64_t size_len, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result)
     CGOTORCH_SYMBOL(_SparseBSCTensorUnsafe);
 
-/* SparseBSRTensor builds a sparse tensor in block compressed row format from crow_indices,
- * col_indices and blocks of values.
+/* SparseBSRTensor builds a sparse tensor of the given size in block compressed row format from
+ * crow_indices, col_indices and blocks of values.
  *     sparse_bsr_tensor.crow_col_value_size(Tensor crow_indices, Tensor col_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
 CGOTORCH_API const char *SparseBSRTensor(Tensor crow_indices, Tensor col_indices, Tensor values,
     const int64_t *size, int64_t size_len, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) CGOTORCH_SYMBOL(SparseBSRTensor);
 
 /* SparseBSRTensorCrowColValue builds a sparse tensor in block compressed row format from
- * crow_indices, col_indices and blocks of values.
+ * crow_indices, col_indices and blocks of values; its size is found from the indices.
  *     sparse_bsr_tensor.crow_col_value(Tensor crow_indices, Tensor col_indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
 CGOTORCH_API const char *SparseBSRTensorCrowColValue(Tensor crow_indices, Tensor col_indices,
     Tensor values, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, Tensor *result) CGOTORCH_SYMBOL(SparseBSRTensorCrowColValue);
 
-/* _SparseBSRTensorUnsafe is sparse_bsr_tensor that does not check its arguments.
+/* _SparseBSRTensorUnsafe is SparseBSRTensor that does not check its arguments.
  *     _sparse_bsr_tensor_unsafe(Tensor crow_indices, Tensor col_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *_SparseBSRTensorUnsafe(Tensor crow_indices, Tensor col_indices,
     Tensor values, const int64_t *size, int64_t size_len, const ScalarType *dtype_,
     const Layout *layout_, const Device *device_, const bool *pin_memory, Tensor *result)
     CGOTORCH_SYMBOL(_SparseBSRTensorUnsafe);
 
-/* SparseCompressedTensor builds a sparse tensor in CSR, CSC, BSR or BSC format, as layout says,
- * from compressed and plain indices.
+/* SparseCompressedTensor builds a sparse tensor of the given size in CSR, CSC, BSR or BSC format,
+ * as layout_ says, from compressed_indices, plain_indices and values.
  *     sparse_compressed_tensor.comp_plain_value_size(Tensor compressed_indices, Tensor plain_indices, Tensor values, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
 CGOTORCH_API const char *SparseCompressedTensor(Tensor compressed_indices, Tensor plain_indices,
     Tensor values, const int64_t *size, int64_t size_len, const ScalarType *dtype_,
@@ -14820,14 +14844,15 @@ CGOTORCH_API const char *SparseCompressedTensor(Tensor compressed_indices, Tenso
     CGOTORCH_SYMBOL(SparseCompressedTensor);
 
 /* SparseCompressedTensorCompPlainValue builds a sparse tensor in CSR, CSC, BSR or BSC format, as
- * layout says, from compressed and plain indices.
+ * layout_ says, from compressed_indices, plain_indices and values; its size is found from the
+ * indices.
  *     sparse_compressed_tensor.comp_plain_value(Tensor compressed_indices, Tensor plain_indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
 CGOTORCH_API const char *SparseCompressedTensorCompPlainValue(Tensor compressed_indices,
     Tensor plain_indices, Tensor values, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result)
     CGOTORCH_SYMBOL(SparseCompressedTensorCompPlainValue);
 
-/* _SparseCompressedTensorUnsafe is sparse_compressed_tensor that does not check its arguments.
+/* _SparseCompressedTensorUnsafe is SparseCompressedTensor that does not check its arguments.
  *     _sparse_compressed_tensor_unsafe(Tensor compressed_indices, Tensor plain_indices, Tensor values, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *_SparseCompressedTensorUnsafe(Tensor compressed_indices,
     Tensor plain_indices, Tensor values, const int64_t *size, int64_t size_len,
@@ -14842,8 +14867,8 @@ CGOTORCH_API const char *_SparseCompressedTensorWithDims(int64_t nnz, int64_t de
     ScalarType index_dtype, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, Tensor *result) CGOTORCH_SYMBOL(_SparseCompressedTensorWithDims);
 
-/* SparseCOOTensor builds a sparse COO tensor from int64 indices (dimensions × entries) and values,
- * or an empty one of the given size.
+/* SparseCOOTensor builds a sparse COO tensor of the given size from int64 indices (dimensions ×
+ * entries) and values.
  *     sparse_coo_tensor.indices_size(Tensor indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, bool? is_coalesced=None) -> Tensor */
 CGOTORCH_API const char *SparseCOOTensor(Tensor indices, Tensor values, const int64_t *size,
     int64_t size_len, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
@@ -14851,26 +14876,24 @@ CGOTORCH_API const char *SparseCOOTensor(Tensor indices, Tensor values, const in
     CGOTORCH_SYMBOL(SparseCOOTensor);
 
 /* SparseCOOTensorIndices builds a sparse COO tensor from int64 indices (dimensions × entries) and
- * values, or an empty one of the given size.
+ * values; its size is found from the indices.
  *     sparse_coo_tensor.indices(Tensor indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, bool? is_coalesced=None) -> Tensor */
 CGOTORCH_API const char *SparseCOOTensorIndices(Tensor indices, Tensor values,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     const bool *is_coalesced, Tensor *result) CGOTORCH_SYMBOL(SparseCOOTensorIndices);
 
-/* SparseCOOTensorSize builds a sparse COO tensor from int64 indices (dimensions × entries) and
- * values, or an empty one of the given size.
+/* SparseCOOTensorSize builds a sparse COO tensor of the given size without entries.
  *     sparse_coo_tensor.size(int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
 CGOTORCH_API const char *SparseCOOTensorSize(const int64_t *size, int64_t size_len,
     const ScalarType *dtype_, const Layout *layout_, const Device *device_, const bool *pin_memory,
     Tensor *result) CGOTORCH_SYMBOL(SparseCOOTensorSize);
 
-/* SparseCOOTensorSizeOut builds a sparse COO tensor from int64 indices (dimensions × entries) and
- * values, or an empty one of the given size.
+/* SparseCOOTensorSizeOut builds a sparse COO tensor of the given size without entries.
  *     sparse_coo_tensor.size_out(int[] size, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SparseCOOTensorSizeOut(const int64_t *size, int64_t size_len, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SparseCOOTensorSizeOut);
 
-/* _SparseCOOTensorUnsafe is sparse_coo_tensor that does not check its indices.
+/* _SparseCOOTensorUnsafe is SparseCOOTensor that does not check its indices.
  *     _sparse_coo_tensor_unsafe(Tensor indices, Tensor values, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, bool? is_coalesced=None) -> Tensor */
 CGOTORCH_API const char *_SparseCOOTensorUnsafe(Tensor indices, Tensor values, const int64_t *size,
     int64_t size_len, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
@@ -14908,21 +14931,21 @@ CGOTORCH_API const char *_SparseCOOTensorWithDimsOut(int64_t sparse_dim, int64_t
     const int64_t *size, int64_t size_len, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_SparseCOOTensorWithDimsOut);
 
-/* SparseCSCTensor builds a sparse tensor in compressed column format from ccol_indices,
- * row_indices and values.
+/* SparseCSCTensor builds a sparse tensor of the given size in compressed column format from
+ * ccol_indices, row_indices and values.
  *     sparse_csc_tensor.ccol_row_value_size(Tensor ccol_indices, Tensor row_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
 CGOTORCH_API const char *SparseCSCTensor(Tensor ccol_indices, Tensor row_indices, Tensor values,
     const int64_t *size, int64_t size_len, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) CGOTORCH_SYMBOL(SparseCSCTensor);
 
 /* SparseCSCTensorCcolRowValue builds a sparse tensor in compressed column format from
- * ccol_indices, row_indices and values.
+ * ccol_indices, row_indices and values; its size is found from the indices.
  *     sparse_csc_tensor.ccol_row_value(Tensor ccol_indices, Tensor row_indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
 CGOTORCH_API const char *SparseCSCTensorCcolRowValue(Tensor ccol_indices, Tensor row_indices,
     Tensor values, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, Tensor *result) CGOTORCH_SYMBOL(SparseCSCTensorCcolRowValue);
 
-/* _SparseCSCTensorUnsafe is sparse_csc_tensor that does not check its arguments.
+/* _SparseCSCTensorUnsafe is SparseCSCTensor that does not check its arguments.
  *     _sparse_csc_tensor_unsafe(Tensor ccol_indices, Tensor row_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *_SparseCSCTensorUnsafe(Tensor ccol_indices, Tensor row_indices,
     Tensor values, const int64_t *size, int64_t size_len, const ScalarType *dtype_,
@@ -14930,46 +14953,46 @@ CGOTORCH_API const char *_SparseCSCTensorUnsafe(Tensor ccol_indices, Tensor row_
     CGOTORCH_SYMBOL(_SparseCSCTensorUnsafe);
 
 /* _SparseCSRProdDimDType returns the product of the stored entries of a sparse CSR matrix along
- * the given dimensions.
+ * the given dimensions. keepdim keeps the dimensions that are reduced, with size 1.
  *     _sparse_csr_prod.dim_dtype(Tensor self, int[1] dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *_SparseCSRProdDimDType(Tensor self, const int64_t *dim, int64_t dim_len,
     bool keepdim, const ScalarType *dtype_, Tensor *result) CGOTORCH_SYMBOL(_SparseCSRProdDimDType);
 
 /* _SparseCSRProdDimDTypeOut returns the product of the stored entries of a sparse CSR matrix along
- * the given dimensions.
+ * the given dimensions. keepdim keeps the dimensions that are reduced, with size 1.
  *     _sparse_csr_prod.dim_dtype_out(Tensor self, int[1] dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_SparseCSRProdDimDTypeOut(Tensor self, const int64_t *dim,
     int64_t dim_len, bool keepdim, const ScalarType *dtype_, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_SparseCSRProdDimDTypeOut);
 
 /* _SparseCSRSumDimDType returns the sum of the entries of a sparse CSR matrix along the given
- * dimensions.
+ * dimensions. keepdim keeps the dimensions that are reduced, with size 1.
  *     _sparse_csr_sum.dim_dtype(Tensor self, int[1] dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *_SparseCSRSumDimDType(Tensor self, const int64_t *dim, int64_t dim_len,
     bool keepdim, const ScalarType *dtype_, Tensor *result) CGOTORCH_SYMBOL(_SparseCSRSumDimDType);
 
 /* _SparseCSRSumDimDTypeOut returns the sum of the entries of a sparse CSR matrix along the given
- * dimensions.
+ * dimensions. keepdim keeps the dimensions that are reduced, with size 1.
  *     _sparse_csr_sum.dim_dtype_out(Tensor self, int[1] dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_SparseCSRSumDimDTypeOut(Tensor self, const int64_t *dim, int64_t dim_len,
     bool keepdim, const ScalarType *dtype_, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_SparseCSRSumDimDTypeOut);
 
-/* SparseCSRTensor builds a sparse tensor in compressed row format from crow_indices, col_indices
- * and values.
+/* SparseCSRTensor builds a sparse tensor of the given size in compressed row format from
+ * crow_indices, col_indices and values.
  *     sparse_csr_tensor.crow_col_value_size(Tensor crow_indices, Tensor col_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
 CGOTORCH_API const char *SparseCSRTensor(Tensor crow_indices, Tensor col_indices, Tensor values,
     const int64_t *size, int64_t size_len, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, Tensor *result) CGOTORCH_SYMBOL(SparseCSRTensor);
 
 /* SparseCSRTensorCrowColValue builds a sparse tensor in compressed row format from crow_indices,
- * col_indices and values.
+ * col_indices and values; its size is found from the indices.
  *     sparse_csr_tensor.crow_col_value(Tensor crow_indices, Tensor col_indices, Tensor values, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=False) -> Tensor */
 CGOTORCH_API const char *SparseCSRTensorCrowColValue(Tensor crow_indices, Tensor col_indices,
     Tensor values, const ScalarType *dtype_, const Layout *layout_, const Device *device_,
     const bool *pin_memory, Tensor *result) CGOTORCH_SYMBOL(SparseCSRTensorCrowColValue);
 
-/* _SparseCSRTensorUnsafe is sparse_csr_tensor that does not check its arguments.
+/* _SparseCSRTensorUnsafe is SparseCSRTensor that does not check its arguments.
  *     _sparse_csr_tensor_unsafe(Tensor crow_indices, Tensor col_indices, Tensor values, int[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor */
 CGOTORCH_API const char *_SparseCSRTensorUnsafe(Tensor crow_indices, Tensor col_indices,
     Tensor values, const int64_t *size, int64_t size_len, const ScalarType *dtype_,
@@ -14980,30 +15003,30 @@ CGOTORCH_API const char *_SparseCSRTensorUnsafe(Tensor crow_indices, Tensor col_
  *     sparse_dim(Tensor self) -> int */
 CGOTORCH_API const char *SparseDim(Tensor self, int64_t *result) CGOTORCH_SYMBOL(SparseDim);
 
-/* _SparseLogSoftmax is log_softmax for sparse COO tensors, over the stored entries only.
+/* _SparseLogSoftmax is LogSoftmax for sparse COO tensors, over the stored entries only.
  *     _sparse_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor */
 CGOTORCH_API const char *_SparseLogSoftmax(Tensor self, int64_t dim, bool half_to_float,
     Tensor *result) CGOTORCH_SYMBOL(_SparseLogSoftmax);
 
-/* _SparseLogSoftmaxBackwardData computes the gradient of _sparse_log_softmax with respect to its
+/* _SparseLogSoftmaxBackwardData computes the gradient of _SparseLogSoftmax with respect to its
  * input, from its output.
  *     _sparse_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, Tensor self) -> Tensor */
 CGOTORCH_API const char *_SparseLogSoftmaxBackwardData(Tensor grad_output, Tensor output,
     int64_t dim, Tensor self, Tensor *result) CGOTORCH_SYMBOL(_SparseLogSoftmaxBackwardData);
 
-/* _SparseLogSoftmaxBackwardDataOut computes the gradient of _sparse_log_softmax with respect to
- * its input, from its output.
+/* _SparseLogSoftmaxBackwardDataOut computes the gradient of _SparseLogSoftmax with respect to its
+ * input, from its output.
  *     _sparse_log_softmax_backward_data.out(Tensor grad_output, Tensor output, int dim, Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_SparseLogSoftmaxBackwardDataOut(Tensor grad_output, Tensor output,
     int64_t dim, Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_SparseLogSoftmaxBackwardDataOut);
 
-/* _SparseLogSoftmaxInt is log_softmax for sparse COO tensors, over the stored entries only.
+/* _SparseLogSoftmaxInt is LogSoftmax for sparse COO tensors, over the stored entries only.
  *     _sparse_log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *_SparseLogSoftmaxInt(Tensor self, int64_t dim, const ScalarType *dtype_,
     Tensor *result) CGOTORCH_SYMBOL(_SparseLogSoftmaxInt);
 
-/* _SparseLogSoftmaxOut is log_softmax for sparse COO tensors, over the stored entries only.
+/* _SparseLogSoftmaxOut is LogSoftmax for sparse COO tensors, over the stored entries only.
  *     _sparse_log_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_SparseLogSoftmaxOut(Tensor self, int64_t dim, bool half_to_float,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_SparseLogSoftmaxOut);
@@ -15032,8 +15055,7 @@ CGOTORCH_API const char *_SparseMaskProjection(Tensor self, Tensor mask, bool ac
 CGOTORCH_API const char *_SparseMaskProjectionOut(Tensor self, Tensor mask,
     bool accumulate_matches, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_SparseMaskProjectionOut);
 
-/* _SparseMM multiplies sparse and dense matrices as a function that autograd differentiates;
- * reduce may be 'sum', 'mean', 'amax', 'amin'.
+/* _SparseMM multiplies sparse and dense matrices as a function that autograd differentiates.
  *     _sparse_mm(Tensor sparse, Tensor dense) -> Tensor */
 CGOTORCH_API const char *_SparseMM(Tensor sparse, Tensor dense, Tensor *result)
     CGOTORCH_SYMBOL(_SparseMM);
@@ -15050,8 +15072,8 @@ CGOTORCH_API const char *_SparseMMReduce(Tensor sparse, Tensor dense, const char
 CGOTORCH_API const char *_SparseMMReduceImpl(Tensor self, Tensor other, const char *reduce,
     Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(_SparseMMReduceImpl);
 
-/* _SparseMMReduceImplBackward computes the gradients of _sparse_mm_reduce_impl with respect to
- * both matrices, as output_mask asks.
+/* _SparseMMReduceImplBackward computes the gradients of _SparseMMReduceImpl with respect to both
+ * matrices, as output_mask asks.
  *     _sparse_mm_reduce_impl_backward(Tensor self, Tensor grad_out, Tensor weight, str reduce, Tensor arg_out, bool[2] output_mask) -> (Tensor, Tensor) */
 CGOTORCH_API const char *_SparseMMReduceImplBackward(Tensor self, Tensor grad_out, Tensor weight,
     const char *reduce, Tensor arg_out, const bool *output_mask, Tensor *result0, Tensor *result1)
@@ -15146,30 +15168,30 @@ CGOTORCH_API const char *_SparseSemiStructuredTile(Tensor input, const char *alg
     bool use_cutlass, Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3,
     Tensor *result4) CGOTORCH_SYMBOL(_SparseSemiStructuredTile);
 
-/* _SparseSoftmax is softmax for sparse COO tensors, over the stored entries only.
+/* _SparseSoftmax is Softmax for sparse COO tensors, over the stored entries only.
  *     _sparse_softmax(Tensor self, int dim, bool half_to_float) -> Tensor */
 CGOTORCH_API const char *_SparseSoftmax(Tensor self, int64_t dim, bool half_to_float,
     Tensor *result) CGOTORCH_SYMBOL(_SparseSoftmax);
 
-/* _SparseSoftmaxBackwardData computes the gradient of _sparse_softmax with respect to its input,
+/* _SparseSoftmaxBackwardData computes the gradient of _SparseSoftmax with respect to its input,
  * from its output.
  *     _sparse_softmax_backward_data(Tensor grad_output, Tensor output, int dim, Tensor self) -> Tensor */
 CGOTORCH_API const char *_SparseSoftmaxBackwardData(Tensor grad_output, Tensor output, int64_t dim,
     Tensor self, Tensor *result) CGOTORCH_SYMBOL(_SparseSoftmaxBackwardData);
 
-/* _SparseSoftmaxBackwardDataOut computes the gradient of _sparse_softmax with respect to its
- * input, from its output.
+/* _SparseSoftmaxBackwardDataOut computes the gradient of _SparseSoftmax with respect to its input,
+ * from its output.
  *     _sparse_softmax_backward_data.out(Tensor grad_output, Tensor output, int dim, Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_SparseSoftmaxBackwardDataOut(Tensor grad_output, Tensor output,
     int64_t dim, Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_SparseSoftmaxBackwardDataOut);
 
-/* _SparseSoftmaxInt is softmax for sparse COO tensors, over the stored entries only.
+/* _SparseSoftmaxInt is Softmax for sparse COO tensors, over the stored entries only.
  *     _sparse_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *_SparseSoftmaxInt(Tensor self, int64_t dim, const ScalarType *dtype_,
     Tensor *result) CGOTORCH_SYMBOL(_SparseSoftmaxInt);
 
-/* _SparseSoftmaxOut is softmax for sparse COO tensors, over the stored entries only.
+/* _SparseSoftmaxOut is Softmax for sparse COO tensors, over the stored entries only.
  *     _sparse_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_SparseSoftmaxOut(Tensor self, int64_t dim, bool half_to_float,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_SparseSoftmaxOut);
@@ -15184,43 +15206,43 @@ CGOTORCH_API const char *_SparseSparseMatMul(Tensor self, Tensor other, Tensor *
 CGOTORCH_API const char *_SparseSparseMatMulOut(Tensor self, Tensor other, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(_SparseSparseMatMulOut);
 
-/* _SparseSum returns the sum of a sparse COO tensor, of all or along dim; what stays sparse is a
+/* _SparseSum returns the sum of a sparse COO tensor, of all elements; what stays sparse is a
  * sparse tensor.
  *     _sparse_sum(Tensor self) -> Tensor */
 CGOTORCH_API const char *_SparseSum(Tensor self, Tensor *result) CGOTORCH_SYMBOL(_SparseSum);
 
-/* _SparseSumBackward computes the gradient of _sparse_sum with respect to its input, as a sparse
+/* _SparseSumBackward computes the gradient of _SparseSum with respect to its input, as a sparse
  * tensor.
  *     _sparse_sum_backward(Tensor grad, Tensor self, int[] dim) -> Tensor */
 CGOTORCH_API const char *_SparseSumBackward(Tensor grad, Tensor self, const int64_t *dim,
     int64_t dim_len, Tensor *result) CGOTORCH_SYMBOL(_SparseSumBackward);
 
-/* _SparseSumBackwardOut computes the gradient of _sparse_sum with respect to its input, as a
- * sparse tensor.
+/* _SparseSumBackwardOut computes the gradient of _SparseSum with respect to its input, as a sparse
+ * tensor.
  *     _sparse_sum_backward.out(Tensor grad, Tensor self, int[] dim, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_SparseSumBackwardOut(Tensor grad, Tensor self, const int64_t *dim,
     int64_t dim_len, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_SparseSumBackwardOut);
 
-/* _SparseSumDim returns the sum of a sparse COO tensor, of all or along dim; what stays sparse is
- * a sparse tensor.
+/* _SparseSumDim returns the sum of a sparse COO tensor, of all elements along dim; what stays
+ * sparse is a sparse tensor.
  *     _sparse_sum.dim(Tensor self, int[1] dim) -> Tensor */
 CGOTORCH_API const char *_SparseSumDim(Tensor self, const int64_t *dim, int64_t dim_len,
     Tensor *result) CGOTORCH_SYMBOL(_SparseSumDim);
 
-/* _SparseSumDimDType returns the sum of a sparse COO tensor, of all or along dim; what stays
+/* _SparseSumDimDType returns the sum of a sparse COO tensor, of all elements along dim; what stays
  * sparse is a sparse tensor.
  *     _sparse_sum.dim_dtype(Tensor self, int[1] dim, *, ScalarType dtype) -> Tensor */
 CGOTORCH_API const char *_SparseSumDimDType(Tensor self, const int64_t *dim, int64_t dim_len,
     ScalarType dtype_, Tensor *result) CGOTORCH_SYMBOL(_SparseSumDimDType);
 
-/* _SparseSumDimOut returns the sum of a sparse COO tensor, of all or along dim; what stays sparse
- * is a sparse tensor.
+/* _SparseSumDimOut returns the sum of a sparse COO tensor, of all elements along dim; what stays
+ * sparse is a sparse tensor.
  *     _sparse_sum.dim_out(Tensor self, int[1] dim, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_SparseSumDimOut(Tensor self, const int64_t *dim, int64_t dim_len,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_SparseSumDimOut);
 
-/* _SparseSumDType returns the sum of a sparse COO tensor, of all or along dim; what stays sparse
- * is a sparse tensor.
+/* _SparseSumDType returns the sum of a sparse COO tensor, of all elements; what stays sparse is a
+ * sparse tensor.
  *     _sparse_sum.dtype(Tensor self, *, ScalarType dtype) -> Tensor */
 CGOTORCH_API const char *_SparseSumDType(Tensor self, ScalarType dtype_, Tensor *result)
     CGOTORCH_SYMBOL(_SparseSumDType);
@@ -15304,13 +15326,13 @@ CGOTORCH_API const char *SpecialChebyshevPolynomialT(Tensor x, Tensor n, Tensor 
     CGOTORCH_SYMBOL(SpecialChebyshevPolynomialT);
 
 /* SpecialChebyshevPolynomialTNScalar returns the Chebyshev polynomial of the first kind and degree
- * n at x, cos(n·acos(x)) inside [-1, 1].
+ * n at x, cos(n·acos(x)) inside [-1, 1]. n is a number.
  *     special_chebyshev_polynomial_t.n_scalar(Tensor x, Scalar n) -> Tensor */
 CGOTORCH_API const char *SpecialChebyshevPolynomialTNScalar(Tensor x, Scalar n, Tensor *result)
     CGOTORCH_SYMBOL(SpecialChebyshevPolynomialTNScalar);
 
 /* SpecialChebyshevPolynomialTNScalarOut returns the Chebyshev polynomial of the first kind and
- * degree n at x, cos(n·acos(x)) inside [-1, 1].
+ * degree n at x, cos(n·acos(x)) inside [-1, 1]. n is a number.
  *     special_chebyshev_polynomial_t.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialChebyshevPolynomialTNScalarOut(Tensor x, Scalar n, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialChebyshevPolynomialTNScalarOut);
@@ -15322,13 +15344,13 @@ CGOTORCH_API const char *SpecialChebyshevPolynomialTOut(Tensor x, Tensor n, Tens
     Tensor *result) CGOTORCH_SYMBOL(SpecialChebyshevPolynomialTOut);
 
 /* SpecialChebyshevPolynomialTXScalar returns the Chebyshev polynomial of the first kind and degree
- * n at x, cos(n·acos(x)) inside [-1, 1].
+ * n at x, cos(n·acos(x)) inside [-1, 1]. x is a number.
  *     special_chebyshev_polynomial_t.x_scalar(Scalar x, Tensor n) -> Tensor */
 CGOTORCH_API const char *SpecialChebyshevPolynomialTXScalar(Scalar x, Tensor n, Tensor *result)
     CGOTORCH_SYMBOL(SpecialChebyshevPolynomialTXScalar);
 
 /* SpecialChebyshevPolynomialTXScalarOut returns the Chebyshev polynomial of the first kind and
- * degree n at x, cos(n·acos(x)) inside [-1, 1].
+ * degree n at x, cos(n·acos(x)) inside [-1, 1]. x is a number.
  *     special_chebyshev_polynomial_t.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialChebyshevPolynomialTXScalarOut(Scalar x, Tensor n, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialChebyshevPolynomialTXScalarOut);
@@ -15340,13 +15362,13 @@ CGOTORCH_API const char *SpecialChebyshevPolynomialU(Tensor x, Tensor n, Tensor 
     CGOTORCH_SYMBOL(SpecialChebyshevPolynomialU);
 
 /* SpecialChebyshevPolynomialUNScalar returns the Chebyshev polynomial of the second kind and
- * degree n at x, sin((n+1)·a) / sin(a) for x = cos(a).
+ * degree n at x, sin((n+1)·a) / sin(a) for x = cos(a). n is a number.
  *     special_chebyshev_polynomial_u.n_scalar(Tensor x, Scalar n) -> Tensor */
 CGOTORCH_API const char *SpecialChebyshevPolynomialUNScalar(Tensor x, Scalar n, Tensor *result)
     CGOTORCH_SYMBOL(SpecialChebyshevPolynomialUNScalar);
 
 /* SpecialChebyshevPolynomialUNScalarOut returns the Chebyshev polynomial of the second kind and
- * degree n at x, sin((n+1)·a) / sin(a) for x = cos(a).
+ * degree n at x, sin((n+1)·a) / sin(a) for x = cos(a). n is a number.
  *     special_chebyshev_polynomial_u.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialChebyshevPolynomialUNScalarOut(Tensor x, Scalar n, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialChebyshevPolynomialUNScalarOut);
@@ -15358,13 +15380,13 @@ CGOTORCH_API const char *SpecialChebyshevPolynomialUOut(Tensor x, Tensor n, Tens
     Tensor *result) CGOTORCH_SYMBOL(SpecialChebyshevPolynomialUOut);
 
 /* SpecialChebyshevPolynomialUXScalar returns the Chebyshev polynomial of the second kind and
- * degree n at x, sin((n+1)·a) / sin(a) for x = cos(a).
+ * degree n at x, sin((n+1)·a) / sin(a) for x = cos(a). x is a number.
  *     special_chebyshev_polynomial_u.x_scalar(Scalar x, Tensor n) -> Tensor */
 CGOTORCH_API const char *SpecialChebyshevPolynomialUXScalar(Scalar x, Tensor n, Tensor *result)
     CGOTORCH_SYMBOL(SpecialChebyshevPolynomialUXScalar);
 
 /* SpecialChebyshevPolynomialUXScalarOut returns the Chebyshev polynomial of the second kind and
- * degree n at x, sin((n+1)·a) / sin(a) for x = cos(a).
+ * degree n at x, sin((n+1)·a) / sin(a) for x = cos(a). x is a number.
  *     special_chebyshev_polynomial_u.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialChebyshevPolynomialUXScalarOut(Scalar x, Tensor n, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialChebyshevPolynomialUXScalarOut);
@@ -15376,13 +15398,13 @@ CGOTORCH_API const char *SpecialChebyshevPolynomialV(Tensor x, Tensor n, Tensor 
     CGOTORCH_SYMBOL(SpecialChebyshevPolynomialV);
 
 /* SpecialChebyshevPolynomialVNScalar returns the Chebyshev polynomial of the third kind and degree
- * n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a).
+ * n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a). n is a number.
  *     special_chebyshev_polynomial_v.n_scalar(Tensor x, Scalar n) -> Tensor */
 CGOTORCH_API const char *SpecialChebyshevPolynomialVNScalar(Tensor x, Scalar n, Tensor *result)
     CGOTORCH_SYMBOL(SpecialChebyshevPolynomialVNScalar);
 
 /* SpecialChebyshevPolynomialVNScalarOut returns the Chebyshev polynomial of the third kind and
- * degree n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a).
+ * degree n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a). n is a number.
  *     special_chebyshev_polynomial_v.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialChebyshevPolynomialVNScalarOut(Tensor x, Scalar n, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialChebyshevPolynomialVNScalarOut);
@@ -15394,13 +15416,13 @@ CGOTORCH_API const char *SpecialChebyshevPolynomialVOut(Tensor x, Tensor n, Tens
     Tensor *result) CGOTORCH_SYMBOL(SpecialChebyshevPolynomialVOut);
 
 /* SpecialChebyshevPolynomialVXScalar returns the Chebyshev polynomial of the third kind and degree
- * n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a).
+ * n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a). x is a number.
  *     special_chebyshev_polynomial_v.x_scalar(Scalar x, Tensor n) -> Tensor */
 CGOTORCH_API const char *SpecialChebyshevPolynomialVXScalar(Scalar x, Tensor n, Tensor *result)
     CGOTORCH_SYMBOL(SpecialChebyshevPolynomialVXScalar);
 
 /* SpecialChebyshevPolynomialVXScalarOut returns the Chebyshev polynomial of the third kind and
- * degree n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a).
+ * degree n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a). x is a number.
  *     special_chebyshev_polynomial_v.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialChebyshevPolynomialVXScalarOut(Scalar x, Tensor n, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialChebyshevPolynomialVXScalarOut);
@@ -15412,13 +15434,13 @@ CGOTORCH_API const char *SpecialChebyshevPolynomialW(Tensor x, Tensor n, Tensor 
     CGOTORCH_SYMBOL(SpecialChebyshevPolynomialW);
 
 /* SpecialChebyshevPolynomialWNScalar returns the Chebyshev polynomial of the fourth kind and
- * degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a).
+ * degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a). n is a number.
  *     special_chebyshev_polynomial_w.n_scalar(Tensor x, Scalar n) -> Tensor */
 CGOTORCH_API const char *SpecialChebyshevPolynomialWNScalar(Tensor x, Scalar n, Tensor *result)
     CGOTORCH_SYMBOL(SpecialChebyshevPolynomialWNScalar);
 
 /* SpecialChebyshevPolynomialWNScalarOut returns the Chebyshev polynomial of the fourth kind and
- * degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a).
+ * degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a). n is a number.
  *     special_chebyshev_polynomial_w.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialChebyshevPolynomialWNScalarOut(Tensor x, Scalar n, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialChebyshevPolynomialWNScalarOut);
@@ -15430,23 +15452,23 @@ CGOTORCH_API const char *SpecialChebyshevPolynomialWOut(Tensor x, Tensor n, Tens
     Tensor *result) CGOTORCH_SYMBOL(SpecialChebyshevPolynomialWOut);
 
 /* SpecialChebyshevPolynomialWXScalar returns the Chebyshev polynomial of the fourth kind and
- * degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a).
+ * degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a). x is a number.
  *     special_chebyshev_polynomial_w.x_scalar(Scalar x, Tensor n) -> Tensor */
 CGOTORCH_API const char *SpecialChebyshevPolynomialWXScalar(Scalar x, Tensor n, Tensor *result)
     CGOTORCH_SYMBOL(SpecialChebyshevPolynomialWXScalar);
 
 /* SpecialChebyshevPolynomialWXScalarOut returns the Chebyshev polynomial of the fourth kind and
- * degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a).
+ * degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a). x is a number.
  *     special_chebyshev_polynomial_w.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialChebyshevPolynomialWXScalarOut(Scalar x, Tensor n, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialChebyshevPolynomialWXScalarOut);
 
-/* SpecialDigamma is digamma in the special family: the derivative of lgamma.
+/* SpecialDigamma is Digamma in the special family: the derivative of lgamma.
  *     special_digamma(Tensor self) -> Tensor */
 CGOTORCH_API const char *SpecialDigamma(Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(SpecialDigamma);
 
-/* SpecialDigammaOut is digamma in the special family: the derivative of lgamma.
+/* SpecialDigammaOut is DigammaOut in the special family: the derivative of lgamma.
  *     special_digamma.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialDigammaOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialDigammaOut);
@@ -15460,15 +15482,15 @@ CGOTORCH_API const char *SpecialEntr(Tensor self, Tensor *result) CGOTORCH_SYMBO
 CGOTORCH_API const char *SpecialEntrOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialEntrOut);
 
-/* SpecialErf is erf in the special family: the error function.
+/* SpecialErf is Erf in the special family: the error function.
  *     special_erf(Tensor self) -> Tensor */
 CGOTORCH_API const char *SpecialErf(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SpecialErf);
 
-/* SpecialErfc is erfc in the special family: the complementary error function 1 - erf(x).
+/* SpecialErfc is Erfc in the special family: the complementary error function 1 - erf(x).
  *     special_erfc(Tensor self) -> Tensor */
 CGOTORCH_API const char *SpecialErfc(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SpecialErfc);
 
-/* SpecialErfcOut is erfc in the special family: the complementary error function 1 - erf(x).
+/* SpecialErfcOut is ErfcOut in the special family: the complementary error function 1 - erf(x).
  *     special_erfc.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialErfcOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialErfcOut);
@@ -15484,77 +15506,77 @@ CGOTORCH_API const char *SpecialErfcx(Tensor self, Tensor *result) CGOTORCH_SYMB
 CGOTORCH_API const char *SpecialErfcxOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialErfcxOut);
 
-/* SpecialErfinv is erfinv in the special family: the inverse of the error function.
+/* SpecialErfinv is Erfinv in the special family: the inverse of the error function.
  *     special_erfinv(Tensor self) -> Tensor */
 CGOTORCH_API const char *SpecialErfinv(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SpecialErfinv);
 
-/* SpecialErfinvOut is erfinv in the special family: the inverse of the error function.
+/* SpecialErfinvOut is ErfinvOut in the special family: the inverse of the error function.
  *     special_erfinv.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialErfinvOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialErfinvOut);
 
-/* SpecialErfOut is erf in the special family: the error function.
+/* SpecialErfOut is ErfOut in the special family: the error function.
  *     special_erf.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialErfOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialErfOut);
 
-/* SpecialExp2 is exp2 in the special family: 2 to the power of each element.
+/* SpecialExp2 is Exp2 in the special family: 2 to the power of each element.
  *     special_exp2(Tensor self) -> Tensor */
 CGOTORCH_API const char *SpecialExp2(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SpecialExp2);
 
-/* SpecialExp2Out is exp2 in the special family: 2 to the power of each element.
+/* SpecialExp2Out is Exp2Out in the special family: 2 to the power of each element.
  *     special_exp2.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialExp2Out(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialExp2Out);
 
-/* SpecialExpit is sigmoid in the special family: 1 / (1 + exp(-x)).
+/* SpecialExpit is Sigmoid in the special family: 1 / (1 + exp(-x)).
  *     special_expit(Tensor self) -> Tensor */
 CGOTORCH_API const char *SpecialExpit(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SpecialExpit);
 
-/* SpecialExpitOut is sigmoid in the special family: 1 / (1 + exp(-x)).
+/* SpecialExpitOut is SigmoidOut in the special family: 1 / (1 + exp(-x)).
  *     special_expit.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialExpitOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialExpitOut);
 
-/* SpecialExpm1 is expm1 in the special family: exp(x) - 1, accurate also near zero.
+/* SpecialExpm1 is Expm1 in the special family: exp(x) - 1, accurate also near zero.
  *     special_expm1(Tensor self) -> Tensor */
 CGOTORCH_API const char *SpecialExpm1(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SpecialExpm1);
 
-/* SpecialExpm1Out is expm1 in the special family: exp(x) - 1, accurate also near zero.
+/* SpecialExpm1Out is Expm1Out in the special family: exp(x) - 1, accurate also near zero.
  *     special_expm1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialExpm1Out(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialExpm1Out);
 
-/* SpecialGammaInc is igamma in the special family: the regularised lower incomplete gamma
+/* SpecialGammaInc is Igamma in the special family: the regularised lower incomplete gamma
  * function.
  *     special_gammainc(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *SpecialGammaInc(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(SpecialGammaInc);
 
-/* SpecialGammaIncC is igammac in the special family: the regularised upper incomplete gamma
+/* SpecialGammaIncC is Igammac in the special family: the regularised upper incomplete gamma
  * function.
  *     special_gammaincc(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *SpecialGammaIncC(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(SpecialGammaIncC);
 
-/* SpecialGammaIncCOut is igammac in the special family: the regularised upper incomplete gamma
+/* SpecialGammaIncCOut is IgammacOut in the special family: the regularised upper incomplete gamma
  * function.
  *     special_gammaincc.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialGammaIncCOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialGammaIncCOut);
 
-/* SpecialGammaIncOut is igamma in the special family: the regularised lower incomplete gamma
+/* SpecialGammaIncOut is IgammaOut in the special family: the regularised lower incomplete gamma
  * function.
  *     special_gammainc.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialGammaIncOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialGammaIncOut);
 
-/* SpecialGammaLn is lgamma in the special family: the log-gamma function.
+/* SpecialGammaLn is Lgamma in the special family: the log-gamma function.
  *     special_gammaln(Tensor self) -> Tensor */
 CGOTORCH_API const char *SpecialGammaLn(Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(SpecialGammaLn);
 
-/* SpecialGammaLnOut is lgamma in the special family: the log-gamma function.
+/* SpecialGammaLnOut is LgammaOut in the special family: the log-gamma function.
  *     special_gammaln.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialGammaLnOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialGammaLnOut);
@@ -15572,13 +15594,13 @@ CGOTORCH_API const char *SpecialHermitePolynomialHe(Tensor x, Tensor n, Tensor *
     CGOTORCH_SYMBOL(SpecialHermitePolynomialHe);
 
 /* SpecialHermitePolynomialHeNScalar returns the probabilists' Hermite polynomial of degree n at x:
- * 1, x, x² - 1 for n = 0, 1, 2.
+ * 1, x, x² - 1 for n = 0, 1, 2. n is a number.
  *     special_hermite_polynomial_he.n_scalar(Tensor x, Scalar n) -> Tensor */
 CGOTORCH_API const char *SpecialHermitePolynomialHeNScalar(Tensor x, Scalar n, Tensor *result)
     CGOTORCH_SYMBOL(SpecialHermitePolynomialHeNScalar);
 
 /* SpecialHermitePolynomialHeNScalarOut returns the probabilists' Hermite polynomial of degree n at
- * x: 1, x, x² - 1 for n = 0, 1, 2.
+ * x: 1, x, x² - 1 for n = 0, 1, 2. n is a number.
  *     special_hermite_polynomial_he.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialHermitePolynomialHeNScalarOut(Tensor x, Scalar n, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialHermitePolynomialHeNScalarOut);
@@ -15590,25 +15612,25 @@ CGOTORCH_API const char *SpecialHermitePolynomialHeOut(Tensor x, Tensor n, Tenso
     Tensor *result) CGOTORCH_SYMBOL(SpecialHermitePolynomialHeOut);
 
 /* SpecialHermitePolynomialHeXScalar returns the probabilists' Hermite polynomial of degree n at x:
- * 1, x, x² - 1 for n = 0, 1, 2.
+ * 1, x, x² - 1 for n = 0, 1, 2. x is a number.
  *     special_hermite_polynomial_he.x_scalar(Scalar x, Tensor n) -> Tensor */
 CGOTORCH_API const char *SpecialHermitePolynomialHeXScalar(Scalar x, Tensor n, Tensor *result)
     CGOTORCH_SYMBOL(SpecialHermitePolynomialHeXScalar);
 
 /* SpecialHermitePolynomialHeXScalarOut returns the probabilists' Hermite polynomial of degree n at
- * x: 1, x, x² - 1 for n = 0, 1, 2.
+ * x: 1, x, x² - 1 for n = 0, 1, 2. x is a number.
  *     special_hermite_polynomial_he.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialHermitePolynomialHeXScalarOut(Scalar x, Tensor n, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialHermitePolynomialHeXScalarOut);
 
 /* SpecialHermitePolynomialHNScalar returns the physicists' Hermite polynomial of degree n at x: 1,
- * 2x, 4x² - 2 for n = 0, 1, 2.
+ * 2x, 4x² - 2 for n = 0, 1, 2. n is a number.
  *     special_hermite_polynomial_h.n_scalar(Tensor x, Scalar n) -> Tensor */
 CGOTORCH_API const char *SpecialHermitePolynomialHNScalar(Tensor x, Scalar n, Tensor *result)
     CGOTORCH_SYMBOL(SpecialHermitePolynomialHNScalar);
 
 /* SpecialHermitePolynomialHNScalarOut returns the physicists' Hermite polynomial of degree n at x:
- * 1, 2x, 4x² - 2 for n = 0, 1, 2.
+ * 1, 2x, 4x² - 2 for n = 0, 1, 2. n is a number.
  *     special_hermite_polynomial_h.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialHermitePolynomialHNScalarOut(Tensor x, Scalar n, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialHermitePolynomialHNScalarOut);
@@ -15620,18 +15642,18 @@ CGOTORCH_API const char *SpecialHermitePolynomialHOut(Tensor x, Tensor n, Tensor
     Tensor *result) CGOTORCH_SYMBOL(SpecialHermitePolynomialHOut);
 
 /* SpecialHermitePolynomialHXScalar returns the physicists' Hermite polynomial of degree n at x: 1,
- * 2x, 4x² - 2 for n = 0, 1, 2.
+ * 2x, 4x² - 2 for n = 0, 1, 2. x is a number.
  *     special_hermite_polynomial_h.x_scalar(Scalar x, Tensor n) -> Tensor */
 CGOTORCH_API const char *SpecialHermitePolynomialHXScalar(Scalar x, Tensor n, Tensor *result)
     CGOTORCH_SYMBOL(SpecialHermitePolynomialHXScalar);
 
 /* SpecialHermitePolynomialHXScalarOut returns the physicists' Hermite polynomial of degree n at x:
- * 1, 2x, 4x² - 2 for n = 0, 1, 2.
+ * 1, 2x, 4x² - 2 for n = 0, 1, 2. x is a number.
  *     special_hermite_polynomial_h.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialHermitePolynomialHXScalarOut(Scalar x, Tensor n, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialHermitePolynomialHXScalarOut);
 
-/* SpecialI0 is i0 in the special family: the modified Bessel function of the first kind and order
+/* SpecialI0 is I0 in the special family: the modified Bessel function of the first kind and order
  * 0.
  *     special_i0(Tensor self) -> Tensor */
 CGOTORCH_API const char *SpecialI0(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SpecialI0);
@@ -15647,7 +15669,7 @@ CGOTORCH_API const char *SpecialI0E(Tensor self, Tensor *result) CGOTORCH_SYMBOL
 CGOTORCH_API const char *SpecialI0EOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialI0EOut);
 
-/* SpecialI0Out is i0 in the special family: the modified Bessel function of the first kind and
+/* SpecialI0Out is I0Out in the special family: the modified Bessel function of the first kind and
  * order 0.
  *     special_i0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialI0Out(Tensor self, Tensor out_, Tensor *result)
@@ -15682,13 +15704,13 @@ CGOTORCH_API const char *SpecialLaguerrePolynomialL(Tensor x, Tensor n, Tensor *
     CGOTORCH_SYMBOL(SpecialLaguerrePolynomialL);
 
 /* SpecialLaguerrePolynomialLNScalar returns the Laguerre polynomial of degree n at x: 1, 1 - x, 1
- * - 2x + x²/2 for n = 0, 1, 2.
+ * - 2x + x²/2 for n = 0, 1, 2. n is a number.
  *     special_laguerre_polynomial_l.n_scalar(Tensor x, Scalar n) -> Tensor */
 CGOTORCH_API const char *SpecialLaguerrePolynomialLNScalar(Tensor x, Scalar n, Tensor *result)
     CGOTORCH_SYMBOL(SpecialLaguerrePolynomialLNScalar);
 
 /* SpecialLaguerrePolynomialLNScalarOut returns the Laguerre polynomial of degree n at x: 1, 1 - x,
- * 1 - 2x + x²/2 for n = 0, 1, 2.
+ * 1 - 2x + x²/2 for n = 0, 1, 2. n is a number.
  *     special_laguerre_polynomial_l.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialLaguerrePolynomialLNScalarOut(Tensor x, Scalar n, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialLaguerrePolynomialLNScalarOut);
@@ -15700,13 +15722,13 @@ CGOTORCH_API const char *SpecialLaguerrePolynomialLOut(Tensor x, Tensor n, Tenso
     Tensor *result) CGOTORCH_SYMBOL(SpecialLaguerrePolynomialLOut);
 
 /* SpecialLaguerrePolynomialLXScalar returns the Laguerre polynomial of degree n at x: 1, 1 - x, 1
- * - 2x + x²/2 for n = 0, 1, 2.
+ * - 2x + x²/2 for n = 0, 1, 2. x is a number.
  *     special_laguerre_polynomial_l.x_scalar(Scalar x, Tensor n) -> Tensor */
 CGOTORCH_API const char *SpecialLaguerrePolynomialLXScalar(Scalar x, Tensor n, Tensor *result)
     CGOTORCH_SYMBOL(SpecialLaguerrePolynomialLXScalar);
 
 /* SpecialLaguerrePolynomialLXScalarOut returns the Laguerre polynomial of degree n at x: 1, 1 - x,
- * 1 - 2x + x²/2 for n = 0, 1, 2.
+ * 1 - 2x + x²/2 for n = 0, 1, 2. x is a number.
  *     special_laguerre_polynomial_l.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialLaguerrePolynomialLXScalarOut(Scalar x, Tensor n, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialLaguerrePolynomialLXScalarOut);
@@ -15718,13 +15740,13 @@ CGOTORCH_API const char *SpecialLegendrePolynomialP(Tensor x, Tensor n, Tensor *
     CGOTORCH_SYMBOL(SpecialLegendrePolynomialP);
 
 /* SpecialLegendrePolynomialPNScalar returns the Legendre polynomial of degree n at x: 1, x, (3x² -
- * 1)/2 for n = 0, 1, 2.
+ * 1)/2 for n = 0, 1, 2. n is a number.
  *     special_legendre_polynomial_p.n_scalar(Tensor x, Scalar n) -> Tensor */
 CGOTORCH_API const char *SpecialLegendrePolynomialPNScalar(Tensor x, Scalar n, Tensor *result)
     CGOTORCH_SYMBOL(SpecialLegendrePolynomialPNScalar);
 
 /* SpecialLegendrePolynomialPNScalarOut returns the Legendre polynomial of degree n at x: 1, x,
- * (3x² - 1)/2 for n = 0, 1, 2.
+ * (3x² - 1)/2 for n = 0, 1, 2. n is a number.
  *     special_legendre_polynomial_p.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialLegendrePolynomialPNScalarOut(Tensor x, Scalar n, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialLegendrePolynomialPNScalarOut);
@@ -15736,32 +15758,32 @@ CGOTORCH_API const char *SpecialLegendrePolynomialPOut(Tensor x, Tensor n, Tenso
     Tensor *result) CGOTORCH_SYMBOL(SpecialLegendrePolynomialPOut);
 
 /* SpecialLegendrePolynomialPXScalar returns the Legendre polynomial of degree n at x: 1, x, (3x² -
- * 1)/2 for n = 0, 1, 2.
+ * 1)/2 for n = 0, 1, 2. x is a number.
  *     special_legendre_polynomial_p.x_scalar(Scalar x, Tensor n) -> Tensor */
 CGOTORCH_API const char *SpecialLegendrePolynomialPXScalar(Scalar x, Tensor n, Tensor *result)
     CGOTORCH_SYMBOL(SpecialLegendrePolynomialPXScalar);
 
 /* SpecialLegendrePolynomialPXScalarOut returns the Legendre polynomial of degree n at x: 1, x,
- * (3x² - 1)/2 for n = 0, 1, 2.
+ * (3x² - 1)/2 for n = 0, 1, 2. x is a number.
  *     special_legendre_polynomial_p.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialLegendrePolynomialPXScalarOut(Scalar x, Tensor n, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialLegendrePolynomialPXScalarOut);
 
-/* SpecialLog1p is log1p in the special family: log(1 + x), accurate also near zero.
+/* SpecialLog1p is Log1p in the special family: log(1 + x), accurate also near zero.
  *     special_log1p(Tensor self) -> Tensor */
 CGOTORCH_API const char *SpecialLog1p(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SpecialLog1p);
 
-/* SpecialLog1pOut is log1p in the special family: log(1 + x), accurate also near zero.
+/* SpecialLog1pOut is Log1pOut in the special family: log(1 + x), accurate also near zero.
  *     special_log1p.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialLog1pOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialLog1pOut);
 
-/* SpecialLogit is logit in the special family: log(x / (1 - x)), the inverse of sigmoid.
+/* SpecialLogit is Logit in the special family: log(x / (1 - x)), the inverse of sigmoid.
  *     special_logit(Tensor self, float? eps=None) -> Tensor */
 CGOTORCH_API const char *SpecialLogit(Tensor self, const double *eps, Tensor *result)
     CGOTORCH_SYMBOL(SpecialLogit);
 
-/* SpecialLogitOut is logit in the special family: log(x / (1 - x)), the inverse of sigmoid.
+/* SpecialLogitOut is LogitOut in the special family: log(x / (1 - x)), the inverse of sigmoid.
  *     special_logit.out(Tensor self, float? eps=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialLogitOut(Tensor self, const double *eps, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialLogitOut);
@@ -15778,19 +15800,20 @@ CGOTORCH_API const char *SpecialLogNDTR(Tensor self, Tensor *result)
 CGOTORCH_API const char *SpecialLogNDTROut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialLogNDTROut);
 
-/* SpecialLogSoftmax is log_softmax in the special family: the logarithm of softmax along dim.
+/* SpecialLogSoftmax is LogSoftmax in the special family: the logarithm of softmax along dim.
  *     special_log_softmax(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *SpecialLogSoftmax(Tensor self, int64_t dim, const ScalarType *dtype_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialLogSoftmax);
 
-/* SpecialLogSumExp is logsumexp in the special family: the logarithm of the sum of exponentials
- * along the given dimensions.
+/* SpecialLogSumExp is LogSumExp in the special family: the logarithm of the sum of exponentials
+ * along the given dimensions. keepdim keeps the dimensions that are reduced, with size 1.
  *     special_logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *SpecialLogSumExp(Tensor self, const int64_t *dim, int64_t dim_len,
     bool keepdim, Tensor *result) CGOTORCH_SYMBOL(SpecialLogSumExp);
 
-/* SpecialLogSumExpOut is logsumexp in the special family: the logarithm of the sum of exponentials
- * along the given dimensions.
+/* SpecialLogSumExpOut is LogSumExpOut in the special family: the logarithm of the sum of
+ * exponentials along the given dimensions. keepdim keeps the dimensions that are reduced, with
+ * size 1.
  *     special_logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialLogSumExpOut(Tensor self, const int64_t *dim, int64_t dim_len,
     bool keepdim, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(SpecialLogSumExpOut);
@@ -15843,13 +15866,13 @@ CGOTORCH_API const char *SpecialModifiedBesselK1(Tensor self, Tensor *result)
 CGOTORCH_API const char *SpecialModifiedBesselK1Out(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialModifiedBesselK1Out);
 
-/* SpecialMultiGammaLn is mvlgamma in the special family: the logarithm of the multivariate gamma
+/* SpecialMultiGammaLn is Mvlgamma in the special family: the logarithm of the multivariate gamma
  * function of dimension p.
  *     special_multigammaln(Tensor self, int p) -> Tensor */
 CGOTORCH_API const char *SpecialMultiGammaLn(Tensor self, int64_t p, Tensor *result)
     CGOTORCH_SYMBOL(SpecialMultiGammaLn);
 
-/* SpecialMultiGammaLnOut is mvlgamma in the special family: the logarithm of the multivariate
+/* SpecialMultiGammaLnOut is MvlgammaOut in the special family: the logarithm of the multivariate
  * gamma function of dimension p.
  *     special_multigammaln.out(Tensor self, int p, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialMultiGammaLnOut(Tensor self, int64_t p, Tensor out_, Tensor *result)
@@ -15861,12 +15884,12 @@ CGOTORCH_API const char *SpecialMultiGammaLnOut(Tensor self, int64_t p, Tensor o
 CGOTORCH_API const char *SpecialNDTR(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SpecialNDTR);
 
 /* SpecialNDTRI returns the quantile of the standard normal distribution for each probability, the
- * inverse of special_ndtr.
+ * inverse of SpecialNDTR.
  *     special_ndtri(Tensor self) -> Tensor */
 CGOTORCH_API const char *SpecialNDTRI(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SpecialNDTRI);
 
 /* SpecialNDTRIOut returns the quantile of the standard normal distribution for each probability,
- * the inverse of special_ndtr.
+ * the inverse of SpecialNDTROut.
  *     special_ndtri.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialNDTRIOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialNDTRIOut);
@@ -15877,32 +15900,33 @@ CGOTORCH_API const char *SpecialNDTRIOut(Tensor self, Tensor out_, Tensor *resul
 CGOTORCH_API const char *SpecialNDTROut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialNDTROut);
 
-/* SpecialPolygamma is polygamma in the special family: the n-th derivative of digamma.
+/* SpecialPolygamma is Polygamma in the special family: the n-th derivative of digamma.
  *     special_polygamma(int n, Tensor self) -> Tensor */
 CGOTORCH_API const char *SpecialPolygamma(int64_t n, Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(SpecialPolygamma);
 
-/* SpecialPolygammaOut is polygamma in the special family: the n-th derivative of digamma.
+/* SpecialPolygammaOut is PolygammaOut in the special family: the n-th derivative of digamma.
  *     special_polygamma.out(int n, Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialPolygammaOut(int64_t n, Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialPolygammaOut);
 
-/* SpecialPsi is digamma under its Greek name: the derivative of lgamma.
+/* SpecialPsi is Digamma under its Greek name: the derivative of lgamma.
  *     special_psi(Tensor self) -> Tensor */
 CGOTORCH_API const char *SpecialPsi(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SpecialPsi);
 
-/* SpecialPsiOut is digamma under its Greek name: the derivative of lgamma.
+/* SpecialPsiOut is DigammaOut under its Greek name: the derivative of lgamma.
  *     special_psi.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialPsiOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialPsiOut);
 
-/* SpecialRound is round in the special family: the nearest whole number, halves to the even one.
+/* SpecialRound is RoundDecimals in the special family: the nearest whole number, halves to the
+ * even one.
  *     special_round(Tensor self, *, int decimals=0) -> Tensor */
 CGOTORCH_API const char *SpecialRound(Tensor self, int64_t decimals, Tensor *result)
     CGOTORCH_SYMBOL(SpecialRound);
 
-/* SpecialRoundOut is round in the special family: the nearest whole number, halves to the even
- * one.
+/* SpecialRoundOut is RoundDecimalsOut in the special family: the nearest whole number, halves to
+ * the even one.
  *     special_round.out(Tensor self, *, int decimals=0, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialRoundOut(Tensor self, int64_t decimals, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialRoundOut);
@@ -15938,13 +15962,13 @@ CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialT(Tensor x, Tensor n, 
     CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialT);
 
 /* SpecialShiftedChebyshevPolynomialTNScalar returns the Chebyshev polynomial of the first kind and
- * degree n at 2x - 1, for x in [0, 1].
+ * degree n at 2x - 1, for x in [0, 1]. n is a number.
  *     special_shifted_chebyshev_polynomial_t.n_scalar(Tensor x, Scalar n) -> Tensor */
 CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialTNScalar(Tensor x, Scalar n,
     Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialTNScalar);
 
 /* SpecialShiftedChebyshevPolynomialTNScalarOut returns the Chebyshev polynomial of the first kind
- * and degree n at 2x - 1, for x in [0, 1].
+ * and degree n at 2x - 1, for x in [0, 1]. n is a number.
  *     special_shifted_chebyshev_polynomial_t.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialTNScalarOut(Tensor x, Scalar n,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialTNScalarOut);
@@ -15956,13 +15980,13 @@ CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialTOut(Tensor x, Tensor 
     Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialTOut);
 
 /* SpecialShiftedChebyshevPolynomialTXScalar returns the Chebyshev polynomial of the first kind and
- * degree n at 2x - 1, for x in [0, 1].
+ * degree n at 2x - 1, for x in [0, 1]. x is a number.
  *     special_shifted_chebyshev_polynomial_t.x_scalar(Scalar x, Tensor n) -> Tensor */
 CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialTXScalar(Scalar x, Tensor n,
     Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialTXScalar);
 
 /* SpecialShiftedChebyshevPolynomialTXScalarOut returns the Chebyshev polynomial of the first kind
- * and degree n at 2x - 1, for x in [0, 1].
+ * and degree n at 2x - 1, for x in [0, 1]. x is a number.
  *     special_shifted_chebyshev_polynomial_t.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialTXScalarOut(Scalar x, Tensor n,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialTXScalarOut);
@@ -15974,13 +15998,13 @@ CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialU(Tensor x, Tensor n, 
     CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialU);
 
 /* SpecialShiftedChebyshevPolynomialUNScalar returns the Chebyshev polynomial of the second kind
- * and degree n at 2x - 1, for x in [0, 1].
+ * and degree n at 2x - 1, for x in [0, 1]. n is a number.
  *     special_shifted_chebyshev_polynomial_u.n_scalar(Tensor x, Scalar n) -> Tensor */
 CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialUNScalar(Tensor x, Scalar n,
     Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialUNScalar);
 
 /* SpecialShiftedChebyshevPolynomialUNScalarOut returns the Chebyshev polynomial of the second kind
- * and degree n at 2x - 1, for x in [0, 1].
+ * and degree n at 2x - 1, for x in [0, 1]. n is a number.
  *     special_shifted_chebyshev_polynomial_u.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialUNScalarOut(Tensor x, Scalar n,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialUNScalarOut);
@@ -15992,13 +16016,13 @@ CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialUOut(Tensor x, Tensor 
     Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialUOut);
 
 /* SpecialShiftedChebyshevPolynomialUXScalar returns the Chebyshev polynomial of the second kind
- * and degree n at 2x - 1, for x in [0, 1].
+ * and degree n at 2x - 1, for x in [0, 1]. x is a number.
  *     special_shifted_chebyshev_polynomial_u.x_scalar(Scalar x, Tensor n) -> Tensor */
 CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialUXScalar(Scalar x, Tensor n,
     Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialUXScalar);
 
 /* SpecialShiftedChebyshevPolynomialUXScalarOut returns the Chebyshev polynomial of the second kind
- * and degree n at 2x - 1, for x in [0, 1].
+ * and degree n at 2x - 1, for x in [0, 1]. x is a number.
  *     special_shifted_chebyshev_polynomial_u.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialUXScalarOut(Scalar x, Tensor n,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialUXScalarOut);
@@ -16010,13 +16034,13 @@ CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialV(Tensor x, Tensor n, 
     CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialV);
 
 /* SpecialShiftedChebyshevPolynomialVNScalar returns the Chebyshev polynomial of the third kind and
- * degree n at 2x - 1, for x in [0, 1].
+ * degree n at 2x - 1, for x in [0, 1]. n is a number.
  *     special_shifted_chebyshev_polynomial_v.n_scalar(Tensor x, Scalar n) -> Tensor */
 CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialVNScalar(Tensor x, Scalar n,
     Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialVNScalar);
 
 /* SpecialShiftedChebyshevPolynomialVNScalarOut returns the Chebyshev polynomial of the third kind
- * and degree n at 2x - 1, for x in [0, 1].
+ * and degree n at 2x - 1, for x in [0, 1]. n is a number.
  *     special_shifted_chebyshev_polynomial_v.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialVNScalarOut(Tensor x, Scalar n,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialVNScalarOut);
@@ -16028,13 +16052,13 @@ CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialVOut(Tensor x, Tensor 
     Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialVOut);
 
 /* SpecialShiftedChebyshevPolynomialVXScalar returns the Chebyshev polynomial of the third kind and
- * degree n at 2x - 1, for x in [0, 1].
+ * degree n at 2x - 1, for x in [0, 1]. x is a number.
  *     special_shifted_chebyshev_polynomial_v.x_scalar(Scalar x, Tensor n) -> Tensor */
 CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialVXScalar(Scalar x, Tensor n,
     Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialVXScalar);
 
 /* SpecialShiftedChebyshevPolynomialVXScalarOut returns the Chebyshev polynomial of the third kind
- * and degree n at 2x - 1, for x in [0, 1].
+ * and degree n at 2x - 1, for x in [0, 1]. x is a number.
  *     special_shifted_chebyshev_polynomial_v.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialVXScalarOut(Scalar x, Tensor n,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialVXScalarOut);
@@ -16046,13 +16070,13 @@ CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialW(Tensor x, Tensor n, 
     CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialW);
 
 /* SpecialShiftedChebyshevPolynomialWNScalar returns the Chebyshev polynomial of the fourth kind
- * and degree n at 2x - 1, for x in [0, 1].
+ * and degree n at 2x - 1, for x in [0, 1]. n is a number.
  *     special_shifted_chebyshev_polynomial_w.n_scalar(Tensor x, Scalar n) -> Tensor */
 CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialWNScalar(Tensor x, Scalar n,
     Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialWNScalar);
 
 /* SpecialShiftedChebyshevPolynomialWNScalarOut returns the Chebyshev polynomial of the fourth kind
- * and degree n at 2x - 1, for x in [0, 1].
+ * and degree n at 2x - 1, for x in [0, 1]. n is a number.
  *     special_shifted_chebyshev_polynomial_w.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialWNScalarOut(Tensor x, Scalar n,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialWNScalarOut);
@@ -16064,27 +16088,27 @@ CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialWOut(Tensor x, Tensor 
     Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialWOut);
 
 /* SpecialShiftedChebyshevPolynomialWXScalar returns the Chebyshev polynomial of the fourth kind
- * and degree n at 2x - 1, for x in [0, 1].
+ * and degree n at 2x - 1, for x in [0, 1]. x is a number.
  *     special_shifted_chebyshev_polynomial_w.x_scalar(Scalar x, Tensor n) -> Tensor */
 CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialWXScalar(Scalar x, Tensor n,
     Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialWXScalar);
 
 /* SpecialShiftedChebyshevPolynomialWXScalarOut returns the Chebyshev polynomial of the fourth kind
- * and degree n at 2x - 1, for x in [0, 1].
+ * and degree n at 2x - 1, for x in [0, 1]. x is a number.
  *     special_shifted_chebyshev_polynomial_w.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialShiftedChebyshevPolynomialWXScalarOut(Scalar x, Tensor n,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(SpecialShiftedChebyshevPolynomialWXScalarOut);
 
-/* SpecialSinc is sinc in the special family: sin(πx) / (πx), and 1 at zero.
+/* SpecialSinc is Sinc in the special family: sin(πx) / (πx), and 1 at zero.
  *     special_sinc(Tensor self) -> Tensor */
 CGOTORCH_API const char *SpecialSinc(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SpecialSinc);
 
-/* SpecialSincOut is sinc in the special family: sin(πx) / (πx), and 1 at zero.
+/* SpecialSincOut is SincOut in the special family: sin(πx) / (πx), and 1 at zero.
  *     special_sinc.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialSincOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialSincOut);
 
-/* SpecialSoftmax is softmax in the special family: exponentials along dim divided by their sum.
+/* SpecialSoftmax is Softmax in the special family: exponentials along dim divided by their sum.
  *     special_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *SpecialSoftmax(Tensor self, int64_t dim, const ScalarType *dtype_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialSoftmax);
@@ -16108,13 +16132,13 @@ CGOTORCH_API const char *SpecialXlog1py(Tensor self, Tensor other, Tensor *resul
     CGOTORCH_SYMBOL(SpecialXlog1py);
 
 /* SpecialXlog1pyOtherScalar returns self × log(1 + other), and 0 where self is 0 unless other is
- * NaN, with broadcasting.
+ * NaN, with broadcasting. other is a number.
  *     special_xlog1py.other_scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *SpecialXlog1pyOtherScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(SpecialXlog1pyOtherScalar);
 
 /* SpecialXlog1pyOtherScalarOut returns self × log(1 + other), and 0 where self is 0 unless other
- * is NaN, with broadcasting.
+ * is NaN, with broadcasting. other is a number.
  *     special_xlog1py.other_scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialXlog1pyOtherScalarOut(Tensor self, Scalar other, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialXlog1pyOtherScalarOut);
@@ -16126,46 +16150,48 @@ CGOTORCH_API const char *SpecialXlog1pyOut(Tensor self, Tensor other, Tensor out
     CGOTORCH_SYMBOL(SpecialXlog1pyOut);
 
 /* SpecialXlog1pySelfScalar returns self × log(1 + other), and 0 where self is 0 unless other is
- * NaN, with broadcasting.
+ * NaN, with broadcasting. self is a number.
  *     special_xlog1py.self_scalar(Scalar self, Tensor other) -> Tensor */
 CGOTORCH_API const char *SpecialXlog1pySelfScalar(Scalar self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(SpecialXlog1pySelfScalar);
 
 /* SpecialXlog1pySelfScalarOut returns self × log(1 + other), and 0 where self is 0 unless other is
- * NaN, with broadcasting.
+ * NaN, with broadcasting. self is a number.
  *     special_xlog1py.self_scalar_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialXlog1pySelfScalarOut(Scalar self, Tensor other, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialXlog1pySelfScalarOut);
 
-/* SpecialXlogy is xlogy in the special family: self × log(other), and 0 where self is 0.
+/* SpecialXlogy is Xlogy in the special family: self × log(other), and 0 where self is 0.
  *     special_xlogy(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *SpecialXlogy(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(SpecialXlogy);
 
-/* SpecialXlogyOtherScalar is xlogy in the special family: self × log(other), and 0 where self is
- * 0.
+/* SpecialXlogyOtherScalar is XlogyScalarOther in the special family: self × log(other), and 0
+ * where self is 0. other is a number.
  *     special_xlogy.other_scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *SpecialXlogyOtherScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(SpecialXlogyOtherScalar);
 
-/* SpecialXlogyOtherScalarOut is xlogy in the special family: self × log(other), and 0 where self
- * is 0.
+/* SpecialXlogyOtherScalarOut is XlogyOutScalarOther in the special family: self × log(other), and
+ * 0 where self is 0. other is a number.
  *     special_xlogy.other_scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialXlogyOtherScalarOut(Tensor self, Scalar other, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialXlogyOtherScalarOut);
 
-/* SpecialXlogyOut is xlogy in the special family: self × log(other), and 0 where self is 0.
+/* SpecialXlogyOut is XlogyOutTensor in the special family: self × log(other), and 0 where self is
+ * 0.
  *     special_xlogy.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialXlogyOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SpecialXlogyOut);
 
-/* SpecialXlogySelfScalar is xlogy in the special family: self × log(other), and 0 where self is 0.
+/* SpecialXlogySelfScalar is XlogyScalarSelf in the special family: self × log(other), and 0 where
+ * self is 0. self is a number.
  *     special_xlogy.self_scalar(Scalar self, Tensor other) -> Tensor */
 CGOTORCH_API const char *SpecialXlogySelfScalar(Scalar self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(SpecialXlogySelfScalar);
 
-/* SpecialXlogySelfScalarOut is xlogy in the special family: self × log(other), and 0 where self is
- * 0.
+/* SpecialXlogySelfScalarOut is XlogyOutScalarSelf in the special family: self × log(other), and 0
+ * where self is 0. self is a number.
  *     special_xlogy.self_scalar_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialXlogySelfScalarOut(Scalar self, Tensor other, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialXlogySelfScalarOut);
@@ -16177,13 +16203,13 @@ CGOTORCH_API const char *SpecialZeta(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(SpecialZeta);
 
 /* SpecialZetaOtherScalar returns the Hurwitz zeta function: the sum of 1 / (k + other) to the
- * power self over all integers k from 0.
+ * power self over all integers k from 0. other is a number.
  *     special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *SpecialZetaOtherScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(SpecialZetaOtherScalar);
 
 /* SpecialZetaOtherScalarOut returns the Hurwitz zeta function: the sum of 1 / (k + other) to the
- * power self over all integers k from 0.
+ * power self over all integers k from 0. other is a number.
  *     special_zeta.other_scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialZetaOtherScalarOut(Tensor self, Scalar other, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialZetaOtherScalarOut);
@@ -16195,35 +16221,33 @@ CGOTORCH_API const char *SpecialZetaOut(Tensor self, Tensor other, Tensor out_, 
     CGOTORCH_SYMBOL(SpecialZetaOut);
 
 /* SpecialZetaSelfScalar returns the Hurwitz zeta function: the sum of 1 / (k + other) to the power
- * self over all integers k from 0.
+ * self over all integers k from 0. self is a number.
  *     special_zeta.self_scalar(Scalar self, Tensor other) -> Tensor */
 CGOTORCH_API const char *SpecialZetaSelfScalar(Scalar self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(SpecialZetaSelfScalar);
 
 /* SpecialZetaSelfScalarOut returns the Hurwitz zeta function: the sum of 1 / (k + other) to the
- * power self over all integers k from 0.
+ * power self over all integers k from 0. self is a number.
  *     special_zeta.self_scalar_out(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SpecialZetaSelfScalarOut(Scalar self, Tensor other, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SpecialZetaSelfScalarOut);
 
-/* Split splits along dim into views of split_size each (the last may be smaller), or of the sizes
- * in a list.
+/* Split splits along dim into views of split_size each (the last may be smaller).
  *     split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[] */
 CGOTORCH_API const char *Split(Tensor self, int64_t split_size, int64_t dim, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(Split);
 
-/* SplitCopy is split that returns copies instead of views.
+/* SplitCopy is Split that returns copies instead of views.
  *     split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[] */
 CGOTORCH_API const char *SplitCopy(Tensor self, int64_t split_size, int64_t dim, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(SplitCopy);
 
-/* SplitCopyOut is split that returns copies instead of views.
+/* SplitCopyOut is Split that returns copies instead of views.
  *     split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *SplitCopyOut(Tensor self, int64_t split_size, int64_t dim,
     const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(SplitCopyOut);
 
-/* SplitSizes splits along dim into views of split_size each (the last may be smaller), or of the
- * sizes in a list.
+/* SplitSizes splits along dim into views of the sizes in split_size, which must sum to the whole.
  *     split.sizes(Tensor(a -> *) self, SymInt[] split_size, int dim=0) -> Tensor(a)[] */
 CGOTORCH_API const char *SplitSizes(Tensor self, const int64_t *split_size, int64_t split_size_len,
     int64_t dim, Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(SplitSizes);
@@ -16234,13 +16258,13 @@ CGOTORCH_API const char *SplitWithSizes(Tensor self, const int64_t *split_sizes,
     int64_t split_sizes_len, int64_t dim, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(SplitWithSizes);
 
-/* SplitWithSizesCopy is split_with_sizes that returns copies instead of views.
+/* SplitWithSizesCopy is SplitWithSizes that returns copies instead of views.
  *     split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[] */
 CGOTORCH_API const char *SplitWithSizesCopy(Tensor self, const int64_t *split_sizes,
     int64_t split_sizes_len, int64_t dim, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(SplitWithSizesCopy);
 
-/* SplitWithSizesCopyOut is split_with_sizes that returns copies instead of views.
+/* SplitWithSizesCopyOut is SplitWithSizes that returns copies instead of views.
  *     split_with_sizes_copy.out(Tensor self, SymInt[] split_sizes, int dim=0, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *SplitWithSizesCopyOut(Tensor self, const int64_t *split_sizes,
     int64_t split_sizes_len, int64_t dim, const Tensor *out_, int64_t out__len)
@@ -16279,59 +16303,59 @@ CGOTORCH_API const char *Square_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Sq
 CGOTORCH_API const char *SquareOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SquareOut);
 
-/* Squeeze returns a view without the dimensions of size 1, all of them or those in dim.
+/* Squeeze returns a view without the dimensions of size 1.
  *     squeeze(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *Squeeze(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Squeeze);
 
-/* Squeeze_ returns a view without the dimensions of size 1, all of them or those in dim.
+/* Squeeze_ returns a view without the dimensions of size 1.
  *     squeeze_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Squeeze_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Squeeze_);
 
-/* SqueezeCopy is squeeze that returns a copy instead of a view.
+/* SqueezeCopy is Squeeze that returns a copy instead of a view.
  *     squeeze_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *SqueezeCopy(Tensor self, Tensor *result) CGOTORCH_SYMBOL(SqueezeCopy);
 
-/* SqueezeCopyDim is squeeze that returns a copy instead of a view.
+/* SqueezeCopyDim is SqueezeDim that returns a copy instead of a view. dim is an integer.
  *     squeeze_copy.dim(Tensor self, int dim) -> Tensor */
 CGOTORCH_API const char *SqueezeCopyDim(Tensor self, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(SqueezeCopyDim);
 
-/* SqueezeCopyDimOut is squeeze that returns a copy instead of a view.
+/* SqueezeCopyDimOut is Squeeze that returns a copy instead of a view. dim is an integer.
  *     squeeze_copy.dim_out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SqueezeCopyDimOut(Tensor self, int64_t dim, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SqueezeCopyDimOut);
 
-/* SqueezeCopyDims is squeeze that returns a copy instead of a view.
+/* SqueezeCopyDims is SqueezeDims that returns a copy instead of a view. dim is a list of integers.
  *     squeeze_copy.dims(Tensor self, int[] dim) -> Tensor */
 CGOTORCH_API const char *SqueezeCopyDims(Tensor self, const int64_t *dim, int64_t dim_len,
     Tensor *result) CGOTORCH_SYMBOL(SqueezeCopyDims);
 
-/* SqueezeCopyDimsOut is squeeze that returns a copy instead of a view.
+/* SqueezeCopyDimsOut is Squeeze that returns a copy instead of a view. dim is a list of integers.
  *     squeeze_copy.dims_out(Tensor self, int[] dim, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SqueezeCopyDimsOut(Tensor self, const int64_t *dim, int64_t dim_len,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(SqueezeCopyDimsOut);
 
-/* SqueezeCopyOut is squeeze that returns a copy instead of a view.
+/* SqueezeCopyOut is Squeeze that returns a copy instead of a view.
  *     squeeze_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SqueezeCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SqueezeCopyOut);
 
-/* SqueezeDim returns a view without the dimensions of size 1, all of them or those in dim.
+/* SqueezeDim returns a view without dimension dim if its size is 1.
  *     squeeze.dim(Tensor(a) self, int dim) -> Tensor(a) */
 CGOTORCH_API const char *SqueezeDim(Tensor self, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(SqueezeDim);
 
-/* SqueezeDim_ returns a view without the dimensions of size 1, all of them or those in dim.
+/* SqueezeDim_ returns a view without dimension dim if its size is 1.
  *     squeeze_.dim(Tensor(a!) self, int dim) -> Tensor(a!) */
 CGOTORCH_API const char *SqueezeDim_(Tensor self, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(SqueezeDim_);
 
-/* SqueezeDims returns a view without the dimensions of size 1, all of them or those in dim.
+/* SqueezeDims returns a view without those of the dimensions dim whose size is 1.
  *     squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a) */
 CGOTORCH_API const char *SqueezeDims(Tensor self, const int64_t *dim, int64_t dim_len,
     Tensor *result) CGOTORCH_SYMBOL(SqueezeDims);
 
-/* SqueezeDims_ returns a view without the dimensions of size 1, all of them or those in dim.
+/* SqueezeDims_ returns a view without those of the dimensions dim whose size is 1.
  *     squeeze_.dims(Tensor(a!) self, int[] dim) -> Tensor(a!) */
 CGOTORCH_API const char *SqueezeDims_(Tensor self, const int64_t *dim, int64_t dim_len,
     Tensor *result) CGOTORCH_SYMBOL(SqueezeDims_);
@@ -16353,7 +16377,7 @@ CGOTORCH_API const char *SspAddMMOut(Tensor self, Tensor mat1, Tensor mat2, Scal
 CGOTORCH_API const char *Stack(const Tensor *tensors, int64_t tensors_len, int64_t dim,
     Tensor *result) CGOTORCH_SYMBOL(Stack);
 
-/* _Stack is stack for tensors whose shapes are known to agree.
+/* _Stack is Stack for tensors whose shapes are known to agree.
  *     _stack(Tensor[] tensors, int dim=0) -> Tensor */
 CGOTORCH_API const char *_Stack(const Tensor *tensors, int64_t tensors_len, int64_t dim,
     Tensor *result) CGOTORCH_SYMBOL(_Stack);
@@ -16363,13 +16387,13 @@ CGOTORCH_API const char *_Stack(const Tensor *tensors, int64_t tensors_len, int6
 CGOTORCH_API const char *StackOut(const Tensor *tensors, int64_t tensors_len, int64_t dim,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(StackOut);
 
-/* _StackOut is stack for tensors whose shapes are known to agree.
+/* _StackOut is StackOut for tensors whose shapes are known to agree.
  *     _stack.out(Tensor[] tensors, int dim=0, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_StackOut(const Tensor *tensors, int64_t tensors_len, int64_t dim,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_StackOut);
 
 /* _StandardGamma draws from the gamma distribution with the element's own value as shape and rate
- * 1.
+ * 1. Random numbers come from generator, by default the device's own.
  *     _standard_gamma(Tensor self, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *_StandardGamma(Tensor self, Generator generator, Tensor *result)
     CGOTORCH_SYMBOL(_StandardGamma);
@@ -16387,62 +16411,70 @@ CGOTORCH_API const char *_StandardGammaGradOut(Tensor self, Tensor output, Tenso
     Tensor *result) CGOTORCH_SYMBOL(_StandardGammaGradOut);
 
 /* _StandardGammaOut draws from the gamma distribution with the element's own value as shape and
- * rate 1.
+ * rate 1. Random numbers come from generator, by default the device's own.
  *     _standard_gamma.out(Tensor self, Generator? generator=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_StandardGammaOut(Tensor self, Generator generator, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(_StandardGammaOut);
 
-/* Std returns the standard deviation of all elements or along dim, dividing by n - correction (n -
- * 1 by default).
+/* Std returns the standard deviation of all elements, dividing by n - 1, or by n if unbiased is
+ * false.
  *     std(Tensor self, bool unbiased=True) -> Tensor */
 CGOTORCH_API const char *Std(Tensor self, bool unbiased, Tensor *result) CGOTORCH_SYMBOL(Std);
 
-/* StdCorrection returns the standard deviation of all elements or along dim, dividing by n -
- * correction (n - 1 by default).
+/* StdCorrection returns the standard deviation of the elements along dim (all if there are none),
+ * dividing by n - correction (n - 1 by default). keepdim keeps the dimensions that are reduced,
+ * with size 1.
  *     std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *StdCorrection(Tensor self, const int64_t *dim, int64_t dim_len,
     const Scalar *correction, bool keepdim, Tensor *result) CGOTORCH_SYMBOL(StdCorrection);
 
-/* StdCorrectionOut returns the standard deviation of all elements or along dim, dividing by n -
- * correction (n - 1 by default).
+/* StdCorrectionOut returns the standard deviation of the elements along dim (all if there are
+ * none), dividing by n - correction (n - 1 by default). keepdim keeps the dimensions that are
+ * reduced, with size 1.
  *     std.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *StdCorrectionOut(Tensor self, const int64_t *dim, int64_t dim_len,
     const Scalar *correction, bool keepdim, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(StdCorrectionOut);
 
-/* StdDim returns the standard deviation of all elements or along dim, dividing by n - correction
- * (n - 1 by default).
+/* StdDim returns the standard deviation of the elements along dim (all if there are none),
+ * dividing by n - 1, or by n if unbiased is false. keepdim keeps the dimensions that are reduced,
+ * with size 1.
  *     std.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *StdDim(Tensor self, const int64_t *dim, int64_t dim_len, bool unbiased,
     bool keepdim, Tensor *result) CGOTORCH_SYMBOL(StdDim);
 
-/* StdMean returns the standard deviation and the mean, of all elements or along dim, in one pass.
+/* StdMean returns the standard deviation and the mean, in one pass, of all elements, dividing by n
+ * - 1, or by n if unbiased is false.
  *     std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor) */
 CGOTORCH_API const char *StdMean(Tensor self, bool unbiased, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(StdMean);
 
-/* StdMeanCorrection returns the standard deviation and the mean, of all elements or along dim, in
- * one pass.
+/* StdMeanCorrection returns the standard deviation and the mean, in one pass, of the elements
+ * along dim (all if there are none), dividing by n - correction (n - 1 by default). keepdim keeps
+ * the dimensions that are reduced, with size 1.
  *     std_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor) */
 CGOTORCH_API const char *StdMeanCorrection(Tensor self, const int64_t *dim, int64_t dim_len,
     const Scalar *correction, bool keepdim, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(StdMeanCorrection);
 
-/* StdMeanCorrectionOut returns the standard deviation and the mean, of all elements or along dim,
- * in one pass.
+/* StdMeanCorrectionOut returns the standard deviation and the mean, in one pass, of the elements
+ * along dim (all if there are none), dividing by n - correction (n - 1 by default). keepdim keeps
+ * the dimensions that are reduced, with size 1.
  *     std_mean.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *StdMeanCorrectionOut(Tensor self, const int64_t *dim, int64_t dim_len,
     const Scalar *correction, bool keepdim, Tensor out0, Tensor out1, Tensor *result0,
     Tensor *result1) CGOTORCH_SYMBOL(StdMeanCorrectionOut);
 
-/* StdMeanDim returns the standard deviation and the mean, of all elements or along dim, in one
- * pass.
+/* StdMeanDim returns the standard deviation and the mean, in one pass, of the elements along dim
+ * (all if there are none), dividing by n - 1, or by n if unbiased is false. keepdim keeps the
+ * dimensions that are reduced, with size 1.
  *     std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor) */
 CGOTORCH_API const char *StdMeanDim(Tensor self, const int64_t *dim, int64_t dim_len,
     bool unbiased, bool keepdim, Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(StdMeanDim);
 
-/* StdOut returns the standard deviation of all elements or along dim, dividing by n - correction
- * (n - 1 by default).
+/* StdOut returns the standard deviation of the elements along dim (all if there are none),
+ * dividing by n - 1, or by n if unbiased is false. keepdim keeps the dimensions that are reduced,
+ * with size 1.
  *     std.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *StdOut(Tensor self, const int64_t *dim, int64_t dim_len, bool unbiased,
     bool keepdim, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(StdOut);
@@ -16455,7 +16487,8 @@ CGOTORCH_API const char *STFT(Tensor self, int64_t n_fft, const int64_t *hop_len
     const bool *return_complex, const bool *align_to_window, Tensor *result) CGOTORCH_SYMBOL(STFT);
 
 /* STFTCenter computes the Fourier transform of overlapping windows of a signal (..., L), giving
- * (..., frequencies, frames).
+ * (..., frequencies, frames); if center, the signal is padded by half a window at both ends, as
+ * pad_mode says.
  *     stft.center(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, str pad_mode="reflect", bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor */
 CGOTORCH_API const char *STFTCenter(Tensor self, int64_t n_fft, const int64_t *hop_length,
     const int64_t *win_length, Tensor window, bool center, const char *pad_mode, bool normalized,
@@ -16488,69 +16521,71 @@ CGOTORCH_API const char *Sub_(Tensor self, Tensor other, Scalar alpha, Tensor *r
 CGOTORCH_API const char *SubOut(Tensor self, Tensor other, Scalar alpha, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SubOut);
 
-/* SubScalar returns self - alpha × other, with broadcasting and type promotion; bool inputs are
- * refused.
+/* SubScalar returns self - alpha × other for the number other, with type promotion; bool inputs
+ * are refused.
  *     sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
 CGOTORCH_API const char *SubScalar(Tensor self, Scalar other, Scalar alpha, Tensor *result)
     CGOTORCH_SYMBOL(SubScalar);
 
-/* SubScalar_ returns self - alpha × other, with broadcasting and type promotion; bool inputs are
- * refused.
+/* SubScalar_ returns self - alpha × other for the number other, with type promotion; bool inputs
+ * are refused.
  *     sub_.Scalar(Tensor(a!) self, Scalar other, Scalar alpha=1) -> Tensor(a!) */
 CGOTORCH_API const char *SubScalar_(Tensor self, Scalar other, Scalar alpha, Tensor *result)
     CGOTORCH_SYMBOL(SubScalar_);
 
-/* SubScalarOut returns self - alpha × other, with broadcasting and type promotion; bool inputs are
- * refused.
+/* SubScalarOut returns self - alpha × other for the number other, with type promotion; bool inputs
+ * are refused.
  *     sub.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SubScalarOut(Tensor self, Scalar other, Scalar alpha, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SubScalarOut);
 
-/* Subtract is sub under its NumPy name: self - alpha × other.
+/* Subtract is Sub under its NumPy name: self - alpha × other.
  *     subtract.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor */
 CGOTORCH_API const char *Subtract(Tensor self, Tensor other, Scalar alpha, Tensor *result)
     CGOTORCH_SYMBOL(Subtract);
 
-/* Subtract_ is sub under its NumPy name: self - alpha × other.
+/* Subtract_ is Sub_ under its NumPy name: self - alpha × other.
  *     subtract_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!) */
 CGOTORCH_API const char *Subtract_(Tensor self, Tensor other, Scalar alpha, Tensor *result)
     CGOTORCH_SYMBOL(Subtract_);
 
-/* SubtractOut is sub under its NumPy name: self - alpha × other.
+/* SubtractOut is SubOut under its NumPy name: self - alpha × other.
  *     subtract.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SubtractOut(Tensor self, Tensor other, Scalar alpha, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(SubtractOut);
 
-/* SubtractScalar is sub under its NumPy name: self - alpha × other.
+/* SubtractScalar is SubScalar under its NumPy name: self - alpha × other. other is a number.
  *     subtract.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor */
 CGOTORCH_API const char *SubtractScalar(Tensor self, Scalar other, Scalar alpha, Tensor *result)
     CGOTORCH_SYMBOL(SubtractScalar);
 
-/* SubtractScalar_ is sub under its NumPy name: self - alpha × other.
+/* SubtractScalar_ is SubScalar_ under its NumPy name: self - alpha × other. other is a number.
  *     subtract_.Scalar(Tensor(a!) self, Scalar other, Scalar alpha=1) -> Tensor(a!) */
 CGOTORCH_API const char *SubtractScalar_(Tensor self, Scalar other, Scalar alpha, Tensor *result)
     CGOTORCH_SYMBOL(SubtractScalar_);
 
-/* Sum returns the sum of all elements or along the given dimensions; integer and bool inputs give
- * int64 unless dtype says otherwise.
+/* Sum returns the sum of all elements; integer and bool inputs give int64 unless dtype_ says
+ * otherwise.
  *     sum(Tensor self, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *Sum(Tensor self, const ScalarType *dtype_, Tensor *result)
     CGOTORCH_SYMBOL(Sum);
 
-/* SumDim returns the sum of all elements or along the given dimensions; integer and bool inputs
- * give int64 unless dtype says otherwise.
+/* SumDim returns the sum of the elements along the dimensions dim, all if there are none; integer
+ * and bool inputs give int64 unless dtype_ says otherwise. keepdim keeps the dimensions that are
+ * reduced, with size 1.
  *     sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor */
 CGOTORCH_API const char *SumDim(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     const ScalarType *dtype_, Tensor *result) CGOTORCH_SYMBOL(SumDim);
 
-/* SumDimOut returns the sum of all elements or along the given dimensions; integer and bool inputs
- * give int64 unless dtype says otherwise.
+/* SumDimOut returns the sum of the elements along the dimensions dim, all if there are none;
+ * integer and bool inputs give int64 unless dtype_ says otherwise. keepdim keeps the dimensions
+ * that are reduced, with size 1.
  *     sum.IntList_out(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SumDimOut(Tensor self, const int64_t *dim, int64_t dim_len, bool keepdim,
     const ScalarType *dtype_, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(SumDimOut);
 
-/* SumOut returns the sum of all elements or along the given dimensions; integer and bool inputs
- * give int64 unless dtype says otherwise.
+/* SumOut returns the sum of all elements; integer and bool inputs give int64 unless dtype_ says
+ * otherwise.
  *     sum.out(Tensor self, *, ScalarType? dtype=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *SumOut(Tensor self, const ScalarType *dtype_, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(SumOut);
@@ -16562,33 +16597,33 @@ CGOTORCH_API const char *SumToSize(Tensor self, const int64_t *size, int64_t siz
     Tensor *result) CGOTORCH_SYMBOL(SumToSize);
 
 /* SVD factorises matrices into U, S and V (not its adjoint) with self = U·diag(S)·V', S
- * descending; linalg_svd is its successor.
+ * descending; LinalgSVD is its successor.
  *     svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor U, Tensor S, Tensor V) */
 CGOTORCH_API const char *SVD(Tensor self, bool some, bool compute_uv, Tensor *U, Tensor *S,
     Tensor *V) CGOTORCH_SYMBOL(SVD);
 
 /* SVDU factorises matrices into U, S and V (not its adjoint) with self = U·diag(S)·V', S
- * descending; linalg_svd is its successor.
+ * descending; LinalgSVD is its successor.
  *     svd.U(Tensor self, bool some=True, bool compute_uv=True, *, Tensor(a!) U, Tensor(b!) S, Tensor(c!) V) -> (Tensor(a!) U, Tensor(b!) S, Tensor(c!) V) */
 CGOTORCH_API const char *SVDU(Tensor self, bool some, bool compute_uv, Tensor U, Tensor S,
     Tensor V, Tensor *U_result, Tensor *S_result, Tensor *V_result) CGOTORCH_SYMBOL(SVDU);
 
-/* SwapAxes is transpose under its NumPy name: exchanges two dimensions, as a view.
+/* SwapAxes is Transpose under its NumPy name: exchanges two dimensions, as a view.
  *     swapaxes(Tensor(a) self, int axis0, int axis1) -> Tensor(a) */
 CGOTORCH_API const char *SwapAxes(Tensor self, int64_t axis0, int64_t axis1, Tensor *result)
     CGOTORCH_SYMBOL(SwapAxes);
 
-/* SwapAxes_ is transpose under its NumPy name: exchanges two dimensions, as a view.
+/* SwapAxes_ is Transpose under its NumPy name: exchanges two dimensions, as a view.
  *     swapaxes_(Tensor(a!) self, int axis0, int axis1) -> Tensor(a!) */
 CGOTORCH_API const char *SwapAxes_(Tensor self, int64_t axis0, int64_t axis1, Tensor *result)
     CGOTORCH_SYMBOL(SwapAxes_);
 
-/* SwapDims is transpose under another name: exchanges two dimensions, as a view.
+/* SwapDims is Transpose under another name: exchanges two dimensions, as a view.
  *     swapdims(Tensor(a) self, int dim0, int dim1) -> Tensor(a) */
 CGOTORCH_API const char *SwapDims(Tensor self, int64_t dim0, int64_t dim1, Tensor *result)
     CGOTORCH_SYMBOL(SwapDims);
 
-/* SwapDims_ is transpose under another name: exchanges two dimensions, as a view.
+/* SwapDims_ is Transpose_ under another name: exchanges two dimensions, as a view.
  *     swapdims_(Tensor(a!) self, int dim0, int dim1) -> Tensor(a!) */
 CGOTORCH_API const char *SwapDims_(Tensor self, int64_t dim0, int64_t dim1, Tensor *result)
     CGOTORCH_SYMBOL(SwapDims_);
@@ -16605,7 +16640,7 @@ CGOTORCH_API const char *SymConstrainRange(Scalar size, const int64_t *min, cons
 CGOTORCH_API const char *SymConstrainRangeForSize(Scalar size, const int64_t *min,
     const int64_t *max) CGOTORCH_SYMBOL(SymConstrainRangeForSize);
 
-/* SymIsContiguous tells whether the elements lie in memory as memory_format asks, as a symbolic
+/* SymIsContiguous tells whether the elements lie in memory as memory_format_ asks, as a symbolic
  * bool while tracing.
  *     sym_is_contiguous(Tensor self, MemoryFormat memory_format=contiguous_format) -> SymBool */
 CGOTORCH_API const char *SymIsContiguous(Tensor self, MemoryFormat memory_format_, bool *result)
@@ -16675,13 +16710,13 @@ CGOTORCH_API const char *Tanh(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Tanh)
  *     tanh_(Tensor(a!) self) -> Tensor(a!) */
 CGOTORCH_API const char *Tanh_(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Tanh_);
 
-/* TanhBackward computes the gradient of tanh with respect to its input: grad_output × (1 -
+/* TanhBackward computes the gradient of Tanh with respect to its input: grad_output × (1 -
  * output²).
  *     tanh_backward(Tensor grad_output, Tensor output) -> Tensor */
 CGOTORCH_API const char *TanhBackward(Tensor grad_output, Tensor output, Tensor *result)
     CGOTORCH_SYMBOL(TanhBackward);
 
-/* TanhBackwardGradInput computes the gradient of tanh with respect to its input: grad_output × (1
+/* TanhBackwardGradInput computes the gradient of Tanh with respect to its input: grad_output × (1
  * - output²).
  *     tanh_backward.grad_input(Tensor grad_output, Tensor output, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *TanhBackwardGradInput(Tensor grad_output, Tensor output,
@@ -16695,11 +16730,11 @@ CGOTORCH_API const char *TanhOut(Tensor self, Tensor out_, Tensor *result) CGOTO
  *     tan.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *TanOut(Tensor self, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(TanOut);
 
-/* TCopy is t that returns a copy instead of a view.
+/* TCopy is Transpose2D that returns a copy instead of a view.
  *     t_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *TCopy(Tensor self, Tensor *result) CGOTORCH_SYMBOL(TCopy);
 
-/* TCopyOut is t that returns a copy instead of a view.
+/* TCopyOut is T_ that returns a copy instead of a view.
  *     t_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *TCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(TCopyOut);
@@ -16718,34 +16753,33 @@ CGOTORCH_API const char *TensorDotOut(Tensor self, Tensor other, const int64_t *
     int64_t dims_self_len, const int64_t *dims_other, int64_t dims_other_len, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(TensorDotOut);
 
-/* TensorSplit splits along dim into views, by a number of sections that may differ by one in size,
- * or at the given indices.
+/* TensorSplit splits along dim into views, sections of them, whose sizes differ by one at most.
  *     tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[] */
 CGOTORCH_API const char *TensorSplit(Tensor self, int64_t sections, int64_t dim, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(TensorSplit);
 
-/* TensorSplitIndices splits along dim into views, by a number of sections that may differ by one
- * in size, or at the given indices.
+/* TensorSplitIndices splits along dim into views, at the given indices.
  *     tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[] */
 CGOTORCH_API const char *TensorSplitIndices(Tensor self, const int64_t *indices,
     int64_t indices_len, int64_t dim, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(TensorSplitIndices);
 
-/* TensorSplitTensorIndicesOrSections splits along dim into views, by a number of sections that may
- * differ by one in size, or at the given indices.
+/* TensorSplitTensorIndicesOrSections splits along dim into views, as many as
+ * tensor_indices_or_sections says if that is a 0-d tensor on the CPU, and at the indices that it
+ * holds if it is a vector.
  *     tensor_split.tensor_indices_or_sections(Tensor(a -> *) self, Tensor tensor_indices_or_sections, int dim=0) -> Tensor(a)[] */
 CGOTORCH_API const char *TensorSplitTensorIndicesOrSections(Tensor self,
     Tensor tensor_indices_or_sections, int64_t dim, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(TensorSplitTensorIndicesOrSections);
 
 /* _TestAmbiguousDefaultsA returns a number that tells which overload was called; a function for
- * PyTorch's tests of default arguments.
+ * PyTorch's tests of default arguments. b is an integer.
  *     _test_ambiguous_defaults.a(Tensor dummy, int a=1, int b=1) -> Tensor */
 CGOTORCH_API const char *_TestAmbiguousDefaultsA(Tensor dummy, int64_t a, int64_t b, Tensor *result)
     CGOTORCH_SYMBOL(_TestAmbiguousDefaultsA);
 
 /* _TestAmbiguousDefaultsB returns a number that tells which overload was called; a function for
- * PyTorch's tests of default arguments.
+ * PyTorch's tests of default arguments. b is a string.
  *     _test_ambiguous_defaults.b(Tensor dummy, int a=2, str b="2") -> Tensor */
 CGOTORCH_API const char *_TestAmbiguousDefaultsB(Tensor dummy, int64_t a, const char *b,
     Tensor *result) CGOTORCH_SYMBOL(_TestAmbiguousDefaultsB);
@@ -16774,13 +16808,13 @@ CGOTORCH_API const char *_TestAutogradMultipleDispatchNTOnly(Tensor self, bool b
 CGOTORCH_API const char *_TestAutogradMultipleDispatchView(Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(_TestAutogradMultipleDispatchView);
 
-/* _TestAutogradMultipleDispatchViewCopy is _test_autograd_multiple_dispatch_view that returns a
- * copy instead of a view.
+/* _TestAutogradMultipleDispatchViewCopy is _TestAutogradMultipleDispatchView that returns a copy
+ * instead of a view.
  *     _test_autograd_multiple_dispatch_view_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *_TestAutogradMultipleDispatchViewCopy(Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(_TestAutogradMultipleDispatchViewCopy);
 
-/* _TestAutogradMultipleDispatchViewCopyOut is _test_autograd_multiple_dispatch_view that returns a
+/* _TestAutogradMultipleDispatchViewCopyOut is _TestAutogradMultipleDispatchView that returns a
  * copy instead of a view.
  *     _test_autograd_multiple_dispatch_view_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_TestAutogradMultipleDispatchViewCopyOut(Tensor self, Tensor out_,
@@ -16886,16 +16920,16 @@ CGOTORCH_API const char *THNNConv2dOut(Tensor self, Tensor weight, const int64_t
     const int64_t *padding, int64_t padding_len, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(THNNConv2dOut);
 
-/* _THNNDifferentiableGRUCellBackward computes the gradients of _thnn_fused_gru_cell from
- * operations that can be differentiated again.
+/* _THNNDifferentiableGRUCellBackward computes the gradients of _THNNFusedGRUCell from operations
+ * that can be differentiated again.
  *     _thnn_differentiable_gru_cell_backward(Tensor grad_hy, Tensor input_gates, Tensor hidden_gates, Tensor hx, Tensor? input_bias, Tensor? hidden_bias) -> (Tensor, Tensor, Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_THNNDifferentiableGRUCellBackward(Tensor grad_hy, Tensor input_gates,
     Tensor hidden_gates, Tensor hx, Tensor input_bias, Tensor hidden_bias, Tensor *result0,
     Tensor *result1, Tensor *result2, Tensor *result3, Tensor *result4)
     CGOTORCH_SYMBOL(_THNNDifferentiableGRUCellBackward);
 
-/* _THNNDifferentiableLSTMCellBackward computes the gradients of _thnn_fused_lstm_cell from
- * operations that can be differentiated again.
+/* _THNNDifferentiableLSTMCellBackward computes the gradients of _THNNFusedLSTMCell from operations
+ * that can be differentiated again.
  *     _thnn_differentiable_lstm_cell_backward(Tensor? grad_hy, Tensor? grad_cy, Tensor input_gates, Tensor hidden_gates, Tensor? input_bias, Tensor? hidden_bias, Tensor cx, Tensor cy) -> (Tensor, Tensor, Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_THNNDifferentiableLSTMCellBackward(Tensor grad_hy, Tensor grad_cy,
     Tensor input_gates, Tensor hidden_gates, Tensor input_bias, Tensor hidden_bias, Tensor cx,
@@ -16909,14 +16943,14 @@ CGOTORCH_API const char *_THNNFusedGRUCell(Tensor input_gates, Tensor hidden_gat
     Tensor input_bias, Tensor hidden_bias, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(_THNNFusedGRUCell);
 
-/* _THNNFusedGRUCellBackward computes the gradients of _thnn_fused_gru_cell: both gate inputs,
- * state, both biases.
+/* _THNNFusedGRUCellBackward computes the gradients of _THNNFusedGRUCell: both gate inputs, state,
+ * both biases.
  *     _thnn_fused_gru_cell_backward(Tensor grad_hy, Tensor workspace, bool has_bias) -> (Tensor, Tensor, Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_THNNFusedGRUCellBackward(Tensor grad_hy, Tensor workspace, bool has_bias,
     Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3, Tensor *result4)
     CGOTORCH_SYMBOL(_THNNFusedGRUCellBackward);
 
-/* _THNNFusedGRUCellBackwardOut computes the gradients of _thnn_fused_gru_cell: both gate inputs,
+/* _THNNFusedGRUCellBackwardOut computes the gradients of _THNNFusedGRUCell: both gate inputs,
  * state, both biases.
  *     _thnn_fused_gru_cell_backward.out(Tensor grad_hy, Tensor workspace, bool has_bias, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2, Tensor(d!) out3, Tensor(e!) out4) -> (Tensor(a!), Tensor(b!), Tensor(c!), Tensor(d!), Tensor(e!)) */
 CGOTORCH_API const char *_THNNFusedGRUCellBackwardOut(Tensor grad_hy, Tensor workspace,
@@ -16938,22 +16972,22 @@ CGOTORCH_API const char *_THNNFusedLSTMCell(Tensor input_gates, Tensor hidden_ga
     Tensor input_bias, Tensor hidden_bias, Tensor *result0, Tensor *result1, Tensor *result2)
     CGOTORCH_SYMBOL(_THNNFusedLSTMCell);
 
-/* _THNNFusedLSTMCellBackward computes the gradients of _thnn_fused_lstm_cell: both gate inputs,
- * cell state, both biases.
+/* _THNNFusedLSTMCellBackward computes the gradients of _THNNFusedLSTMCell: both gate inputs, cell
+ * state, both biases.
  *     _thnn_fused_lstm_cell_backward(Tensor? grad_hy, Tensor? grad_cy, Tensor cx, Tensor cy, Tensor workspace, bool has_bias) -> (Tensor, Tensor, Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_THNNFusedLSTMCellBackward(Tensor grad_hy, Tensor grad_cy, Tensor cx,
     Tensor cy, Tensor workspace, bool has_bias, Tensor *result0, Tensor *result1, Tensor *result2,
     Tensor *result3, Tensor *result4) CGOTORCH_SYMBOL(_THNNFusedLSTMCellBackward);
 
 /* _THNNFusedLSTMCellBackwardImpl computes gate, cell state and bias gradients of
- * _thnn_fused_lstm_cell, the kernel behind its backward function.
+ * _THNNFusedLSTMCell, the kernel behind its backward function.
  *     _thnn_fused_lstm_cell_backward_impl(Tensor? grad_hy, Tensor? grad_cy, Tensor cx, Tensor cy, Tensor workspace, bool has_bias) -> (Tensor, Tensor, Tensor) */
 CGOTORCH_API const char *_THNNFusedLSTMCellBackwardImpl(Tensor grad_hy, Tensor grad_cy, Tensor cx,
     Tensor cy, Tensor workspace, bool has_bias, Tensor *result0, Tensor *result1, Tensor *result2)
     CGOTORCH_SYMBOL(_THNNFusedLSTMCellBackwardImpl);
 
 /* _THNNFusedLSTMCellBackwardImplOut computes gate, cell state and bias gradients of
- * _thnn_fused_lstm_cell, the kernel behind its backward function.
+ * _THNNFusedLSTMCell, the kernel behind its backward function.
  *     _thnn_fused_lstm_cell_backward_impl.out(Tensor? grad_hy, Tensor? grad_cy, Tensor cx, Tensor cy, Tensor workspace, bool has_bias, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!)) */
 CGOTORCH_API const char *_THNNFusedLSTMCellBackwardImplOut(Tensor grad_hy, Tensor grad_cy,
     Tensor cx, Tensor cy, Tensor workspace, bool has_bias, Tensor out0, Tensor out1, Tensor out2,
@@ -16977,13 +17011,13 @@ CGOTORCH_API const char *Threshold(Tensor self, Scalar threshold, Scalar value, 
 CGOTORCH_API const char *Threshold_(Tensor self, Scalar threshold, Scalar value, Tensor *result)
     CGOTORCH_SYMBOL(Threshold_);
 
-/* ThresholdBackward computes the gradient of threshold or relu with respect to its input:
+/* ThresholdBackward computes the gradient of Threshold or ReLU with respect to its input:
  * grad_output where self exceeds threshold.
  *     threshold_backward(Tensor grad_output, Tensor self, Scalar threshold) -> Tensor */
 CGOTORCH_API const char *ThresholdBackward(Tensor grad_output, Tensor self, Scalar threshold,
     Tensor *result) CGOTORCH_SYMBOL(ThresholdBackward);
 
-/* ThresholdBackwardGradInput computes the gradient of threshold or relu with respect to its input:
+/* ThresholdBackwardGradInput computes the gradient of Threshold or ReLU with respect to its input:
  * grad_output where self exceeds threshold.
  *     threshold_backward.grad_input(Tensor grad_output, Tensor self, Scalar threshold, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *ThresholdBackwardGradInput(Tensor grad_output, Tensor self,
@@ -16995,7 +17029,7 @@ CGOTORCH_API const char *ThresholdBackwardGradInput(Tensor grad_output, Tensor s
 CGOTORCH_API const char *ThresholdOut(Tensor self, Scalar threshold, Scalar value, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(ThresholdOut);
 
-/* Tile is repeat as NumPy has it: copies self dims[i] times along each dimension, missing leading
+/* Tile is Repeat as NumPy has it: copies self dims[i] times along each dimension, missing leading
  * numbers being 1.
  *     tile(Tensor self, SymInt[] dims) -> Tensor */
 CGOTORCH_API const char *Tile(Tensor self, const int64_t *dims, int64_t dims_len, Tensor *result)
@@ -17022,30 +17056,29 @@ CGOTORCH_API const char *_ToCPU(const Tensor *tensors, int64_t tensors_len, Tens
 CGOTORCH_API const char *ToDense(Tensor self, const ScalarType *dtype_, const bool *masked_grad,
     Tensor *result) CGOTORCH_SYMBOL(ToDense);
 
-/* _ToDense is to_dense as the function that autograd differentiates.
+/* _ToDense is ToDense as the function that autograd differentiates.
  *     _to_dense(Tensor self, ScalarType? dtype=None, bool? masked_grad=None) -> Tensor */
 CGOTORCH_API const char *_ToDense(Tensor self, const ScalarType *dtype_, const bool *masked_grad,
     Tensor *result) CGOTORCH_SYMBOL(_ToDense);
 
-/* ToDenseBackward computes the gradient of to_dense with respect to its sparse or oneDNN input.
+/* ToDenseBackward computes the gradient of ToDense with respect to its sparse or oneDNN input.
  *     to_dense_backward(Tensor grad, Tensor input, bool? masked_grad=None) -> Tensor */
 CGOTORCH_API const char *ToDenseBackward(Tensor grad, Tensor input, const bool *masked_grad,
     Tensor *result) CGOTORCH_SYMBOL(ToDenseBackward);
 
-/* _ToDenseOut is to_dense as the function that autograd differentiates.
+/* _ToDenseOut is ToDense as the function that autograd differentiates.
  *     _to_dense.out(Tensor self, ScalarType? dtype=None, bool? masked_grad=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_ToDenseOut(Tensor self, const ScalarType *dtype_,
     const bool *masked_grad, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_ToDenseOut);
 
-/* ToDevice converts to another dtype, device, layout or memory format; returns self if nothing
- * changes and copy is false.
+/* ToDevice converts to another device and dtype; returns self if nothing changes and copy is
+ * false.
  *     to.device(Tensor(a) self, Device device, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a) */
 CGOTORCH_API const char *ToDevice(Tensor self, Device device_, ScalarType dtype_,
     bool non_blocking, bool copy, const MemoryFormat *memory_format_, Tensor *result)
     CGOTORCH_SYMBOL(ToDevice);
 
-/* ToDType converts to another dtype, device, layout or memory format; returns self if nothing
- * changes and copy is false.
+/* ToDType converts to another dtype; returns self if nothing changes and copy is false.
  *     to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a) */
 CGOTORCH_API const char *ToDType(Tensor self, ScalarType dtype_, bool non_blocking, bool copy,
     const MemoryFormat *memory_format_, Tensor *result) CGOTORCH_SYMBOL(ToDType);
@@ -17055,8 +17088,7 @@ CGOTORCH_API const char *ToDType(Tensor self, ScalarType dtype_, bool non_blocki
 CGOTORCH_API const char *ToMKLDNN(Tensor self, const ScalarType *dtype_, Tensor *result)
     CGOTORCH_SYMBOL(ToMKLDNN);
 
-/* ToMKLDNNBackward computes the gradient of to_mkldnn with respect to its input, as a dense
- * tensor.
+/* ToMKLDNNBackward computes the gradient of ToMKLDNN with respect to its input, as a dense tensor.
  *     to_mkldnn_backward(Tensor grad, Tensor input) -> Tensor */
 CGOTORCH_API const char *ToMKLDNNBackward(Tensor grad, Tensor input, Tensor *result)
     CGOTORCH_SYMBOL(ToMKLDNNBackward);
@@ -17066,15 +17098,15 @@ CGOTORCH_API const char *ToMKLDNNBackward(Tensor grad, Tensor input, Tensor *res
 CGOTORCH_API const char *ToMKLDNNOut(Tensor self, const ScalarType *dtype_, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(ToMKLDNNOut);
 
-/* ToOptionsOf converts to another dtype, device, layout or memory format; returns self if nothing
- * changes and copy is false.
+/* ToOptionsOf converts to another dtype, device or layout; returns self if nothing changes and
+ * copy is false.
  *     to.dtype_layout(Tensor(a) self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a) */
 CGOTORCH_API const char *ToOptionsOf(Tensor self, const ScalarType *dtype_, const Layout *layout_,
     const Device *device_, const bool *pin_memory, bool non_blocking, bool copy,
     const MemoryFormat *memory_format_, Tensor *result) CGOTORCH_SYMBOL(ToOptionsOf);
 
-/* ToOther converts to another dtype, device, layout or memory format; returns self if nothing
- * changes and copy is false.
+/* ToOther converts to the dtype and device of other; returns self if nothing changes and copy is
+ * false.
  *     to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a) */
 CGOTORCH_API const char *ToOther(Tensor self, Tensor other, bool non_blocking, bool copy,
     const MemoryFormat *memory_format_, Tensor *result) CGOTORCH_SYMBOL(ToOther);
@@ -17091,24 +17123,25 @@ CGOTORCH_API const char *ToPaddedTensor(Tensor self, double padding, const int64
 CGOTORCH_API const char *ToPaddedTensorOut(Tensor self, double padding, const int64_t *output_size,
     int64_t output_size_len, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(ToPaddedTensorOut);
 
-/* TopK returns the k largest (or smallest) elements along dim, and their int64 indices.
+/* TopK returns the k largest elements along dim, or the smallest if not largest, and their int64
+ * indices.
  *     topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices) */
 CGOTORCH_API const char *TopK(Tensor self, int64_t k, int64_t dim, bool largest, bool sorted,
     Tensor *values, Tensor *indices) CGOTORCH_SYMBOL(TopK);
 
-/* TopKValues returns the k largest (or smallest) elements along dim, and their int64 indices.
+/* TopKValues returns the k largest elements along dim, or the smallest if not largest, and their
+ * int64 indices.
  *     topk.values(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True, *, Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices) */
 CGOTORCH_API const char *TopKValues(Tensor self, int64_t k, int64_t dim, bool largest, bool sorted,
     Tensor values, Tensor indices, Tensor *values_result, Tensor *indices_result)
     CGOTORCH_SYMBOL(TopKValues);
 
-/* ToSparse converts to a sparse tensor, COO by default with as many sparse dimensions as
- * sparse_dim says, or as layout says.
+/* ToSparse converts to a sparse tensor, of the given layout_, COO by default.
  *     to_sparse(Tensor self, *, Layout? layout=None, int[2]? blocksize=None, int? dense_dim=None) -> Tensor */
 CGOTORCH_API const char *ToSparse(Tensor self, const Layout *layout_, const int64_t *blocksize,
     int64_t blocksize_len, const int64_t *dense_dim, Tensor *result) CGOTORCH_SYMBOL(ToSparse);
 
-/* _ToSparse is to_sparse as the function that autograd differentiates.
+/* _ToSparse is ToSparse as the function that autograd differentiates.
  *     _to_sparse(Tensor self, *, Layout? layout=None, int[2]? blocksize=None, int? dense_dim=None) -> Tensor */
 CGOTORCH_API const char *_ToSparse(Tensor self, const Layout *layout_, const int64_t *blocksize,
     int64_t blocksize_len, const int64_t *dense_dim, Tensor *result) CGOTORCH_SYMBOL(_ToSparse);
@@ -17118,12 +17151,12 @@ CGOTORCH_API const char *_ToSparse(Tensor self, const Layout *layout_, const int
 CGOTORCH_API const char *ToSparseBSC(Tensor self, const int64_t *blocksize, int64_t blocksize_len,
     const int64_t *dense_dim, Tensor *result) CGOTORCH_SYMBOL(ToSparseBSC);
 
-/* _ToSparseBSC is to_sparse_bsc as the function that autograd differentiates.
+/* _ToSparseBSC is ToSparseBSC as the function that autograd differentiates.
  *     _to_sparse_bsc(Tensor self, int[2] blocksize, int? dense_dim=None) -> Tensor */
 CGOTORCH_API const char *_ToSparseBSC(Tensor self, const int64_t *blocksize, int64_t blocksize_len,
     const int64_t *dense_dim, Tensor *result) CGOTORCH_SYMBOL(_ToSparseBSC);
 
-/* _ToSparseBSCOut is to_sparse_bsc as the function that autograd differentiates.
+/* _ToSparseBSCOut is ToSparseBSC as the function that autograd differentiates.
  *     _to_sparse_bsc.out(Tensor self, int[2] blocksize, int? dense_dim=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_ToSparseBSCOut(Tensor self, const int64_t *blocksize,
     int64_t blocksize_len, const int64_t *dense_dim, Tensor out_, Tensor *result)
@@ -17134,12 +17167,12 @@ CGOTORCH_API const char *_ToSparseBSCOut(Tensor self, const int64_t *blocksize,
 CGOTORCH_API const char *ToSparseBSR(Tensor self, const int64_t *blocksize, int64_t blocksize_len,
     const int64_t *dense_dim, Tensor *result) CGOTORCH_SYMBOL(ToSparseBSR);
 
-/* _ToSparseBSR is to_sparse_bsr as the function that autograd differentiates.
+/* _ToSparseBSR is ToSparseBSR as the function that autograd differentiates.
  *     _to_sparse_bsr(Tensor self, int[2] blocksize, int? dense_dim=None) -> Tensor */
 CGOTORCH_API const char *_ToSparseBSR(Tensor self, const int64_t *blocksize, int64_t blocksize_len,
     const int64_t *dense_dim, Tensor *result) CGOTORCH_SYMBOL(_ToSparseBSR);
 
-/* _ToSparseBSROut is to_sparse_bsr as the function that autograd differentiates.
+/* _ToSparseBSROut is ToSparseBSR as the function that autograd differentiates.
  *     _to_sparse_bsr.out(Tensor self, int[2] blocksize, int? dense_dim=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_ToSparseBSROut(Tensor self, const int64_t *blocksize,
     int64_t blocksize_len, const int64_t *dense_dim, Tensor out_, Tensor *result)
@@ -17150,12 +17183,12 @@ CGOTORCH_API const char *_ToSparseBSROut(Tensor self, const int64_t *blocksize,
 CGOTORCH_API const char *ToSparseCSC(Tensor self, const int64_t *dense_dim, Tensor *result)
     CGOTORCH_SYMBOL(ToSparseCSC);
 
-/* _ToSparseCSC is to_sparse_csc as the function that autograd differentiates.
+/* _ToSparseCSC is ToSparseCSC as the function that autograd differentiates.
  *     _to_sparse_csc(Tensor self, int? dense_dim=None) -> Tensor */
 CGOTORCH_API const char *_ToSparseCSC(Tensor self, const int64_t *dense_dim, Tensor *result)
     CGOTORCH_SYMBOL(_ToSparseCSC);
 
-/* _ToSparseCSCOut is to_sparse_csc as the function that autograd differentiates.
+/* _ToSparseCSCOut is ToSparseCSC as the function that autograd differentiates.
  *     _to_sparse_csc.out(Tensor self, int? dense_dim=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_ToSparseCSCOut(Tensor self, const int64_t *dense_dim, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(_ToSparseCSCOut);
@@ -17165,17 +17198,17 @@ CGOTORCH_API const char *_ToSparseCSCOut(Tensor self, const int64_t *dense_dim, 
 CGOTORCH_API const char *ToSparseCSR(Tensor self, const int64_t *dense_dim, Tensor *result)
     CGOTORCH_SYMBOL(ToSparseCSR);
 
-/* _ToSparseCSR is to_sparse_csr as the function that autograd differentiates.
+/* _ToSparseCSR is ToSparseCSR as the function that autograd differentiates.
  *     _to_sparse_csr(Tensor self, int? dense_dim=None) -> Tensor */
 CGOTORCH_API const char *_ToSparseCSR(Tensor self, const int64_t *dense_dim, Tensor *result)
     CGOTORCH_SYMBOL(_ToSparseCSR);
 
-/* _ToSparseCSROut is to_sparse_csr as the function that autograd differentiates.
+/* _ToSparseCSROut is ToSparseCSR as the function that autograd differentiates.
  *     _to_sparse_csr.out(Tensor self, int? dense_dim=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_ToSparseCSROut(Tensor self, const int64_t *dense_dim, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(_ToSparseCSROut);
 
-/* _ToSparseOut is to_sparse as the function that autograd differentiates.
+/* _ToSparseOut is ToSparse as the function that autograd differentiates.
  *     _to_sparse.out(Tensor self, *, Layout? layout=None, int[2]? blocksize=None, int? dense_dim=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_ToSparseOut(Tensor self, const Layout *layout_, const int64_t *blocksize,
     int64_t blocksize_len, const int64_t *dense_dim, Tensor out_, Tensor *result)
@@ -17187,18 +17220,18 @@ CGOTORCH_API const char *_ToSparseOut(Tensor self, const Layout *layout_, const 
 CGOTORCH_API const char *_ToSparseSemiStructured(Tensor dense, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(_ToSparseSemiStructured);
 
-/* ToSparseSparseDim converts to a sparse tensor, COO by default with as many sparse dimensions as
- * sparse_dim says, or as layout says.
+/* ToSparseSparseDim converts to a sparse tensor, COO with sparse_dim sparse dimensions, the others
+ * dense.
  *     to_sparse.sparse_dim(Tensor self, int sparse_dim) -> Tensor */
 CGOTORCH_API const char *ToSparseSparseDim(Tensor self, int64_t sparse_dim, Tensor *result)
     CGOTORCH_SYMBOL(ToSparseSparseDim);
 
-/* _ToSparseSparseDim is to_sparse as the function that autograd differentiates.
+/* _ToSparseSparseDim is ToSparseSparseDim as the function that autograd differentiates.
  *     _to_sparse.sparse_dim(Tensor self, int sparse_dim) -> Tensor */
 CGOTORCH_API const char *_ToSparseSparseDim(Tensor self, int64_t sparse_dim, Tensor *result)
     CGOTORCH_SYMBOL(_ToSparseSparseDim);
 
-/* _ToSparseSparseDimOut is to_sparse as the function that autograd differentiates.
+/* _ToSparseSparseDimOut is ToSparse as the function that autograd differentiates.
  *     _to_sparse.sparse_dim_out(Tensor self, int sparse_dim, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_ToSparseSparseDimOut(Tensor self, int64_t sparse_dim, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(_ToSparseSparseDimOut);
@@ -17207,7 +17240,7 @@ CGOTORCH_API const char *_ToSparseSparseDimOut(Tensor self, int64_t sparse_dim, 
  *     trace(Tensor self) -> Tensor */
 CGOTORCH_API const char *Trace(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Trace);
 
-/* TraceBackward computes the gradient of trace with respect to its input: grad on the diagonal of
+/* TraceBackward computes the gradient of Trace with respect to its input: grad on the diagonal of
  * zeros of the given sizes.
  *     trace_backward(Tensor grad, SymInt[] sizes) -> Tensor */
 CGOTORCH_API const char *TraceBackward(Tensor grad, const int64_t *sizes, int64_t sizes_len,
@@ -17266,47 +17299,47 @@ CGOTORCH_API const char *Transpose2D(Tensor self, Tensor *result) CGOTORCH_SYMBO
 CGOTORCH_API const char *Transpose_(Tensor self, int64_t dim0, int64_t dim1, Tensor *result)
     CGOTORCH_SYMBOL(Transpose_);
 
-/* TransposeCopy is transpose that returns a copy instead of a view.
+/* TransposeCopy is Transpose that returns a copy instead of a view.
  *     transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor */
 CGOTORCH_API const char *TransposeCopy(Tensor self, int64_t dim0, int64_t dim1, Tensor *result)
     CGOTORCH_SYMBOL(TransposeCopy);
 
-/* TransposeCopyOut is transpose that returns a copy instead of a view.
+/* TransposeCopyOut is Transpose that returns a copy instead of a view.
  *     transpose_copy.int_out(Tensor self, int dim0, int dim1, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *TransposeCopyOut(Tensor self, int64_t dim0, int64_t dim1, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(TransposeCopyOut);
 
-/* Trapezoid integrates y along dim by the trapezoidal rule, at the points x or with the constant
- * step dx.
+/* Trapezoid integrates y along dim by the trapezoidal rule, at the points x.
  *     trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor */
 CGOTORCH_API const char *Trapezoid(Tensor y, Tensor x, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(Trapezoid);
 
-/* TrapezoidDx integrates y along dim by the trapezoidal rule, at the points x or with the constant
- * step dx.
+/* TrapezoidDx integrates y along dim by the trapezoidal rule, at points dx apart.
  *     trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor */
 CGOTORCH_API const char *TrapezoidDx(Tensor y, Scalar dx, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(TrapezoidDx);
 
-/* Trapz is trapezoid under its older name: integrates y along dim by the trapezoidal rule.
+/* Trapz is Trapezoid under its older name: integrates y along dim by the trapezoidal rule, at the
+ * points x.
  *     trapz.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor */
 CGOTORCH_API const char *Trapz(Tensor y, Tensor x, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(Trapz);
 
-/* TrapzDx is trapezoid under its older name: integrates y along dim by the trapezoidal rule.
+/* TrapzDx is TrapezoidDx under its older name: integrates y along dim by the trapezoidal rule, at
+ * points dx apart.
  *     trapz.dx(Tensor y, *, float dx=1, int dim=-1) -> Tensor */
 CGOTORCH_API const char *TrapzDx(Tensor y, double dx, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(TrapzDx);
 
 /* TriangularSolve solves A·X = self for a triangular A, or its transpose; returns X and a copy of
- * A; see linalg_solve_triangular.
+ * A; see LinalgSolveTriangular.
  *     triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) -> (Tensor solution, Tensor cloned_coefficient) */
 CGOTORCH_API const char *TriangularSolve(Tensor self, Tensor A, bool upper, bool transpose,
     bool unitriangular, Tensor *solution, Tensor *cloned_coefficient)
     CGOTORCH_SYMBOL(TriangularSolve);
 
 /* TriangularSolveX solves A·X = self for a triangular A, or its transpose; returns X and a copy of
- * A; see linalg_solve_triangular.
+ * A; see LinalgSolveTriangular.
  *     triangular_solve.X(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False, *, Tensor(a!) X, Tensor(b!) M) -> (Tensor(a!) solution, Tensor(b!) cloned_coefficient) */
 CGOTORCH_API const char *TriangularSolveX(Tensor self, Tensor A, bool upper, bool transpose,
     bool unitriangular, Tensor X, Tensor M, Tensor *solution, Tensor *cloned_coefficient)
@@ -17358,20 +17391,21 @@ CGOTORCH_API const char *TrilOut(Tensor self, int64_t diagonal, Tensor out_, Ten
     CGOTORCH_SYMBOL(TrilOut);
 
 /* TripletMarginLoss computes max(0, d(anchor, positive) - d(anchor, negative) + margin) with
- * p-norm distances d, reduced as asked.
+ * p-norm distances d, reduced as asked. reduction 0 leaves the losses as they are, 1 takes their
+ * mean, 2 their sum.
  *     triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2, float eps=1e-06, bool swap=False, int reduction=Mean) -> Tensor */
 CGOTORCH_API const char *TripletMarginLoss(Tensor anchor, Tensor positive, Tensor negative,
     double margin, double p, double eps, bool swap, int64_t reduction, Tensor *result)
     CGOTORCH_SYMBOL(TripletMarginLoss);
 
-/* _TritonMultiHeadAttention is _native_multi_head_attention by Triton kernels, where they are
+/* _TritonMultiHeadAttention is _NativeMultiHeadAttention by Triton kernels, where they are
  * installed.
  *     _triton_multi_head_attention(Tensor query, Tensor key, Tensor value, int embed_dim, int num_head, Tensor qkv_weight, Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias, Tensor? mask=None) -> Tensor */
 CGOTORCH_API const char *_TritonMultiHeadAttention(Tensor query, Tensor key, Tensor value,
     int64_t embed_dim, int64_t num_head, Tensor qkv_weight, Tensor qkv_bias, Tensor proj_weight,
     Tensor proj_bias, Tensor mask, Tensor *result) CGOTORCH_SYMBOL(_TritonMultiHeadAttention);
 
-/* _TritonMultiHeadAttentionOut is _native_multi_head_attention by Triton kernels, where they are
+/* _TritonMultiHeadAttentionOut is _NativeMultiHeadAttention by Triton kernels, where they are
  * installed.
  *     _triton_multi_head_attention.out(Tensor query, Tensor key, Tensor value, int embed_dim, int num_head, Tensor qkv_weight, Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias, Tensor? mask=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_TritonMultiHeadAttentionOut(Tensor query, Tensor key, Tensor value,
@@ -17379,13 +17413,13 @@ CGOTORCH_API const char *_TritonMultiHeadAttentionOut(Tensor query, Tensor key, 
     Tensor proj_bias, Tensor mask, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_TritonMultiHeadAttentionOut);
 
-/* _TritonScaledDotAttention is scaled_dot_product_attention by Triton kernels, where they are
+/* _TritonScaledDotAttention is ScaledDotProductAttention by Triton kernels, where they are
  * installed.
  *     _triton_scaled_dot_attention(Tensor q, Tensor k, Tensor v, float dropout_p=0.0) -> Tensor */
 CGOTORCH_API const char *_TritonScaledDotAttention(Tensor q, Tensor k, Tensor v, double dropout_p,
     Tensor *result) CGOTORCH_SYMBOL(_TritonScaledDotAttention);
 
-/* _TritonScaledDotAttentionOut is scaled_dot_product_attention by Triton kernels, where they are
+/* _TritonScaledDotAttentionOut is ScaledDotProductAttention by Triton kernels, where they are
  * installed.
  *     _triton_scaled_dot_attention.out(Tensor q, Tensor k, Tensor v, float dropout_p=0.0, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_TritonScaledDotAttentionOut(Tensor q, Tensor k, Tensor v,
@@ -17421,27 +17455,30 @@ CGOTORCH_API const char *TriuIndicesOut(int64_t row, int64_t col, int64_t offset
 CGOTORCH_API const char *TriuOut(Tensor self, int64_t diagonal, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(TriuOut);
 
-/* TrueDivide is div without rounding: self / other, with integers giving float results.
+/* TrueDivide is Div without rounding: self / other, with broadcasting, integers giving float
+ * results.
  *     true_divide.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *TrueDivide(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(TrueDivide);
 
-/* TrueDivide_ is div without rounding: self / other, with integers giving float results.
+/* TrueDivide_ is Div_ without rounding: self / other, with broadcasting, integers giving float
+ * results.
  *     true_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *TrueDivide_(Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(TrueDivide_);
 
-/* TrueDivideOut is div without rounding: self / other, with integers giving float results.
+/* TrueDivideOut is DivOut without rounding: self / other, with broadcasting, integers giving float
+ * results.
  *     true_divide.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *TrueDivideOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(TrueDivideOut);
 
-/* TrueDivideScalar is div without rounding: self / other, with integers giving float results.
+/* TrueDivideScalar is DivScalar without rounding: self / other, integers giving float results.
  *     true_divide.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *TrueDivideScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(TrueDivideScalar);
 
-/* TrueDivideScalar_ is div without rounding: self / other, with integers giving float results.
+/* TrueDivideScalar_ is DivScalar_ without rounding: self / other, integers giving float results.
  *     true_divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *TrueDivideScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(TrueDivideScalar_);
@@ -17471,12 +17508,12 @@ CGOTORCH_API const char *TypeAs(Tensor self, Tensor other, Tensor *result) CGOTO
 CGOTORCH_API const char *Unbind(Tensor self, int64_t dim, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(Unbind);
 
-/* UnbindCopy is unbind that returns copies instead of views.
+/* UnbindCopy is Unbind that returns copies instead of views.
  *     unbind_copy.int(Tensor self, int dim=0) -> Tensor[] */
 CGOTORCH_API const char *UnbindCopy(Tensor self, int64_t dim, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(UnbindCopy);
 
-/* UnbindCopyOut is unbind that returns copies instead of views.
+/* UnbindCopyOut is Unbind that returns copies instead of views.
  *     unbind_copy.int_out(Tensor self, int dim=0, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *UnbindCopyOut(Tensor self, int64_t dim, const Tensor *out_,
     int64_t out__len) CGOTORCH_SYMBOL(UnbindCopyOut);
@@ -17488,7 +17525,7 @@ CGOTORCH_API const char *Unflatten(Tensor self, int64_t dim, const int64_t *size
     int64_t sizes_len, Tensor *result) CGOTORCH_SYMBOL(Unflatten);
 
 /* UnflattenDenseTensors splits a vector into views with the shapes of the given tensors, undoing
- * flatten_dense_tensors.
+ * FlattenDenseTensors.
  *     unflatten_dense_tensors(Tensor flat, Tensor[] tensors) -> Tensor[] */
 CGOTORCH_API const char *UnflattenDenseTensors(Tensor flat, const Tensor *tensors,
     int64_t tensors_len, Tensor **result, int64_t *result_len)
@@ -17500,41 +17537,44 @@ CGOTORCH_API const char *UnflattenDenseTensors(Tensor flat, const Tensor *tensor
 CGOTORCH_API const char *Unfold(Tensor self, int64_t dimension, int64_t size, int64_t step,
     Tensor *result) CGOTORCH_SYMBOL(Unfold);
 
-/* UnfoldBackward computes the gradient of unfold with respect to its input, summing where windows
+/* UnfoldBackward computes the gradient of Unfold with respect to its input, summing where windows
  * overlap.
  *     unfold_backward(Tensor grad_in, SymInt[] input_sizes, int dim, int size, int step) -> Tensor */
 CGOTORCH_API const char *UnfoldBackward(Tensor grad_in, const int64_t *input_sizes,
     int64_t input_sizes_len, int64_t dim, int64_t size, int64_t step, Tensor *result)
     CGOTORCH_SYMBOL(UnfoldBackward);
 
-/* UnfoldBackwardOut computes the gradient of unfold with respect to its input, summing where
+/* UnfoldBackwardOut computes the gradient of Unfold with respect to its input, summing where
  * windows overlap.
  *     unfold_backward.out(Tensor grad_in, SymInt[] input_sizes, int dim, int size, int step, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *UnfoldBackwardOut(Tensor grad_in, const int64_t *input_sizes,
     int64_t input_sizes_len, int64_t dim, int64_t size, int64_t step, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(UnfoldBackwardOut);
 
-/* UnfoldCopy is unfold that returns a copy instead of a view.
+/* UnfoldCopy is Unfold that returns a copy instead of a view.
  *     unfold_copy(Tensor self, int dimension, int size, int step) -> Tensor */
 CGOTORCH_API const char *UnfoldCopy(Tensor self, int64_t dimension, int64_t size, int64_t step,
     Tensor *result) CGOTORCH_SYMBOL(UnfoldCopy);
 
-/* UnfoldCopyOut is unfold that returns a copy instead of a view.
+/* UnfoldCopyOut is Unfold that returns a copy instead of a view.
  *     unfold_copy.out(Tensor self, int dimension, int size, int step, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *UnfoldCopyOut(Tensor self, int64_t dimension, int64_t size, int64_t step,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(UnfoldCopyOut);
 
-/* Uniform draws samples of the uniform distribution on [from, to), in the shape of self.
+/* Uniform draws samples of the uniform distribution from from up to but without to, in the shape
+ * of self. Random numbers come from generator, by default the device's own.
  *     uniform(Tensor self, float from=0, float to=1, *, Generator? generator=None) -> Tensor */
 CGOTORCH_API const char *Uniform(Tensor self, double from, double to, Generator generator,
     Tensor *result) CGOTORCH_SYMBOL(Uniform);
 
-/* Uniform_ draws samples of the uniform distribution on [from, to), in the shape of self.
+/* Uniform_ draws samples of the uniform distribution from from up to but without to, in the shape
+ * of self. Random numbers come from generator, by default the device's own.
  *     uniform_(Tensor(a!) self, float from=0, float to=1, *, Generator? generator=None) -> Tensor(a!) */
 CGOTORCH_API const char *Uniform_(Tensor self, double from, double to, Generator generator,
     Tensor *result) CGOTORCH_SYMBOL(Uniform_);
 
-/* UniformOut draws samples of the uniform distribution on [from, to), in the shape of self.
+/* UniformOut draws samples of the uniform distribution from from up to but without to, in the
+ * shape of self. Random numbers come from generator, by default the device's own.
  *     uniform.out(Tensor self, float from=0, float to=1, *, Generator? generator=None, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *UniformOut(Tensor self, double from, double to, Generator generator,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(UniformOut);
@@ -17611,18 +17651,18 @@ CGOTORCH_API const char *_UniqueOut(Tensor self, bool sorted, bool return_invers
 CGOTORCH_API const char *_UnpackDual(Tensor dual, int64_t level, Tensor *primal, Tensor *tangent)
     CGOTORCH_SYMBOL(_UnpackDual);
 
-/* UnsafeChunk is chunk whose results autograd does not treat as views, although they share the
+/* UnsafeChunk is Chunk whose results autograd does not treat as views, although they share the
  * storage.
  *     unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[] */
 CGOTORCH_API const char *UnsafeChunk(Tensor self, int64_t chunks, int64_t dim, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(UnsafeChunk);
 
-/* _UnsafeIndexPut is index_put that need not check its bounds.
+/* _UnsafeIndexPut is IndexPutTensors that need not check its bounds.
  *     _unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor */
 CGOTORCH_API const char *_UnsafeIndexPut(Tensor self, const Tensor *indices, int64_t indices_len,
     Tensor values, bool accumulate, Tensor *result) CGOTORCH_SYMBOL(_UnsafeIndexPut);
 
-/* _UnsafeIndexTensor is index that need not check its bounds.
+/* _UnsafeIndexTensor is IndexTensors that need not check its bounds.
  *     _unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor */
 CGOTORCH_API const char *_UnsafeIndexTensor(Tensor self, const Tensor *indices,
     int64_t indices_len, Tensor *result) CGOTORCH_SYMBOL(_UnsafeIndexTensor);
@@ -17634,45 +17674,45 @@ CGOTORCH_API const char *_UnsafeMaskedIndex(Tensor self, Tensor mask, const Tens
     int64_t indices_len, Scalar fill, Tensor *result) CGOTORCH_SYMBOL(_UnsafeMaskedIndex);
 
 /* _UnsafeMaskedIndexPutAccumulate adds values at index tensors where mask is true, the gradient of
- * _unsafe_masked_index.
+ * _UnsafeMaskedIndex.
  *     _unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] indices, Tensor values) -> Tensor */
 CGOTORCH_API const char *_UnsafeMaskedIndexPutAccumulate(Tensor self, Tensor mask,
     const Tensor *indices, int64_t indices_len, Tensor values, Tensor *result)
     CGOTORCH_SYMBOL(_UnsafeMaskedIndexPutAccumulate);
 
-/* UnsafeSplit is split whose results autograd does not treat as views, although they share the
+/* UnsafeSplit is Split whose results autograd does not treat as views, although they share the
  * storage.
  *     unsafe_split.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[] */
 CGOTORCH_API const char *UnsafeSplit(Tensor self, int64_t split_size, int64_t dim, Tensor **result,
     int64_t *result_len) CGOTORCH_SYMBOL(UnsafeSplit);
 
-/* UnsafeSplitOut is split whose results autograd does not treat as views, although they share the
+/* UnsafeSplitOut is Split whose results autograd does not treat as views, although they share the
  * storage.
  *     unsafe_split.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *UnsafeSplitOut(Tensor self, int64_t split_size, int64_t dim,
     const Tensor *out_, int64_t out__len) CGOTORCH_SYMBOL(UnsafeSplitOut);
 
-/* UnsafeSplitWithSizes is split_with_sizes whose results autograd does not treat as views,
- * although they share the storage.
+/* UnsafeSplitWithSizes is SplitWithSizes whose results autograd does not treat as views, although
+ * they share the storage.
  *     unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[] */
 CGOTORCH_API const char *UnsafeSplitWithSizes(Tensor self, const int64_t *split_sizes,
     int64_t split_sizes_len, int64_t dim, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(UnsafeSplitWithSizes);
 
-/* UnsafeSplitWithSizesOut is split_with_sizes whose results autograd does not treat as views,
+/* UnsafeSplitWithSizesOut is SplitWithSizes whose results autograd does not treat as views,
  * although they share the storage.
  *     unsafe_split_with_sizes.out(Tensor self, SymInt[] split_sizes, int dim=0, *, Tensor(a!)[] out) -> () */
 CGOTORCH_API const char *UnsafeSplitWithSizesOut(Tensor self, const int64_t *split_sizes,
     int64_t split_sizes_len, int64_t dim, const Tensor *out_, int64_t out__len)
     CGOTORCH_SYMBOL(UnsafeSplitWithSizesOut);
 
-/* _UnsafeView is view whose result autograd does not treat as a view, although it shares the
+/* _UnsafeView is View whose result autograd does not treat as a view, although it shares the
  * storage.
  *     _unsafe_view(Tensor self, SymInt[] size) -> Tensor */
 CGOTORCH_API const char *_UnsafeView(Tensor self, const int64_t *size, int64_t size_len,
     Tensor *result) CGOTORCH_SYMBOL(_UnsafeView);
 
-/* _UnsafeViewOut is view whose result autograd does not treat as a view, although it shares the
+/* _UnsafeViewOut is View whose result autograd does not treat as a view, although it shares the
  * storage.
  *     _unsafe_view.out(Tensor self, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_UnsafeViewOut(Tensor self, const int64_t *size, int64_t size_len,
@@ -17688,31 +17728,31 @@ CGOTORCH_API const char *Unsqueeze(Tensor self, int64_t dim, Tensor *result)
 CGOTORCH_API const char *Unsqueeze_(Tensor self, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(Unsqueeze_);
 
-/* UnsqueezeCopy is unsqueeze that returns a copy instead of a view.
+/* UnsqueezeCopy is Unsqueeze that returns a copy instead of a view.
  *     unsqueeze_copy(Tensor self, int dim) -> Tensor */
 CGOTORCH_API const char *UnsqueezeCopy(Tensor self, int64_t dim, Tensor *result)
     CGOTORCH_SYMBOL(UnsqueezeCopy);
 
-/* UnsqueezeCopyOut is unsqueeze that returns a copy instead of a view.
+/* UnsqueezeCopyOut is Unsqueeze that returns a copy instead of a view.
  *     unsqueeze_copy.out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *UnsqueezeCopyOut(Tensor self, int64_t dim, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(UnsqueezeCopyOut);
 
-/* UpsampleBicubic2d resizes (N, C, H, W) to output_size, or by scale factors, by bicubic
- * interpolation, which can overshoot the input's range.
+/* UpsampleBicubic2d resizes (N, C, H, W) to output_size by bicubic interpolation, which can
+ * overshoot the range of its input.
  *     upsample_bicubic2d(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *UpsampleBicubic2d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor *result) CGOTORCH_SYMBOL(UpsampleBicubic2d);
 
-/* _UpsampleBicubic2dAA is upsample_bicubic2d with antialiasing: when shrinking, the filter widens
+/* _UpsampleBicubic2dAA is UpsampleBicubic2d with antialiasing: when shrinking, the filter widens
  * to all covered pixels.
  *     _upsample_bicubic2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *_UpsampleBicubic2dAA(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor *result) CGOTORCH_SYMBOL(_UpsampleBicubic2dAA);
 
-/* _UpsampleBicubic2dAABackward computes the gradient of _upsample_bicubic2d_aa with respect to its
+/* _UpsampleBicubic2dAABackward computes the gradient of _UpsampleBicubic2dAA with respect to its
  * input of size input_size.
  *     _upsample_bicubic2d_aa_backward(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *_UpsampleBicubic2dAABackward(Tensor grad_output,
@@ -17720,29 +17760,29 @@ CGOTORCH_API const char *_UpsampleBicubic2dAABackward(Tensor grad_output,
     int64_t input_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor *result) CGOTORCH_SYMBOL(_UpsampleBicubic2dAABackward);
 
-/* _UpsampleBicubic2dAABackwardGradInput computes the gradient of _upsample_bicubic2d_aa with
- * respect to its input of size input_size.
+/* _UpsampleBicubic2dAABackwardGradInput computes the gradient of _UpsampleBicubic2dAA with respect
+ * to its input of size input_size.
  *     _upsample_bicubic2d_aa_backward.grad_input(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *_UpsampleBicubic2dAABackwardGradInput(Tensor grad_output,
     const int64_t *output_size, int64_t output_size_len, const int64_t *input_size,
     int64_t input_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor grad_input, Tensor *result) CGOTORCH_SYMBOL(_UpsampleBicubic2dAABackwardGradInput);
 
-/* _UpsampleBicubic2dAAOut is upsample_bicubic2d with antialiasing: when shrinking, the filter
+/* _UpsampleBicubic2dAAOut is UpsampleBicubic2dOut with antialiasing: when shrinking, the filter
  * widens to all covered pixels.
  *     _upsample_bicubic2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_UpsampleBicubic2dAAOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_UpsampleBicubic2dAAOut);
 
-/* _UpsampleBicubic2dAAVec is upsample_bicubic2d with antialiasing: when shrinking, the filter
+/* _UpsampleBicubic2dAAVec is UpsampleBicubic2dVec with antialiasing: when shrinking, the filter
  * widens to all covered pixels.
  *     _upsample_bicubic2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor */
 CGOTORCH_API const char *_UpsampleBicubic2dAAVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scale_factors,
     int64_t scale_factors_len, Tensor *result) CGOTORCH_SYMBOL(_UpsampleBicubic2dAAVec);
 
-/* UpsampleBicubic2dBackward computes the gradient of upsample_bicubic2d with respect to its input
+/* UpsampleBicubic2dBackward computes the gradient of UpsampleBicubic2d with respect to its input
  * of size input_size.
  *     upsample_bicubic2d_backward(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *UpsampleBicubic2dBackward(Tensor grad_output, const int64_t *output_size,
@@ -17750,7 +17790,7 @@ CGOTORCH_API const char *UpsampleBicubic2dBackward(Tensor grad_output, const int
     const double *scales_h, const double *scales_w, Tensor *result)
     CGOTORCH_SYMBOL(UpsampleBicubic2dBackward);
 
-/* UpsampleBicubic2dBackwardGradInput computes the gradient of upsample_bicubic2d with respect to
+/* UpsampleBicubic2dBackwardGradInput computes the gradient of UpsampleBicubic2d with respect to
  * its input of size input_size.
  *     upsample_bicubic2d_backward.grad_input(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *UpsampleBicubic2dBackwardGradInput(Tensor grad_output,
@@ -17758,43 +17798,42 @@ CGOTORCH_API const char *UpsampleBicubic2dBackwardGradInput(Tensor grad_output,
     int64_t input_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor grad_input, Tensor *result) CGOTORCH_SYMBOL(UpsampleBicubic2dBackwardGradInput);
 
-/* UpsampleBicubic2dOut resizes (N, C, H, W) to output_size, or by scale factors, by bicubic
- * interpolation, which can overshoot the input's range.
+/* UpsampleBicubic2dOut resizes (N, C, H, W) to output_size by bicubic interpolation, which can
+ * overshoot the range of its input.
  *     upsample_bicubic2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *UpsampleBicubic2dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(UpsampleBicubic2dOut);
 
-/* UpsampleBicubic2dVec resizes (N, C, H, W) to output_size, or by scale factors, by bicubic
- * interpolation, which can overshoot the input's range.
+/* UpsampleBicubic2dVec resizes (N, C, H, W) to output_size, or by scale_factors, by bicubic
+ * interpolation, which can overshoot the range of its input.
  *     upsample_bicubic2d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor */
 CGOTORCH_API const char *UpsampleBicubic2dVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scale_factors,
     int64_t scale_factors_len, Tensor *result) CGOTORCH_SYMBOL(UpsampleBicubic2dVec);
 
-/* UpsampleBilinear2d resizes (N, C, H, W) to output_size, or by scale factors, by bilinear
- * interpolation.
+/* UpsampleBilinear2d resizes (N, C, H, W) to output_size by bilinear interpolation.
  *     upsample_bilinear2d(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *UpsampleBilinear2d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor *result) CGOTORCH_SYMBOL(UpsampleBilinear2d);
 
-/* _UpsampleBilinear2dAA is upsample_bilinear2d with antialiasing: when shrinking, the filter
- * widens to all covered pixels.
+/* _UpsampleBilinear2dAA is UpsampleBilinear2d with antialiasing: when shrinking, the filter widens
+ * to all covered pixels.
  *     _upsample_bilinear2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *_UpsampleBilinear2dAA(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor *result) CGOTORCH_SYMBOL(_UpsampleBilinear2dAA);
 
-/* _UpsampleBilinear2dAABackward computes the gradient of _upsample_bilinear2d_aa with respect to
- * its input of size input_size.
+/* _UpsampleBilinear2dAABackward computes the gradient of _UpsampleBilinear2dAA with respect to its
+ * input of size input_size.
  *     _upsample_bilinear2d_aa_backward(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *_UpsampleBilinear2dAABackward(Tensor grad_output,
     const int64_t *output_size, int64_t output_size_len, const int64_t *input_size,
     int64_t input_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor *result) CGOTORCH_SYMBOL(_UpsampleBilinear2dAABackward);
 
-/* _UpsampleBilinear2dAABackwardGradInput computes the gradient of _upsample_bilinear2d_aa with
+/* _UpsampleBilinear2dAABackwardGradInput computes the gradient of _UpsampleBilinear2dAA with
  * respect to its input of size input_size.
  *     _upsample_bilinear2d_aa_backward.grad_input(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *_UpsampleBilinear2dAABackwardGradInput(Tensor grad_output,
@@ -17802,29 +17841,29 @@ CGOTORCH_API const char *_UpsampleBilinear2dAABackwardGradInput(Tensor grad_outp
     int64_t input_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor grad_input, Tensor *result) CGOTORCH_SYMBOL(_UpsampleBilinear2dAABackwardGradInput);
 
-/* _UpsampleBilinear2dAAOut is upsample_bilinear2d with antialiasing: when shrinking, the filter
+/* _UpsampleBilinear2dAAOut is UpsampleBilinear2dOut with antialiasing: when shrinking, the filter
  * widens to all covered pixels.
  *     _upsample_bilinear2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_UpsampleBilinear2dAAOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_UpsampleBilinear2dAAOut);
 
-/* _UpsampleBilinear2dAAVec is upsample_bilinear2d with antialiasing: when shrinking, the filter
+/* _UpsampleBilinear2dAAVec is UpsampleBilinear2dVec with antialiasing: when shrinking, the filter
  * widens to all covered pixels.
  *     _upsample_bilinear2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor */
 CGOTORCH_API const char *_UpsampleBilinear2dAAVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scale_factors,
     int64_t scale_factors_len, Tensor *result) CGOTORCH_SYMBOL(_UpsampleBilinear2dAAVec);
 
-/* UpsampleBilinear2dBackward computes the gradient of upsample_bilinear2d with respect to its
- * input of size input_size.
+/* UpsampleBilinear2dBackward computes the gradient of UpsampleBilinear2d with respect to its input
+ * of size input_size.
  *     upsample_bilinear2d_backward(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *UpsampleBilinear2dBackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales_h, const double *scales_w, Tensor *result)
     CGOTORCH_SYMBOL(UpsampleBilinear2dBackward);
 
-/* UpsampleBilinear2dBackwardGradInput computes the gradient of upsample_bilinear2d with respect to
+/* UpsampleBilinear2dBackwardGradInput computes the gradient of UpsampleBilinear2d with respect to
  * its input of size input_size.
  *     upsample_bilinear2d_backward.grad_input(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *UpsampleBilinear2dBackwardGradInput(Tensor grad_output,
@@ -17832,21 +17871,20 @@ CGOTORCH_API const char *UpsampleBilinear2dBackwardGradInput(Tensor grad_output,
     int64_t input_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor grad_input, Tensor *result) CGOTORCH_SYMBOL(UpsampleBilinear2dBackwardGradInput);
 
-/* UpsampleBilinear2dOut resizes (N, C, H, W) to output_size, or by scale factors, by bilinear
- * interpolation.
+/* UpsampleBilinear2dOut resizes (N, C, H, W) to output_size by bilinear interpolation.
  *     upsample_bilinear2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *UpsampleBilinear2dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(UpsampleBilinear2dOut);
 
-/* UpsampleBilinear2dVec resizes (N, C, H, W) to output_size, or by scale factors, by bilinear
+/* UpsampleBilinear2dVec resizes (N, C, H, W) to output_size, or by scale_factors, by bilinear
  * interpolation.
  *     upsample_bilinear2d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor */
 CGOTORCH_API const char *UpsampleBilinear2dVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scale_factors,
     int64_t scale_factors_len, Tensor *result) CGOTORCH_SYMBOL(UpsampleBilinear2dVec);
 
-/* UpsampleBilinear2dVecOut resizes (N, C, H, W) to output_size, or by scale factors, by bilinear
+/* UpsampleBilinear2dVecOut resizes (N, C, H, W) to output_size, or by scale_factors, by bilinear
  * interpolation.
  *     upsample_bilinear2d.vec_out(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *UpsampleBilinear2dVecOut(Tensor input, const int64_t *output_size,
@@ -17861,7 +17899,7 @@ CGOTORCH_API const char *_UpsampleLanczos2dAA(Tensor self, const int64_t *output
     int64_t output_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor *result) CGOTORCH_SYMBOL(_UpsampleLanczos2dAA);
 
-/* _UpsampleLanczos2dAABackward computes the gradient of _upsample_lanczos2d_aa with respect to its
+/* _UpsampleLanczos2dAABackward computes the gradient of _UpsampleLanczos2dAA with respect to its
  * input of size input_size.
  *     _upsample_lanczos2d_aa_backward(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *_UpsampleLanczos2dAABackward(Tensor grad_output,
@@ -17869,8 +17907,8 @@ CGOTORCH_API const char *_UpsampleLanczos2dAABackward(Tensor grad_output,
     int64_t input_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor *result) CGOTORCH_SYMBOL(_UpsampleLanczos2dAABackward);
 
-/* _UpsampleLanczos2dAABackwardGradInput computes the gradient of _upsample_lanczos2d_aa with
- * respect to its input of size input_size.
+/* _UpsampleLanczos2dAABackwardGradInput computes the gradient of _UpsampleLanczos2dAA with respect
+ * to its input of size input_size.
  *     _upsample_lanczos2d_aa_backward.grad_input(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *_UpsampleLanczos2dAABackwardGradInput(Tensor grad_output,
     const int64_t *output_size, int64_t output_size_len, const int64_t *input_size,
@@ -17891,20 +17929,20 @@ CGOTORCH_API const char *_UpsampleLanczos2dAAVec(Tensor input, const int64_t *ou
     int64_t output_size_len, bool align_corners, const double *scale_factors,
     int64_t scale_factors_len, Tensor *result) CGOTORCH_SYMBOL(_UpsampleLanczos2dAAVec);
 
-/* UpsampleLinear1d resizes (N, C, L) to output_size, or by scale factors, by linear interpolation.
+/* UpsampleLinear1d resizes (N, C, L) to output_size by linear interpolation.
  *     upsample_linear1d(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None) -> Tensor */
 CGOTORCH_API const char *UpsampleLinear1d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales, Tensor *result)
     CGOTORCH_SYMBOL(UpsampleLinear1d);
 
-/* UpsampleLinear1dBackward computes the gradient of upsample_linear1d with respect to its input of
+/* UpsampleLinear1dBackward computes the gradient of UpsampleLinear1d with respect to its input of
  * size input_size.
  *     upsample_linear1d_backward(Tensor grad_output, SymInt[1] output_size, SymInt[3] input_size, bool align_corners, float? scales=None) -> Tensor */
 CGOTORCH_API const char *UpsampleLinear1dBackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales, Tensor *result) CGOTORCH_SYMBOL(UpsampleLinear1dBackward);
 
-/* UpsampleLinear1dBackwardGradInput computes the gradient of upsample_linear1d with respect to its
+/* UpsampleLinear1dBackwardGradInput computes the gradient of UpsampleLinear1d with respect to its
  * input of size input_size.
  *     upsample_linear1d_backward.grad_input(Tensor grad_output, SymInt[1] output_size, SymInt[3] input_size, bool align_corners, float? scales=None, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *UpsampleLinear1dBackwardGradInput(Tensor grad_output,
@@ -17912,35 +17950,33 @@ CGOTORCH_API const char *UpsampleLinear1dBackwardGradInput(Tensor grad_output,
     int64_t input_size_len, bool align_corners, const double *scales, Tensor grad_input,
     Tensor *result) CGOTORCH_SYMBOL(UpsampleLinear1dBackwardGradInput);
 
-/* UpsampleLinear1dOut resizes (N, C, L) to output_size, or by scale factors, by linear
- * interpolation.
+/* UpsampleLinear1dOut resizes (N, C, L) to output_size by linear interpolation.
  *     upsample_linear1d.out(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *UpsampleLinear1dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(UpsampleLinear1dOut);
 
-/* UpsampleLinear1dVec resizes (N, C, L) to output_size, or by scale factors, by linear
+/* UpsampleLinear1dVec resizes (N, C, L) to output_size, or by scale_factors, by linear
  * interpolation.
  *     upsample_linear1d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor */
 CGOTORCH_API const char *UpsampleLinear1dVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scale_factors,
     int64_t scale_factors_len, Tensor *result) CGOTORCH_SYMBOL(UpsampleLinear1dVec);
 
-/* UpsampleNearest1d resizes (N, C, L) to output_size, or by scale factors, by taking the element
- * at floor(i / scale).
+/* UpsampleNearest1d resizes (N, C, L) to output_size by taking the element at floor(i / scale).
  *     upsample_nearest1d(Tensor self, SymInt[1] output_size, float? scales=None) -> Tensor */
 CGOTORCH_API const char *UpsampleNearest1d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales, Tensor *result)
     CGOTORCH_SYMBOL(UpsampleNearest1d);
 
-/* UpsampleNearest1dBackward computes the gradient of upsample_nearest1d with respect to its input
+/* UpsampleNearest1dBackward computes the gradient of UpsampleNearest1d with respect to its input
  * of size input_size.
  *     upsample_nearest1d_backward(Tensor grad_output, SymInt[1] output_size, SymInt[3] input_size, float? scales=None) -> Tensor */
 CGOTORCH_API const char *UpsampleNearest1dBackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len,
     const double *scales, Tensor *result) CGOTORCH_SYMBOL(UpsampleNearest1dBackward);
 
-/* UpsampleNearest1dBackwardGradInput computes the gradient of upsample_nearest1d with respect to
+/* UpsampleNearest1dBackwardGradInput computes the gradient of UpsampleNearest1d with respect to
  * its input of size input_size.
  *     upsample_nearest1d_backward.grad_input(Tensor grad_output, SymInt[1] output_size, SymInt[3] input_size, float? scales=None, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *UpsampleNearest1dBackwardGradInput(Tensor grad_output,
@@ -17948,28 +17984,27 @@ CGOTORCH_API const char *UpsampleNearest1dBackwardGradInput(Tensor grad_output,
     int64_t input_size_len, const double *scales, Tensor grad_input, Tensor *result)
     CGOTORCH_SYMBOL(UpsampleNearest1dBackwardGradInput);
 
-/* UpsampleNearest1dOut resizes (N, C, L) to output_size, or by scale factors, by taking the
- * element at floor(i / scale).
+/* UpsampleNearest1dOut resizes (N, C, L) to output_size by taking the element at floor(i / scale).
  *     upsample_nearest1d.out(Tensor self, SymInt[1] output_size, float? scales=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *UpsampleNearest1dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(UpsampleNearest1dOut);
 
-/* UpsampleNearest1dVec resizes (N, C, L) to output_size, or by scale factors, by taking the
+/* UpsampleNearest1dVec resizes (N, C, L) to output_size, or by scale_factors, by taking the
  * element at floor(i / scale).
  *     upsample_nearest1d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor */
 CGOTORCH_API const char *UpsampleNearest1dVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, const double *scale_factors, int64_t scale_factors_len, Tensor *result)
     CGOTORCH_SYMBOL(UpsampleNearest1dVec);
 
-/* UpsampleNearest2d resizes (N, C, H, W) to output_size, or by scale factors, by taking the
- * element at floor(i / scale) in each dimension.
+/* UpsampleNearest2d resizes (N, C, H, W) to output_size by taking the element at floor(i / scale)
+ * in each dimension.
  *     upsample_nearest2d(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *UpsampleNearest2d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales_h, const double *scales_w, Tensor *result)
     CGOTORCH_SYMBOL(UpsampleNearest2d);
 
-/* UpsampleNearest2dBackward computes the gradient of upsample_nearest2d with respect to its input
+/* UpsampleNearest2dBackward computes the gradient of UpsampleNearest2d with respect to its input
  * of size input_size.
  *     upsample_nearest2d_backward(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *UpsampleNearest2dBackward(Tensor grad_output, const int64_t *output_size,
@@ -17977,7 +18012,7 @@ CGOTORCH_API const char *UpsampleNearest2dBackward(Tensor grad_output, const int
     const double *scales_h, const double *scales_w, Tensor *result)
     CGOTORCH_SYMBOL(UpsampleNearest2dBackward);
 
-/* UpsampleNearest2dBackwardGradInput computes the gradient of upsample_nearest2d with respect to
+/* UpsampleNearest2dBackwardGradInput computes the gradient of UpsampleNearest2d with respect to
  * its input of size input_size.
  *     upsample_nearest2d_backward.grad_input(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, float? scales_h=None, float? scales_w=None, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *UpsampleNearest2dBackwardGradInput(Tensor grad_output,
@@ -17985,35 +18020,35 @@ CGOTORCH_API const char *UpsampleNearest2dBackwardGradInput(Tensor grad_output,
     int64_t input_size_len, const double *scales_h, const double *scales_w, Tensor grad_input,
     Tensor *result) CGOTORCH_SYMBOL(UpsampleNearest2dBackwardGradInput);
 
-/* UpsampleNearest2dOut resizes (N, C, H, W) to output_size, or by scale factors, by taking the
- * element at floor(i / scale) in each dimension.
+/* UpsampleNearest2dOut resizes (N, C, H, W) to output_size by taking the element at floor(i /
+ * scale) in each dimension.
  *     upsample_nearest2d.out(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *UpsampleNearest2dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales_h, const double *scales_w, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(UpsampleNearest2dOut);
 
-/* UpsampleNearest2dVec resizes (N, C, H, W) to output_size, or by scale factors, by taking the
+/* UpsampleNearest2dVec resizes (N, C, H, W) to output_size, or by scale_factors, by taking the
  * element at floor(i / scale) in each dimension.
  *     upsample_nearest2d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor */
 CGOTORCH_API const char *UpsampleNearest2dVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, const double *scale_factors, int64_t scale_factors_len, Tensor *result)
     CGOTORCH_SYMBOL(UpsampleNearest2dVec);
 
-/* UpsampleNearest2dVecOut resizes (N, C, H, W) to output_size, or by scale factors, by taking the
+/* UpsampleNearest2dVecOut resizes (N, C, H, W) to output_size, or by scale_factors, by taking the
  * element at floor(i / scale) in each dimension.
  *     upsample_nearest2d.vec_out(Tensor input, SymInt[]? output_size, float[]? scale_factors, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *UpsampleNearest2dVecOut(Tensor input, const int64_t *output_size,
     int64_t output_size_len, const double *scale_factors, int64_t scale_factors_len, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(UpsampleNearest2dVecOut);
 
-/* UpsampleNearest3d resizes (N, C, D, H, W) to output_size, or by scale factors, by taking the
- * element at floor(i / scale) in each dimension.
+/* UpsampleNearest3d resizes (N, C, D, H, W) to output_size by taking the element at floor(i /
+ * scale) in each dimension.
  *     upsample_nearest3d(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *UpsampleNearest3d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales_d, const double *scales_h,
     const double *scales_w, Tensor *result) CGOTORCH_SYMBOL(UpsampleNearest3d);
 
-/* UpsampleNearest3dBackward computes the gradient of upsample_nearest3d with respect to its input
+/* UpsampleNearest3dBackward computes the gradient of UpsampleNearest3d with respect to its input
  * of size input_size.
  *     upsample_nearest3d_backward(Tensor grad_output, SymInt[3] output_size, SymInt[5] input_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *UpsampleNearest3dBackward(Tensor grad_output, const int64_t *output_size,
@@ -18021,7 +18056,7 @@ CGOTORCH_API const char *UpsampleNearest3dBackward(Tensor grad_output, const int
     const double *scales_d, const double *scales_h, const double *scales_w, Tensor *result)
     CGOTORCH_SYMBOL(UpsampleNearest3dBackward);
 
-/* UpsampleNearest3dBackwardGradInput computes the gradient of upsample_nearest3d with respect to
+/* UpsampleNearest3dBackwardGradInput computes the gradient of UpsampleNearest3d with respect to
  * its input of size input_size.
  *     upsample_nearest3d_backward.grad_input(Tensor grad_output, SymInt[3] output_size, SymInt[5] input_size, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *UpsampleNearest3dBackwardGradInput(Tensor grad_output,
@@ -18029,14 +18064,14 @@ CGOTORCH_API const char *UpsampleNearest3dBackwardGradInput(Tensor grad_output,
     int64_t input_size_len, const double *scales_d, const double *scales_h, const double *scales_w,
     Tensor grad_input, Tensor *result) CGOTORCH_SYMBOL(UpsampleNearest3dBackwardGradInput);
 
-/* UpsampleNearest3dOut resizes (N, C, D, H, W) to output_size, or by scale factors, by taking the
- * element at floor(i / scale) in each dimension.
+/* UpsampleNearest3dOut resizes (N, C, D, H, W) to output_size by taking the element at floor(i /
+ * scale) in each dimension.
  *     upsample_nearest3d.out(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *UpsampleNearest3dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales_d, const double *scales_h,
     const double *scales_w, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(UpsampleNearest3dOut);
 
-/* UpsampleNearest3dVec resizes (N, C, D, H, W) to output_size, or by scale factors, by taking the
+/* UpsampleNearest3dVec resizes (N, C, D, H, W) to output_size, or by scale_factors, by taking the
  * element at floor(i / scale) in each dimension.
  *     upsample_nearest3d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor */
 CGOTORCH_API const char *UpsampleNearest3dVec(Tensor input, const int64_t *output_size,
@@ -18050,15 +18085,15 @@ CGOTORCH_API const char *_UpsampleNearestExact1d(Tensor self, const int64_t *out
     int64_t output_size_len, const double *scales, Tensor *result)
     CGOTORCH_SYMBOL(_UpsampleNearestExact1d);
 
-/* _UpsampleNearestExact1dBackward computes the gradient of _upsample_nearest_exact1d with respect
- * to its input of size input_size.
+/* _UpsampleNearestExact1dBackward computes the gradient of _UpsampleNearestExact1d with respect to
+ * its input of size input_size.
  *     _upsample_nearest_exact1d_backward(Tensor grad_output, SymInt[1] output_size, SymInt[3] input_size, float? scales=None) -> Tensor */
 CGOTORCH_API const char *_UpsampleNearestExact1dBackward(Tensor grad_output,
     const int64_t *output_size, int64_t output_size_len, const int64_t *input_size,
     int64_t input_size_len, const double *scales, Tensor *result)
     CGOTORCH_SYMBOL(_UpsampleNearestExact1dBackward);
 
-/* _UpsampleNearestExact1dBackwardGradInput computes the gradient of _upsample_nearest_exact1d with
+/* _UpsampleNearestExact1dBackwardGradInput computes the gradient of _UpsampleNearestExact1d with
  * respect to its input of size input_size.
  *     _upsample_nearest_exact1d_backward.grad_input(Tensor grad_output, SymInt[1] output_size, SymInt[3] input_size, float? scales=None, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *_UpsampleNearestExact1dBackwardGradInput(Tensor grad_output,
@@ -18087,15 +18122,15 @@ CGOTORCH_API const char *_UpsampleNearestExact2d(Tensor self, const int64_t *out
     int64_t output_size_len, const double *scales_h, const double *scales_w, Tensor *result)
     CGOTORCH_SYMBOL(_UpsampleNearestExact2d);
 
-/* _UpsampleNearestExact2dBackward computes the gradient of _upsample_nearest_exact2d with respect
- * to its input of size input_size.
+/* _UpsampleNearestExact2dBackward computes the gradient of _UpsampleNearestExact2d with respect to
+ * its input of size input_size.
  *     _upsample_nearest_exact2d_backward(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *_UpsampleNearestExact2dBackward(Tensor grad_output,
     const int64_t *output_size, int64_t output_size_len, const int64_t *input_size,
     int64_t input_size_len, const double *scales_h, const double *scales_w, Tensor *result)
     CGOTORCH_SYMBOL(_UpsampleNearestExact2dBackward);
 
-/* _UpsampleNearestExact2dBackwardGradInput computes the gradient of _upsample_nearest_exact2d with
+/* _UpsampleNearestExact2dBackwardGradInput computes the gradient of _UpsampleNearestExact2d with
  * respect to its input of size input_size.
  *     _upsample_nearest_exact2d_backward.grad_input(Tensor grad_output, SymInt[2] output_size, SymInt[4] input_size, float? scales_h=None, float? scales_w=None, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *_UpsampleNearestExact2dBackwardGradInput(Tensor grad_output,
@@ -18124,15 +18159,15 @@ CGOTORCH_API const char *_UpsampleNearestExact3d(Tensor self, const int64_t *out
     int64_t output_size_len, const double *scales_d, const double *scales_h,
     const double *scales_w, Tensor *result) CGOTORCH_SYMBOL(_UpsampleNearestExact3d);
 
-/* _UpsampleNearestExact3dBackward computes the gradient of _upsample_nearest_exact3d with respect
- * to its input of size input_size.
+/* _UpsampleNearestExact3dBackward computes the gradient of _UpsampleNearestExact3d with respect to
+ * its input of size input_size.
  *     _upsample_nearest_exact3d_backward(Tensor grad_output, SymInt[3] output_size, SymInt[5] input_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *_UpsampleNearestExact3dBackward(Tensor grad_output,
     const int64_t *output_size, int64_t output_size_len, const int64_t *input_size,
     int64_t input_size_len, const double *scales_d, const double *scales_h, const double *scales_w,
     Tensor *result) CGOTORCH_SYMBOL(_UpsampleNearestExact3dBackward);
 
-/* _UpsampleNearestExact3dBackwardGradInput computes the gradient of _upsample_nearest_exact3d with
+/* _UpsampleNearestExact3dBackwardGradInput computes the gradient of _UpsampleNearestExact3d with
  * respect to its input of size input_size.
  *     _upsample_nearest_exact3d_backward.grad_input(Tensor grad_output, SymInt[3] output_size, SymInt[5] input_size, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *_UpsampleNearestExact3dBackwardGradInput(Tensor grad_output,
@@ -18155,14 +18190,13 @@ CGOTORCH_API const char *_UpsampleNearestExact3dVec(Tensor input, const int64_t 
     int64_t output_size_len, const double *scale_factors, int64_t scale_factors_len, Tensor *result)
     CGOTORCH_SYMBOL(_UpsampleNearestExact3dVec);
 
-/* UpsampleTrilinear3d resizes (N, C, D, H, W) to output_size, or by scale factors, by trilinear
- * interpolation.
+/* UpsampleTrilinear3d resizes (N, C, D, H, W) to output_size by trilinear interpolation.
  *     upsample_trilinear3d(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *UpsampleTrilinear3d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales_d, const double *scales_h,
     const double *scales_w, Tensor *result) CGOTORCH_SYMBOL(UpsampleTrilinear3d);
 
-/* UpsampleTrilinear3dBackward computes the gradient of upsample_trilinear3d with respect to its
+/* UpsampleTrilinear3dBackward computes the gradient of UpsampleTrilinear3d with respect to its
  * input of size input_size.
  *     upsample_trilinear3d_backward(Tensor grad_output, SymInt[3] output_size, SymInt[5] input_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *UpsampleTrilinear3dBackward(Tensor grad_output,
@@ -18170,7 +18204,7 @@ CGOTORCH_API const char *UpsampleTrilinear3dBackward(Tensor grad_output,
     int64_t input_size_len, bool align_corners, const double *scales_d, const double *scales_h,
     const double *scales_w, Tensor *result) CGOTORCH_SYMBOL(UpsampleTrilinear3dBackward);
 
-/* UpsampleTrilinear3dBackwardGradInput computes the gradient of upsample_trilinear3d with respect
+/* UpsampleTrilinear3dBackwardGradInput computes the gradient of UpsampleTrilinear3d with respect
  * to its input of size input_size.
  *     upsample_trilinear3d_backward.grad_input(Tensor grad_output, SymInt[3] output_size, SymInt[5] input_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) grad_input) -> Tensor(a!) */
 CGOTORCH_API const char *UpsampleTrilinear3dBackwardGradInput(Tensor grad_output,
@@ -18179,27 +18213,27 @@ CGOTORCH_API const char *UpsampleTrilinear3dBackwardGradInput(Tensor grad_output
     const double *scales_w, Tensor grad_input, Tensor *result)
     CGOTORCH_SYMBOL(UpsampleTrilinear3dBackwardGradInput);
 
-/* UpsampleTrilinear3dOut resizes (N, C, D, H, W) to output_size, or by scale factors, by trilinear
- * interpolation.
+/* UpsampleTrilinear3dOut resizes (N, C, D, H, W) to output_size by trilinear interpolation.
  *     upsample_trilinear3d.out(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *UpsampleTrilinear3dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales_d, const double *scales_h,
     const double *scales_w, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(UpsampleTrilinear3dOut);
 
-/* UpsampleTrilinear3dVec resizes (N, C, D, H, W) to output_size, or by scale factors, by trilinear
+/* UpsampleTrilinear3dVec resizes (N, C, D, H, W) to output_size, or by scale_factors, by trilinear
  * interpolation.
  *     upsample_trilinear3d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor */
 CGOTORCH_API const char *UpsampleTrilinear3dVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scale_factors,
     int64_t scale_factors_len, Tensor *result) CGOTORCH_SYMBOL(UpsampleTrilinear3dVec);
 
-/* _UseCuDNNCTCLoss tells whether ctc_loss would run with cuDNN for these arguments.
+/* _UseCuDNNCTCLoss tells whether CTCLoss would run with cuDNN for these arguments. input_lengths
+ * is a list of integers. target_lengths is a list of integers.
  *     _use_cudnn_ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank) -> bool */
 CGOTORCH_API const char *_UseCuDNNCTCLoss(Tensor log_probs, Tensor targets,
     const int64_t *input_lengths, int64_t input_lengths_len, const int64_t *target_lengths,
     int64_t target_lengths_len, int64_t blank, bool *result) CGOTORCH_SYMBOL(_UseCuDNNCTCLoss);
 
-/* _UseCuDNNCTCLossTensor tells whether ctc_loss would run with cuDNN for these arguments.
+/* _UseCuDNNCTCLossTensor tells whether CTCLoss would run with cuDNN for these arguments.
  *     _use_cudnn_ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank) -> bool */
 CGOTORCH_API const char *_UseCuDNNCTCLossTensor(Tensor log_probs, Tensor targets,
     Tensor input_lengths, Tensor target_lengths, int64_t blank, bool *result)
@@ -18210,13 +18244,14 @@ CGOTORCH_API const char *_UseCuDNNCTCLossTensor(Tensor log_probs, Tensor targets
 CGOTORCH_API const char *_UseCuDNNRNNFlattenWeight(bool *result)
     CGOTORCH_SYMBOL(_UseCuDNNRNNFlattenWeight);
 
-/* _UseMIOpenCTCLoss tells whether ctc_loss would run with MIOpen for these arguments.
+/* _UseMIOpenCTCLoss tells whether CTCLoss would run with MIOpen for these arguments. input_lengths
+ * is a list of integers. target_lengths is a list of integers.
  *     _use_miopen_ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank) -> bool */
 CGOTORCH_API const char *_UseMIOpenCTCLoss(Tensor log_probs, Tensor targets,
     const int64_t *input_lengths, int64_t input_lengths_len, const int64_t *target_lengths,
     int64_t target_lengths_len, int64_t blank, bool *result) CGOTORCH_SYMBOL(_UseMIOpenCTCLoss);
 
-/* _UseMIOpenCTCLossTensor tells whether ctc_loss would run with MIOpen for these arguments.
+/* _UseMIOpenCTCLossTensor tells whether CTCLoss would run with MIOpen for these arguments.
  *     _use_miopen_ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank) -> bool */
 CGOTORCH_API const char *_UseMIOpenCTCLossTensor(Tensor log_probs, Tensor targets,
     Tensor input_lengths, Tensor target_lengths, int64_t blank, bool *result)
@@ -18280,26 +18315,27 @@ CGOTORCH_API const char *Values(Tensor self, Tensor *result) CGOTORCH_SYMBOL(Val
  *     _values(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *_Values(Tensor self, Tensor *result) CGOTORCH_SYMBOL(_Values);
 
-/* ValuesCopy is values that returns a copy instead of a view.
+/* ValuesCopy is Values that returns a copy instead of a view.
  *     values_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *ValuesCopy(Tensor self, Tensor *result) CGOTORCH_SYMBOL(ValuesCopy);
 
-/* _ValuesCopy is _values that returns a copy instead of a view.
+/* _ValuesCopy is _Values that returns a copy instead of a view.
  *     _values_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *_ValuesCopy(Tensor self, Tensor *result) CGOTORCH_SYMBOL(_ValuesCopy);
 
-/* ValuesCopyOut is values that returns a copy instead of a view.
+/* ValuesCopyOut is Values that returns a copy instead of a view.
  *     values_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ValuesCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ValuesCopyOut);
 
-/* _ValuesCopyOut is _values that returns a copy instead of a view.
+/* _ValuesCopyOut is _Values that returns a copy instead of a view.
  *     _values_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_ValuesCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_ValuesCopyOut);
 
 /* ValueSelectingReductionBackward computes the gradient of a reduction that picks one element
- * along dim, such as max, min, median or mode.
+ * along dim, such as max, min, median or mode. keepdim keeps the dimensions that are reduced, with
+ * size 1.
  *     value_selecting_reduction_backward(Tensor grad, int dim, Tensor indices, SymInt[] sizes, bool keepdim) -> Tensor */
 CGOTORCH_API const char *ValueSelectingReductionBackward(Tensor grad, int64_t dim, Tensor indices,
     const int64_t *sizes, int64_t sizes_len, bool keepdim, Tensor *result)
@@ -18311,26 +18347,27 @@ CGOTORCH_API const char *ValueSelectingReductionBackward(Tensor grad, int64_t di
 CGOTORCH_API const char *Vander(Tensor x, const int64_t *N, bool increasing, Tensor *result)
     CGOTORCH_SYMBOL(Vander);
 
-/* Var returns the variance of all elements or along dim, dividing by n - correction (n - 1 by
- * default).
+/* Var returns the variance of all elements, dividing by n - 1, or by n if unbiased is false.
  *     var(Tensor self, bool unbiased=True) -> Tensor */
 CGOTORCH_API const char *Var(Tensor self, bool unbiased, Tensor *result) CGOTORCH_SYMBOL(Var);
 
-/* VarCorrection returns the variance of all elements or along dim, dividing by n - correction (n -
- * 1 by default).
+/* VarCorrection returns the variance of the elements along dim (all if there are none), dividing
+ * by n - correction (n - 1 by default). keepdim keeps the dimensions that are reduced, with size
+ * 1.
  *     var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *VarCorrection(Tensor self, const int64_t *dim, int64_t dim_len,
     const Scalar *correction, bool keepdim, Tensor *result) CGOTORCH_SYMBOL(VarCorrection);
 
-/* VarCorrectionOut returns the variance of all elements or along dim, dividing by n - correction
- * (n - 1 by default).
+/* VarCorrectionOut returns the variance of the elements along dim (all if there are none),
+ * dividing by n - correction (n - 1 by default). keepdim keeps the dimensions that are reduced,
+ * with size 1.
  *     var.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *VarCorrectionOut(Tensor self, const int64_t *dim, int64_t dim_len,
     const Scalar *correction, bool keepdim, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(VarCorrectionOut);
 
-/* VarDim returns the variance of all elements or along dim, dividing by n - correction (n - 1 by
- * default).
+/* VarDim returns the variance of the elements along dim (all if there are none), dividing by n -
+ * 1, or by n if unbiased is false. keepdim keeps the dimensions that are reduced, with size 1.
  *     var.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor */
 CGOTORCH_API const char *VarDim(Tensor self, const int64_t *dim, int64_t dim_len, bool unbiased,
     bool keepdim, Tensor *result) CGOTORCH_SYMBOL(VarDim);
@@ -18340,31 +18377,37 @@ CGOTORCH_API const char *VarDim(Tensor self, const int64_t *dim, int64_t dim_len
  *     data(Tensor self) -> Tensor */
 CGOTORCH_API const char *VariableData(Tensor self, Tensor *result) CGOTORCH_SYMBOL(VariableData);
 
-/* VarMean returns the variance and the mean, of all elements or along dim, in one pass.
+/* VarMean returns the variance and the mean, in one pass, of all elements, dividing by n - 1, or
+ * by n if unbiased is false.
  *     var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor) */
 CGOTORCH_API const char *VarMean(Tensor self, bool unbiased, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(VarMean);
 
-/* VarMeanCorrection returns the variance and the mean, of all elements or along dim, in one pass.
+/* VarMeanCorrection returns the variance and the mean, in one pass, of the elements along dim (all
+ * if there are none), dividing by n - correction (n - 1 by default). keepdim keeps the dimensions
+ * that are reduced, with size 1.
  *     var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor) */
 CGOTORCH_API const char *VarMeanCorrection(Tensor self, const int64_t *dim, int64_t dim_len,
     const Scalar *correction, bool keepdim, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(VarMeanCorrection);
 
-/* VarMeanCorrectionOut returns the variance and the mean, of all elements or along dim, in one
- * pass.
+/* VarMeanCorrectionOut returns the variance and the mean, in one pass, of the elements along dim
+ * (all if there are none), dividing by n - correction (n - 1 by default). keepdim keeps the
+ * dimensions that are reduced, with size 1.
  *     var_mean.correction_out(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *VarMeanCorrectionOut(Tensor self, const int64_t *dim, int64_t dim_len,
     const Scalar *correction, bool keepdim, Tensor out0, Tensor out1, Tensor *result0,
     Tensor *result1) CGOTORCH_SYMBOL(VarMeanCorrectionOut);
 
-/* VarMeanDim returns the variance and the mean, of all elements or along dim, in one pass.
+/* VarMeanDim returns the variance and the mean, in one pass, of the elements along dim (all if
+ * there are none), dividing by n - 1, or by n if unbiased is false. keepdim keeps the dimensions
+ * that are reduced, with size 1.
  *     var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor) */
 CGOTORCH_API const char *VarMeanDim(Tensor self, const int64_t *dim, int64_t dim_len,
     bool unbiased, bool keepdim, Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(VarMeanDim);
 
-/* VarOut returns the variance of all elements or along dim, dividing by n - correction (n - 1 by
- * default).
+/* VarOut returns the variance of the elements along dim (all if there are none), dividing by n -
+ * 1, or by n if unbiased is false. keepdim keeps the dimensions that are reduced, with size 1.
  *     var.out(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *VarOut(Tensor self, const int64_t *dim, int64_t dim_len, bool unbiased,
     bool keepdim, Tensor out_, Tensor *result) CGOTORCH_SYMBOL(VarOut);
@@ -18383,8 +18426,8 @@ CGOTORCH_API const char *VDotOut(Tensor self, Tensor other, Tensor out_, Tensor 
  *     _version(Tensor self) -> int */
 CGOTORCH_API const char *_Version(Tensor self, int64_t *result) CGOTORCH_SYMBOL(_Version);
 
-/* View returns a view with another shape, one size of which may be -1, or with another dtype; it
- * never copies and fails if it would have to.
+/* View returns a view with another shape, one size of which may be -1; it never copies and fails
+ * if it would have to.
  *     view(Tensor(a) self, SymInt[] size) -> Tensor(a) */
 CGOTORCH_API const char *View(Tensor self, const int64_t *size, int64_t size_len, Tensor *result)
     CGOTORCH_SYMBOL(View);
@@ -18397,12 +18440,12 @@ CGOTORCH_API const char *ViewAs(Tensor self, Tensor other, Tensor *result) CGOTO
  *     view_as_complex(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *ViewAsComplex(Tensor self, Tensor *result) CGOTORCH_SYMBOL(ViewAsComplex);
 
-/* ViewAsComplexCopy is view_as_complex that returns a copy instead of a view.
+/* ViewAsComplexCopy is ViewAsComplex that returns a copy instead of a view.
  *     view_as_complex_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *ViewAsComplexCopy(Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(ViewAsComplexCopy);
 
-/* ViewAsComplexCopyOut is view_as_complex that returns a copy instead of a view.
+/* ViewAsComplexCopyOut is ViewAsComplex that returns a copy instead of a view.
  *     view_as_complex_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ViewAsComplexCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ViewAsComplexCopyOut);
@@ -18411,50 +18454,50 @@ CGOTORCH_API const char *ViewAsComplexCopyOut(Tensor self, Tensor out_, Tensor *
  *     view_as_real(Tensor(a) self) -> Tensor(a) */
 CGOTORCH_API const char *ViewAsReal(Tensor self, Tensor *result) CGOTORCH_SYMBOL(ViewAsReal);
 
-/* ViewAsRealCopy is view_as_real that returns a copy instead of a view.
+/* ViewAsRealCopy is ViewAsReal that returns a copy instead of a view.
  *     view_as_real_copy(Tensor self) -> Tensor */
 CGOTORCH_API const char *ViewAsRealCopy(Tensor self, Tensor *result)
     CGOTORCH_SYMBOL(ViewAsRealCopy);
 
-/* ViewAsRealCopyOut is view_as_real that returns a copy instead of a view.
+/* ViewAsRealCopyOut is ViewAsReal that returns a copy instead of a view.
  *     view_as_real_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ViewAsRealCopyOut(Tensor self, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(ViewAsRealCopyOut);
 
-/* ViewCopy is view that returns a copy instead of a view.
+/* ViewCopy is View that returns a copy instead of a view.
  *     view_copy(Tensor self, SymInt[] size) -> Tensor */
 CGOTORCH_API const char *ViewCopy(Tensor self, const int64_t *size, int64_t size_len,
     Tensor *result) CGOTORCH_SYMBOL(ViewCopy);
 
-/* ViewCopyDType is view that returns a copy instead of a view.
+/* ViewCopyDType is ViewDType that returns a copy instead of a view, whose elements have dtype
+ * dtype_.
  *     view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor */
 CGOTORCH_API const char *ViewCopyDType(Tensor self, ScalarType dtype_, Tensor *result)
     CGOTORCH_SYMBOL(ViewCopyDType);
 
-/* ViewCopyDTypeOut is view that returns a copy instead of a view.
+/* ViewCopyDTypeOut is View that returns a copy instead of a view, whose elements have dtype
+ * dtype_.
  *     view_copy.dtype_out(Tensor self, ScalarType dtype, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ViewCopyDTypeOut(Tensor self, ScalarType dtype_, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(ViewCopyDTypeOut);
 
-/* ViewCopyOut is view that returns a copy instead of a view.
+/* ViewCopyOut is View that returns a copy instead of a view.
  *     view_copy.out(Tensor self, SymInt[] size, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *ViewCopyOut(Tensor self, const int64_t *size, int64_t size_len,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(ViewCopyOut);
 
-/* ViewDType returns a view with another shape, one size of which may be -1, or with another dtype;
- * it never copies and fails if it would have to.
+/* ViewDType returns a view whose elements have dtype dtype_, from the same bytes; it never copies
+ * and fails if it would have to.
  *     view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a) */
 CGOTORCH_API const char *ViewDType(Tensor self, ScalarType dtype_, Tensor *result)
     CGOTORCH_SYMBOL(ViewDType);
 
-/* VSplit splits into views along dimension 0, by a number of equal sections or at the given
- * indices.
+/* VSplit splits into views along dimension 0 in sections parts of equal size.
  *     vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[] */
 CGOTORCH_API const char *VSplit(Tensor self, int64_t sections, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(VSplit);
 
-/* VSplitArray splits into views along dimension 0, by a number of equal sections or at the given
- * indices.
+/* VSplitArray splits into views along dimension 0 at the given indices.
  *     vsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[] */
 CGOTORCH_API const char *VSplitArray(Tensor self, const int64_t *indices, int64_t indices_len,
     Tensor **result, int64_t *result_len) CGOTORCH_SYMBOL(VSplitArray);
@@ -18481,7 +18524,7 @@ CGOTORCH_API const char *_WeightInt4PackMM(Tensor self, Tensor mat2, int64_t qGr
 CGOTORCH_API const char *_WeightInt4PackMMForCPU(Tensor self, Tensor mat2, int64_t qGroupSize,
     Tensor qScaleAndZeros, Tensor *result) CGOTORCH_SYMBOL(_WeightInt4PackMMForCPU);
 
-/* _WeightInt4PackMMWithScalesAndZeros is _weight_int4pack_mm with scales and zeros as separate
+/* _WeightInt4PackMMWithScalesAndZeros is _WeightInt4PackMM with scales and zeros as separate
  * tensors.
  *     _weight_int4pack_mm_with_scales_and_zeros(Tensor self, Tensor mat2, int qGroupSize, Tensor qScale, Tensor qZeros) -> Tensor */
 CGOTORCH_API const char *_WeightInt4PackMMWithScalesAndZeros(Tensor self, Tensor mat2,
@@ -18506,62 +18549,62 @@ CGOTORCH_API const char *_WeightNormDifferentiableBackward(Tensor grad_w, Tensor
     Tensor saved_g, Tensor saved_norms, int64_t dim, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(_WeightNormDifferentiableBackward);
 
-/* _WeightNormInterface is _weight_norm in one kernel that also returns the norms.
+/* _WeightNormInterface is _WeightNorm in one kernel that also returns the norms.
  *     _weight_norm_interface(Tensor v, Tensor g, int dim=0) -> (Tensor, Tensor) */
 CGOTORCH_API const char *_WeightNormInterface(Tensor v, Tensor g, int64_t dim, Tensor *result0,
     Tensor *result1) CGOTORCH_SYMBOL(_WeightNormInterface);
 
-/* _WeightNormInterfaceBackward computes the gradients of _weight_norm_interface with respect to v
+/* _WeightNormInterfaceBackward computes the gradients of _WeightNormInterface with respect to v
  * and g.
  *     _weight_norm_interface_backward(Tensor grad_w, Tensor saved_v, Tensor saved_g, Tensor saved_norms, int dim) -> (Tensor, Tensor) */
 CGOTORCH_API const char *_WeightNormInterfaceBackward(Tensor grad_w, Tensor saved_v,
     Tensor saved_g, Tensor saved_norms, int64_t dim, Tensor *result0, Tensor *result1)
     CGOTORCH_SYMBOL(_WeightNormInterfaceBackward);
 
-/* _WeightNormInterfaceBackwardOut computes the gradients of _weight_norm_interface with respect to
- * v and g.
+/* _WeightNormInterfaceBackwardOut computes the gradients of _WeightNormInterface with respect to v
+ * and g.
  *     _weight_norm_interface_backward.out(Tensor grad_w, Tensor saved_v, Tensor saved_g, Tensor saved_norms, int dim, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *_WeightNormInterfaceBackwardOut(Tensor grad_w, Tensor saved_v,
     Tensor saved_g, Tensor saved_norms, int64_t dim, Tensor out0, Tensor out1, Tensor *result0,
     Tensor *result1) CGOTORCH_SYMBOL(_WeightNormInterfaceBackwardOut);
 
-/* _WeightNormInterfaceOut is _weight_norm in one kernel that also returns the norms.
+/* _WeightNormInterfaceOut is _WeightNorm in one kernel that also returns the norms.
  *     _weight_norm_interface.out(Tensor v, Tensor g, int dim=0, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!)) */
 CGOTORCH_API const char *_WeightNormInterfaceOut(Tensor v, Tensor g, int64_t dim, Tensor out0,
     Tensor out1, Tensor *result0, Tensor *result1) CGOTORCH_SYMBOL(_WeightNormInterfaceOut);
 
-/* Where picks elements of self where condition is true and of other elsewhere, with broadcasting;
- * of a condition alone, its nonzero places.
+/* Where picks self where condition is true and other elsewhere, element by element with
+ * broadcasting.
  *     where.self(Tensor condition, Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Where(Tensor condition, Tensor self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(Where);
 
-/* WhereNonZero picks elements of self where condition is true and of other elsewhere, with
- * broadcasting; of a condition alone, its nonzero places.
+/* WhereNonZero returns the places where condition is nonzero, as one int64 vector of indices for
+ * each dimension.
  *     where(Tensor condition) -> Tensor[] */
 CGOTORCH_API const char *WhereNonZero(Tensor condition, Tensor **result, int64_t *result_len)
     CGOTORCH_SYMBOL(WhereNonZero);
 
-/* WhereOut picks elements of self where condition is true and of other elsewhere, with
- * broadcasting; of a condition alone, its nonzero places.
+/* WhereOut picks self where condition is true and other elsewhere, element by element with
+ * broadcasting.
  *     where.self_out(Tensor condition, Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *WhereOut(Tensor condition, Tensor self, Tensor other, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(WhereOut);
 
-/* WhereScalarOther picks elements of self where condition is true and of other elsewhere, with
- * broadcasting; of a condition alone, its nonzero places.
+/* WhereScalarOther picks self where condition is true and the number other elsewhere, element by
+ * element with broadcasting.
  *     where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *WhereScalarOther(Tensor condition, Tensor self, Scalar other,
     Tensor *result) CGOTORCH_SYMBOL(WhereScalarOther);
 
-/* WhereScalars picks elements of self where condition is true and of other elsewhere, with
- * broadcasting; of a condition alone, its nonzero places.
+/* WhereScalars picks the number self where condition is true and the number other elsewhere,
+ * element by element with broadcasting.
  *     where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor */
 CGOTORCH_API const char *WhereScalars(Tensor condition, Scalar self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(WhereScalars);
 
-/* WhereScalarSelf picks elements of self where condition is true and of other elsewhere, with
- * broadcasting; of a condition alone, its nonzero places.
+/* WhereScalarSelf picks the number self where condition is true and other elsewhere, element by
+ * element with broadcasting.
  *     where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor */
 CGOTORCH_API const char *WhereScalarSelf(Tensor condition, Scalar self, Tensor other,
     Tensor *result) CGOTORCH_SYMBOL(WhereScalarSelf);
@@ -18572,7 +18615,7 @@ CGOTORCH_API const char *_WrappedLinearPrepack(Tensor weight, Tensor weight_scal
     Tensor weight_zero_point, Tensor bias, Tensor *result) CGOTORCH_SYMBOL(_WrappedLinearPrepack);
 
 /* _WrappedQuantizedLinearPrepacked quantises the input, applies a linear layer packed by
- * _wrapped_linear_prepack, and returns floats.
+ * _WrappedLinearPrepack, and returns floats.
  *     _wrapped_quantized_linear_prepacked(Tensor input, Tensor input_scale, Tensor input_zero_point, Tensor packed_weight, Tensor output_scale, Tensor output_zero_point, int out_channel) -> Tensor */
 CGOTORCH_API const char *_WrappedQuantizedLinearPrepacked(Tensor input, Tensor input_scale,
     Tensor input_zero_point, Tensor packed_weight, Tensor output_scale, Tensor output_zero_point,
@@ -18587,13 +18630,13 @@ CGOTORCH_API const char *Xlogy(Tensor self, Tensor other, Tensor *result) CGOTOR
 CGOTORCH_API const char *Xlogy_(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Xlogy_);
 
 /* XlogyOutScalarOther returns self × log(other), and 0 where self is 0 unless other is NaN, with
- * broadcasting.
+ * broadcasting. other is a number.
  *     xlogy.OutScalar_Other(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *XlogyOutScalarOther(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(XlogyOutScalarOther);
 
 /* XlogyOutScalarSelf returns self × log(other), and 0 where self is 0 unless other is NaN, with
- * broadcasting.
+ * broadcasting. self is a number.
  *     xlogy.OutScalar_Self(Scalar self, Tensor other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *XlogyOutScalarSelf(Scalar self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(XlogyOutScalarSelf);
@@ -18605,37 +18648,38 @@ CGOTORCH_API const char *XlogyOutTensor(Tensor self, Tensor other, Tensor out_, 
     CGOTORCH_SYMBOL(XlogyOutTensor);
 
 /* XlogyScalarOther returns self × log(other), and 0 where self is 0 unless other is NaN, with
- * broadcasting.
+ * broadcasting. other is a number.
  *     xlogy.Scalar_Other(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *XlogyScalarOther(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(XlogyScalarOther);
 
 /* XlogyScalarOther_ returns self × log(other), and 0 where self is 0 unless other is NaN, with
- * broadcasting.
+ * broadcasting. other is a number.
  *     xlogy_.Scalar_Other(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *XlogyScalarOther_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(XlogyScalarOther_);
 
 /* XlogyScalarSelf returns self × log(other), and 0 where self is 0 unless other is NaN, with
- * broadcasting.
+ * broadcasting. self is a number.
  *     xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor */
 CGOTORCH_API const char *XlogyScalarSelf(Scalar self, Tensor other, Tensor *result)
     CGOTORCH_SYMBOL(XlogyScalarSelf);
 
-/* Xor is bitwise_xor as the operator ^, logical for bool operands.
+/* Xor is BitwiseXor as the operator ^, logical for bool operands.
  *     __xor__.Tensor(Tensor self, Tensor other) -> Tensor */
 CGOTORCH_API const char *Xor(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Xor);
 
-/* Xor_ is bitwise_xor as the operator ^=, writing the result to self.
+/* Xor_ is BitwiseXor_ as the operator ^=, writing the result to self.
  *     __ixor__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!) */
 CGOTORCH_API const char *Xor_(Tensor self, Tensor other, Tensor *result) CGOTORCH_SYMBOL(Xor_);
 
-/* XorScalar is bitwise_xor as the operator ^, logical for bool operands.
+/* XorScalar is BitwiseXorScalar as the operator ^, logical for bool operands. other is a number.
  *     __xor__.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *XorScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(XorScalar);
 
-/* XorScalar_ is bitwise_xor as the operator ^=, writing the result to self.
+/* XorScalar_ is BitwiseXorScalar_ as the operator ^=, writing the result to self. other is a
+ * number.
  *     __ixor__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *XorScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(XorScalar_);

@@ -4179,64 +4179,64 @@ const char *thunk_LinalgMatrixRank(void *p) {
   return nullptr;
 }
 
-const char *LinalgMatrixRankAtolRtolFloat(Tensor self, const double *atol, const double *rtol,
+const char *LinalgMatrixRankATolRTolFloat(Tensor self, const double *atol, const double *rtol,
     bool hermitian, Tensor *result) {
   return guard([&] { out(result, at::_ops::linalg_matrix_rank_atol_rtol_float::call(in(self, "self"),
       opt(atol), opt(rtol), hermitian)); });
 }
 
-const char *thunk_LinalgMatrixRankAtolRtolFloat(void *p) {
+const char *thunk_LinalgMatrixRankATolRTolFloat(void *p) {
   struct B { void *scope; Word self; const double * atol; const double * rtol; int64_t hermitian; OutTensor result; };
   auto &b = *static_cast<B *>(p);
   const Uses uses(b.self);
-  if (auto *e = LinalgMatrixRankAtolRtolFloat(used(b.self, "self"), b.atol, b.rtol,
+  if (auto *e = LinalgMatrixRankATolRTolFloat(used(b.self, "self"), b.atol, b.rtol,
       b.hermitian != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
 
-const char *LinalgMatrixRankAtolRtolFloatOut(Tensor self, const double *atol, const double *rtol,
+const char *LinalgMatrixRankATolRTolFloatOut(Tensor self, const double *atol, const double *rtol,
     bool hermitian, Tensor out_, Tensor *result) {
   return guard([&] { out_same(result, at::_ops::linalg_matrix_rank_atol_rtol_float_out::call(in(self,
       "self"), opt(atol), opt(rtol), hermitian, in_mut(out_, "out_"))); });
 }
 
-const char *thunk_LinalgMatrixRankAtolRtolFloatOut(void *p) {
+const char *thunk_LinalgMatrixRankATolRTolFloatOut(void *p) {
   struct B { void *scope; Word self; const double * atol; const double * rtol; int64_t hermitian; Word out_; };
   auto &b = *static_cast<B *>(p);
   const Uses uses(b.self, b.out_);
-  return LinalgMatrixRankAtolRtolFloatOut(used(b.self, "self"), b.atol, b.rtol, b.hermitian != 0,
+  return LinalgMatrixRankATolRTolFloatOut(used(b.self, "self"), b.atol, b.rtol, b.hermitian != 0,
       used(b.out_, "out_"), nullptr);
 }
 
-const char *LinalgMatrixRankAtolRtolTensor(Tensor input, Tensor atol, Tensor rtol, bool hermitian,
+const char *LinalgMatrixRankATolRTolTensor(Tensor input, Tensor atol, Tensor rtol, bool hermitian,
     Tensor *result) {
   return guard([&] { out(result, at::_ops::linalg_matrix_rank_atol_rtol_tensor::call(in(input,
       "input"), in_opt(atol), in_opt(rtol), hermitian)); });
 }
 
-const char *thunk_LinalgMatrixRankAtolRtolTensor(void *p) {
+const char *thunk_LinalgMatrixRankATolRTolTensor(void *p) {
   struct B { void *scope; Word input; Word atol; Word rtol; int64_t hermitian; OutTensor result; };
   auto &b = *static_cast<B *>(p);
   const Uses uses(b.input, b.atol, b.rtol);
-  if (auto *e = LinalgMatrixRankAtolRtolTensor(used(b.input, "input"), used_opt(b.atol, "atol"),
+  if (auto *e = LinalgMatrixRankATolRTolTensor(used(b.input, "input"), used_opt(b.atol, "atol"),
       used_opt(b.rtol, "rtol"), b.hermitian != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
 
-const char *LinalgMatrixRankAtolRtolTensorOut(Tensor input, Tensor atol, Tensor rtol,
+const char *LinalgMatrixRankATolRTolTensorOut(Tensor input, Tensor atol, Tensor rtol,
     bool hermitian, Tensor out_, Tensor *result) {
   return guard([&] { out_same(result,
       at::_ops::linalg_matrix_rank_atol_rtol_tensor_out::call(in(input, "input"), in_opt(atol),
       in_opt(rtol), hermitian, in_mut(out_, "out_"))); });
 }
 
-const char *thunk_LinalgMatrixRankAtolRtolTensorOut(void *p) {
+const char *thunk_LinalgMatrixRankATolRTolTensorOut(void *p) {
   struct B { void *scope; Word input; Word atol; Word rtol; int64_t hermitian; Word out_; };
   auto &b = *static_cast<B *>(p);
   const Uses uses(b.input, b.atol, b.rtol, b.out_);
-  return LinalgMatrixRankAtolRtolTensorOut(used(b.input, "input"), used_opt(b.atol, "atol"),
+  return LinalgMatrixRankATolRTolTensorOut(used(b.input, "input"), used_opt(b.atol, "atol"),
       used_opt(b.rtol, "rtol"), b.hermitian != 0, used(b.out_, "out_"), nullptr);
 }
 
@@ -4414,61 +4414,61 @@ const char *thunk_LinalgPinv(void *p) {
   return nullptr;
 }
 
-const char *LinalgPinvAtolRtolFloat(Tensor self, const double *atol, const double *rtol,
+const char *LinalgPinvATolRTolFloat(Tensor self, const double *atol, const double *rtol,
     bool hermitian, Tensor *result) {
   return guard([&] { out(result, at::_ops::linalg_pinv_atol_rtol_float::call(in(self, "self"),
       opt(atol), opt(rtol), hermitian)); });
 }
 
-const char *thunk_LinalgPinvAtolRtolFloat(void *p) {
+const char *thunk_LinalgPinvATolRTolFloat(void *p) {
   struct B { void *scope; Word self; const double * atol; const double * rtol; int64_t hermitian; OutTensor result; };
   auto &b = *static_cast<B *>(p);
   const Uses uses(b.self);
-  if (auto *e = LinalgPinvAtolRtolFloat(used(b.self, "self"), b.atol, b.rtol, b.hermitian != 0,
+  if (auto *e = LinalgPinvATolRTolFloat(used(b.self, "self"), b.atol, b.rtol, b.hermitian != 0,
       &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
 
-const char *LinalgPinvAtolRtolFloatOut(Tensor self, const double *atol, const double *rtol,
+const char *LinalgPinvATolRTolFloatOut(Tensor self, const double *atol, const double *rtol,
     bool hermitian, Tensor out_, Tensor *result) {
   return guard([&] { out_same(result, at::_ops::linalg_pinv_atol_rtol_float_out::call(in(self,
       "self"), opt(atol), opt(rtol), hermitian, in_mut(out_, "out_"))); });
 }
 
-const char *thunk_LinalgPinvAtolRtolFloatOut(void *p) {
+const char *thunk_LinalgPinvATolRTolFloatOut(void *p) {
   struct B { void *scope; Word self; const double * atol; const double * rtol; int64_t hermitian; Word out_; };
   auto &b = *static_cast<B *>(p);
   const Uses uses(b.self, b.out_);
-  return LinalgPinvAtolRtolFloatOut(used(b.self, "self"), b.atol, b.rtol, b.hermitian != 0,
+  return LinalgPinvATolRTolFloatOut(used(b.self, "self"), b.atol, b.rtol, b.hermitian != 0,
       used(b.out_, "out_"), nullptr);
 }
 
-const char *LinalgPinvAtolRtolTensor(Tensor self, Tensor atol, Tensor rtol, bool hermitian,
+const char *LinalgPinvATolRTolTensor(Tensor self, Tensor atol, Tensor rtol, bool hermitian,
     Tensor *result) {
   return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(atol) && unrecorded(rtol)); out(result, at::_ops::linalg_pinv_atol_rtol_tensor::call(in(self, "self"), in_opt(atol), in_opt(rtol), hermitian)); });
 }
 
-const char *thunk_LinalgPinvAtolRtolTensor(void *p) {
+const char *thunk_LinalgPinvATolRTolTensor(void *p) {
   struct B { void *scope; Word self; Word atol; Word rtol; int64_t hermitian; OutTensor result; };
   auto &b = *static_cast<B *>(p);
   const Uses uses(b.self, b.atol, b.rtol);
-  if (auto *e = LinalgPinvAtolRtolTensor(used(b.self, "self"), used_opt(b.atol, "atol"),
+  if (auto *e = LinalgPinvATolRTolTensor(used(b.self, "self"), used_opt(b.atol, "atol"),
       used_opt(b.rtol, "rtol"), b.hermitian != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;
 }
 
-const char *LinalgPinvAtolRtolTensorOut(Tensor self, Tensor atol, Tensor rtol, bool hermitian,
+const char *LinalgPinvATolRTolTensorOut(Tensor self, Tensor atol, Tensor rtol, bool hermitian,
     Tensor out_, Tensor *result) {
   return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(atol) && unrecorded(rtol) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::linalg_pinv_atol_rtol_tensor_out::call(in(self, "self"), in_opt(atol), in_opt(rtol), hermitian, in_mut(out_, "out_"))); });
 }
 
-const char *thunk_LinalgPinvAtolRtolTensorOut(void *p) {
+const char *thunk_LinalgPinvATolRTolTensorOut(void *p) {
   struct B { void *scope; Word self; Word atol; Word rtol; int64_t hermitian; Word out_; };
   auto &b = *static_cast<B *>(p);
   const Uses uses(b.self, b.atol, b.rtol, b.out_);
-  return LinalgPinvAtolRtolTensorOut(used(b.self, "self"), used_opt(b.atol, "atol"),
+  return LinalgPinvATolRTolTensorOut(used(b.self, "self"), used_opt(b.atol, "atol"),
       used_opt(b.rtol, "rtol"), b.hermitian != 0, used(b.out_, "out_"), nullptr);
 }
 
@@ -4485,30 +4485,30 @@ const char *thunk_LinalgPinvOut(void *p) {
       nullptr);
 }
 
-const char *LinalgPinvOutRcondTensor(Tensor self, Tensor rcond, bool hermitian, Tensor out_,
+const char *LinalgPinvOutRCondTensor(Tensor self, Tensor rcond, bool hermitian, Tensor out_,
     Tensor *result) {
   return guard([&] { out_same(result, at::_ops::linalg_pinv_out_rcond_tensor::call(in(self, "self"),
       in(rcond, "rcond"), hermitian, in_mut(out_, "out_"))); });
 }
 
-const char *thunk_LinalgPinvOutRcondTensor(void *p) {
+const char *thunk_LinalgPinvOutRCondTensor(void *p) {
   struct B { void *scope; Word self; Word rcond; int64_t hermitian; Word out_; };
   auto &b = *static_cast<B *>(p);
   const Uses uses(b.self, b.rcond, b.out_);
-  return LinalgPinvOutRcondTensor(used(b.self, "self"), used(b.rcond, "rcond"), b.hermitian != 0,
+  return LinalgPinvOutRCondTensor(used(b.self, "self"), used(b.rcond, "rcond"), b.hermitian != 0,
       used(b.out_, "out_"), nullptr);
 }
 
-const char *LinalgPinvRcondTensor(Tensor self, Tensor rcond, bool hermitian, Tensor *result) {
+const char *LinalgPinvRCondTensor(Tensor self, Tensor rcond, bool hermitian, Tensor *result) {
   return guard([&] { out(result, at::_ops::linalg_pinv_rcond_tensor::call(in(self, "self"), in(rcond,
       "rcond"), hermitian)); });
 }
 
-const char *thunk_LinalgPinvRcondTensor(void *p) {
+const char *thunk_LinalgPinvRCondTensor(void *p) {
   struct B { void *scope; Word self; Word rcond; int64_t hermitian; OutTensor result; };
   auto &b = *static_cast<B *>(p);
   const Uses uses(b.self, b.rcond);
-  if (auto *e = LinalgPinvRcondTensor(used(b.self, "self"), used(b.rcond, "rcond"),
+  if (auto *e = LinalgPinvRCondTensor(used(b.self, "self"), used(b.rcond, "rcond"),
       b.hermitian != 0, &b.result.handle)) return e;
   describe(b.result);
   return nullptr;

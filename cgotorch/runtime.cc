@@ -246,7 +246,6 @@ inline void run(int64_t i, cgotorch_block *block) {
 extern "C" {
 
 void cgotorch_run(int64_t i, cgotorch_block *block) { run(i, block); }
-void cgotorch_run_back(int64_t i, cgotorch_block *block) { run(i, block); }
 
 void cgotorch_end_other_threads(void) {
   enter_thread();

@@ -16,8 +16,6 @@ struct cgotorch_block {
 /* Runs function i. On failure block->scope is the error message's address plus one; otherwise it is
  * even. Go returns from a C function without a result sooner than from one with. */
 CGOTORCH_API void cgotorch_run(int64_t i, struct cgotorch_block *block);
-/* The same, for functions that may call back into the caller's language. */
-CGOTORCH_API void cgotorch_run_back(int64_t i, struct cgotorch_block *block);
 /* Returns the error that is in a block, and takes it out. */
 CGOTORCH_API const char *cgotorch_block_error(struct cgotorch_block *block);
 /* The same, with the error as the result, as everywhere else. */

@@ -1255,10 +1255,10 @@ const char *thunk_LinalgMatrixNormStrOrdOut(void *p);
 const char *thunk_LinalgMatrixPower(void *p);
 const char *thunk_LinalgMatrixPowerOut(void *p);
 const char *thunk_LinalgMatrixRank(void *p);
-const char *thunk_LinalgMatrixRankAtolRtolFloat(void *p);
-const char *thunk_LinalgMatrixRankAtolRtolFloatOut(void *p);
-const char *thunk_LinalgMatrixRankAtolRtolTensor(void *p);
-const char *thunk_LinalgMatrixRankAtolRtolTensorOut(void *p);
+const char *thunk_LinalgMatrixRankATolRTolFloat(void *p);
+const char *thunk_LinalgMatrixRankATolRTolFloatOut(void *p);
+const char *thunk_LinalgMatrixRankATolRTolTensor(void *p);
+const char *thunk_LinalgMatrixRankATolRTolTensorOut(void *p);
 const char *thunk_LinalgMatrixRankOut(void *p);
 const char *thunk_LinalgMatrixRankOutTolTensor(void *p);
 const char *thunk_LinalgMatrixRankTolTensor(void *p);
@@ -1271,13 +1271,13 @@ const char *thunk_LinalgNormOrdStr(void *p);
 const char *thunk_LinalgNormOrdStrOut(void *p);
 const char *thunk_LinalgNormOut(void *p);
 const char *thunk_LinalgPinv(void *p);
-const char *thunk_LinalgPinvAtolRtolFloat(void *p);
-const char *thunk_LinalgPinvAtolRtolFloatOut(void *p);
-const char *thunk_LinalgPinvAtolRtolTensor(void *p);
-const char *thunk_LinalgPinvAtolRtolTensorOut(void *p);
+const char *thunk_LinalgPinvATolRTolFloat(void *p);
+const char *thunk_LinalgPinvATolRTolFloatOut(void *p);
+const char *thunk_LinalgPinvATolRTolTensor(void *p);
+const char *thunk_LinalgPinvATolRTolTensorOut(void *p);
 const char *thunk_LinalgPinvOut(void *p);
-const char *thunk_LinalgPinvOutRcondTensor(void *p);
-const char *thunk_LinalgPinvRcondTensor(void *p);
+const char *thunk_LinalgPinvOutRCondTensor(void *p);
+const char *thunk_LinalgPinvRCondTensor(void *p);
 const char *thunk_LinalgPolar(void *p);
 const char *thunk_LinalgPolarOut(void *p);
 const char *thunk_LinalgPowSum(void *p);
@@ -3792,10 +3792,10 @@ const Thunk thunks[] = {
     thunk_LinalgMatrixPower,
     thunk_LinalgMatrixPowerOut,
     thunk_LinalgMatrixRank,
-    thunk_LinalgMatrixRankAtolRtolFloat,
-    thunk_LinalgMatrixRankAtolRtolFloatOut,
-    thunk_LinalgMatrixRankAtolRtolTensor,
-    thunk_LinalgMatrixRankAtolRtolTensorOut,
+    thunk_LinalgMatrixRankATolRTolFloat,
+    thunk_LinalgMatrixRankATolRTolFloatOut,
+    thunk_LinalgMatrixRankATolRTolTensor,
+    thunk_LinalgMatrixRankATolRTolTensorOut,
     thunk_LinalgMatrixRankOut,
     thunk_LinalgMatrixRankOutTolTensor,
     thunk_LinalgMatrixRankTolTensor,
@@ -3808,13 +3808,13 @@ const Thunk thunks[] = {
     thunk_LinalgNormOrdStrOut,
     thunk_LinalgNormOut,
     thunk_LinalgPinv,
-    thunk_LinalgPinvAtolRtolFloat,
-    thunk_LinalgPinvAtolRtolFloatOut,
-    thunk_LinalgPinvAtolRtolTensor,
-    thunk_LinalgPinvAtolRtolTensorOut,
+    thunk_LinalgPinvATolRTolFloat,
+    thunk_LinalgPinvATolRTolFloatOut,
+    thunk_LinalgPinvATolRTolTensor,
+    thunk_LinalgPinvATolRTolTensorOut,
     thunk_LinalgPinvOut,
-    thunk_LinalgPinvOutRcondTensor,
-    thunk_LinalgPinvRcondTensor,
+    thunk_LinalgPinvOutRCondTensor,
+    thunk_LinalgPinvRCondTensor,
     thunk_LinalgPolar,
     thunk_LinalgPolarOut,
     thunk_LinalgPowSum,

@@ -73,17 +73,6 @@ func takeBlockError(op opID, block unsafe.Pointer) *Error {
 	return takeError(op.String(), unsafe.Pointer(err))
 }
 
-// callBack is call for what may call back into Go, such as backward and operators written in Go.
-func callBack(op opID, block unsafe.Pointer) {
-	if attention.Load() != 0 {
-		drainSome()
-	}
-	state := enterBack()
-	C.cgotorch_run_back(C.int64_t(op), (*C.struct_cgotorch_block)(block))
-	warnings := leaveBack(state)
-	finish(op, block, warnings)
-}
-
 // callSlow is call when there is something to do besides.
 //
 //go:noinline

@@ -166,7 +166,7 @@ func NewTensor(data any, opts ...TensorOptions) Tensor {
 	if to := elementTypes[opt.DType]; to != nil {
 		t.mustFit("NewTensor", to)
 	}
-	result := t.To(ToOptions{DType: opt.DType, Device: opt.Device, Layout: opt.Layout, PinMemory: opt.PinMemory})
+	result := t.To(ToOptions{DType: opt.DType, Device: opt.Device, Layout: opt.Layout, PinMemory: opt.PinMemory, MemoryFormat: opt.MemoryFormat})
 	if result.T != t.T {
 		t.Close()
 	}

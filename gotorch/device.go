@@ -99,6 +99,32 @@ func (d Device) String() string {
 	return d.Type().String() + ":" + strconv.Itoa(d.Index())
 }
 
+// MarshalText is part of [encoding.TextMarshaler]: JSON, flag.TextVar and others write d as "cuda:0", and
+// the zero Device as an empty text. The error, a ValueError, is for a number that is no device.
+func (d Device) MarshalText() ([]byte, error) {
+	if d == 0 {
+		return nil, nil
+	}
+	if t := d.Type(); t < 0 || int(t) >= len(deviceTypes) {
+		return nil, newError("MarshalText", ValueError, "there is no device of number "+strconv.Itoa(int(d)))
+	}
+	return []byte(d.String()), nil
+}
+
+// UnmarshalText is part of [encoding.TextUnmarshaler]. It reads what [ParseDevice] does, and an empty text
+// as the zero Device. Where it fails d stays as it is.
+func (d *Device) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*d = 0
+		return nil
+	}
+	parsed, err := ParseDevice(string(text))
+	if err == nil {
+		*d = parsed
+	}
+	return err
+}
+
 func (t DeviceType) String() string {
 	if t < 0 || int(t) >= len(deviceTypes) {
 		return "none"

@@ -6,6 +6,7 @@ package gotorch
 import "C"
 
 import (
+	"strconv"
 	"strings"
 	"unsafe"
 )
@@ -164,6 +165,32 @@ func ParseDType(name string) (DType, error) {
 		return d, nil
 	}
 	return 0, newError("ParseDType", TypeError, "unknown dtype "+quote(name))
+}
+
+// MarshalText is part of [encoding.TextMarshaler]: JSON, flag.TextVar and others write d as its [DType.Name],
+// and the zero DType as an empty text. The error, a ValueError, is for a number that is no dtype.
+func (d DType) MarshalText() ([]byte, error) {
+	if d == 0 {
+		return nil, nil
+	}
+	if !d.known() {
+		return nil, newError("MarshalText", ValueError, "there is no dtype of number "+strconv.Itoa(int(d)))
+	}
+	return []byte(d.Name()), nil
+}
+
+// UnmarshalText is part of [encoding.TextUnmarshaler]. It reads what [ParseDType] does, and an empty text
+// as the zero DType. Where it fails d stays as it is.
+func (d *DType) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*d = 0
+		return nil
+	}
+	parsed, err := ParseDType(string(text))
+	if err == nil {
+		*d = parsed
+	}
+	return err
 }
 
 // Size returns the bytes that one element takes. Types of several values to a byte take one.

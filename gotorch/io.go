@@ -1,23 +1,14 @@
 package gotorch
 
-/*
-#include <files.h>
-#include <stdlib.h>
-*/
-import "C"
-
 import (
 	"bytes"
 	"errors"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
-	"unsafe"
 
+	"gotorch.dev/gotorch/internal/fileformat"
 	"gotorch.dev/gotorch/internal/regular"
 	"gotorch.dev/gotorch/internal/replace"
 )
@@ -45,19 +36,31 @@ type LoadOptions struct {
 // A file at path is replaced when the new one is complete, and not before: neither a crash nor a full
 // disk leaves half a file there.
 func SaveTensors(path string, tensors map[string]Tensor) error {
-	switch ext := filepath.Ext(path); ext {
-	case ".safetensors":
+	switch fileformat.Of(path) {
+	case fileformat.Safetensors:
 		return SaveSafetensors(path, tensors, nil)
-	case ".pt", ".pth", ".bin", ".ckpt":
+	case fileformat.Archive:
 		return Save(path, tensors)
-	default:
-		return newError("SaveTensors", ValueError, "the format of "+path+" is unknown: its name should end in .safetensors or .pt")
 	}
+	return newError("SaveTensors", ValueError, "the format of "+path+" is unknown: its name should end in .safetensors or .pt")
 }
 
-// LoadTensors reads the tensors of a file, by their names: a safetensors file, or one of [Save] or
-// torch.save that holds a dict of tensors. Which it is does not depend on the file's name.
+// LoadTensors reads the tensors of a file, by their names: a safetensors file, the index of one in parts
+// (model.safetensors.index.json), or a file of [Save] or torch.save that holds a dict of tensors. Which it
+// is does not depend on the file's name. What is wrong with the parts of an index is a *ShardError.
 func LoadTensors(path string, opts ...LoadOptions) (map[string]Tensor, error) {
+	v, err := loadAny(path, opts)
+	if err != nil {
+		return nil, err
+	}
+	if tensors, ok := v.(map[string]Tensor); ok {
+		return tensors, nil
+	}
+	return namedTensors(path, v)
+}
+
+// loadAny is [Load], which also reads safetensors files and their indexes: as a map of tensors.
+func loadAny(path string, opts []LoadOptions) (any, error) {
 	f, size, err := regular.Open(path)
 	if err != nil {
 		return nil, err
@@ -67,15 +70,14 @@ func LoadTensors(path string, opts ...LoadOptions) (map[string]Tensor, error) {
 	if _, err := f.ReadAt(head[:], 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	if head[8] == '{' {
+	switch {
+	case head[0] == '{' && head[7] != 0: // as a length, more than there is memory
+		return loadSharded(f, size, opts)
+	case head[8] == '{':
 		tensors, _, err := loadSafetensors(f, opts)
 		return tensors, err
 	}
-	v, err := load(f, f, size, opts)
-	if err != nil {
-		return nil, err
-	}
-	return namedTensors(path, v)
+	return load(f, f, size, opts)
 }
 
 // namedTensors returns a dict of tensors as a map.
@@ -160,114 +162,6 @@ func load(file *os.File, r io.ReaderAt, size int64, opts []LoadOptions) (v any, 
 		return nil, err
 	}
 	return a.decode()
-}
-
-// Safetensors ---------------------------------------------------------------------------------------------
-
-// SaveSafetensors writes tensors under their names in the safetensors format, and metadata beside
-// them, as Python's safetensors.torch.save_file. The file holds no code and no references: tensors that
-// share memory are written once each. A file at path is replaced when the new one is complete.
-func SaveSafetensors(path string, tensors map[string]Tensor, metadata map[string]string) (err error) {
-	defer catch(&err)
-	const op = "SaveSafetensors"
-	names := slices.Sorted(maps.Keys(tensors))
-	list := make([]Tensor, len(names))
-	for i, name := range names {
-		list[i] = tensors[name]
-	}
-	var pairs []string
-	for _, key := range slices.Sorted(maps.Keys(metadata)) {
-		pairs = append(pairs, key, metadata[key])
-	}
-	for _, s := range slices.Concat(names, pairs, []string{path}) {
-		if strings.ContainsRune(s, 0) {
-			return newError(op, ValueError, "the name "+strconv.Quote(s)+" contains a NUL byte")
-		}
-	}
-	cNames, cPairs, cPath := cStrings(names), cStrings(pairs), C.CString(path)
-	defer freeStrings(cNames)
-	defer freeStrings(cPairs)
-	defer C.free(unsafe.Pointer(cPath))
-	var held holder
-	defer held.free()
-	hs := held.all(op, "tensors", list)
-	cErr := C.SaveTensors(cPath, unsafe.SliceData(cNames), unsafe.SliceData(hs), C.int64_t(len(hs)), unsafe.SliceData(cPairs),
-		C.int64_t(len(pairs)/2))
-	if cErr != nil {
-		return takeError(op, unsafe.Pointer(cErr))
-	}
-	return nil
-}
-
-func cStrings(ss []string) []*C.char {
-	cs := make([]*C.char, len(ss))
-	for i, s := range ss {
-		cs[i] = C.CString(s)
-	}
-	return cs
-}
-
-func freeStrings(cs []*C.char) {
-	for _, c := range cs {
-		C.free(unsafe.Pointer(c))
-	}
-}
-
-// LoadSafetensors reads a safetensors file: its tensors by their names, and its metadata.
-func LoadSafetensors(path string, opts ...LoadOptions) (map[string]Tensor, map[string]string, error) {
-	f, _, err := regular.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer f.Close()
-	return loadSafetensors(f, opts)
-}
-
-func loadSafetensors(f *os.File, opts []LoadOptions) (map[string]Tensor, map[string]string, error) {
-	opt := option(opts)
-	cPath := C.CString(f.Name())
-	defer C.free(unsafe.Pointer(cPath))
-	var file C.TensorFile
-	if err := C.cgotorch_load_open_tensors(C.int(f.Fd()), cPath, C.bool(opt.Map), &file); err != nil {
-		return nil, nil, takeError("LoadSafetensors", unsafe.Pointer(err))
-	}
-	return takeFile(&file, opt.Device)
-}
-
-// ParseSafetensors is [LoadSafetensors] for the contents of a file.
-func ParseSafetensors(data []byte, opts ...LoadOptions) (map[string]Tensor, map[string]string, error) {
-	device := option(opts).Device
-	var file C.TensorFile
-	if err := C.ParseTensors(unsafe.Pointer(unsafe.SliceData(data)), C.int64_t(len(data)), &file); err != nil {
-		return nil, nil, takeError("ParseSafetensors", unsafe.Pointer(err))
-	}
-	return takeFile(&file, device)
-}
-
-func takeFile(file *C.TensorFile, device Device) (tensors map[string]Tensor, metadata map[string]string, err error) {
-	defer C.FreeTensorFile(file, false)
-	defer func() {
-		if err != nil {
-			tensors, metadata = nil, nil
-		}
-	}()
-	defer catch(&err)
-	names := unsafe.Slice(file.names, file.n)
-	tensors = make(map[string]Tensor, len(names))
-	for i, h := range unsafe.Slice(file.tensors, file.n) {
-		tensors[C.GoString(names[i])] = wrapHandle(unsafe.Pointer(h))
-	}
-	if device != 0 {
-		for name, t := range tensors {
-			tensors[name] = t.To(device)
-		}
-	}
-	pairs := unsafe.Slice(file.metadata, 2*file.n_metadata)
-	metadata = make(map[string]string, file.n_metadata)
-	for i := 0; i < len(pairs); i += 2 {
-		metadata[C.GoString(pairs[i])] = C.GoString(pairs[i+1])
-	}
-	return tensors, metadata, nil
 }
 
 // Files ---------------------------------------------------------------------------------------------------

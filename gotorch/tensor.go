@@ -204,8 +204,23 @@ type TensorOptions struct {
 	DType        DType
 	Layout       Layout
 	Device       Device
-	PinMemory    bool // page-locked, for fast copies to a GPU
-	RequiresGrad bool // whether autograd records what is done with the result
+	PinMemory    bool         // page-locked, for fast copies to a GPU
+	MemoryFormat MemoryFormat // order in memory, for Empty, NewTensor and those named ...Like; others panic with a TypeError
+	RequiresGrad bool         // whether autograd records what is done with the result
+}
+
+// refuseFormat is for the functions of TensorOptions that make tensors of one order only.
+func refuseFormat(f MemoryFormat, op opID) {
+	if f != 0 {
+		panicFormat(op)
+	}
+}
+
+//go:noinline
+func panicFormat(op opID) { panic(noFormat(op.String())) }
+
+func noFormat(op string) *Error {
+	return newError(op, TypeError, "MemoryFormat is no option here: make the tensor, and call Contiguous with it")
 }
 
 // Storage is the memory that tensors are views of.

@@ -1,6 +1,7 @@
 package gotorch_test
 
 import (
+	"errors"
 	"math"
 	"runtime"
 	"slices"
@@ -107,7 +108,7 @@ func TestDTypes(t *testing.T) {
 			t.Errorf("%s parses as %s, %v", name, back, err)
 		}
 		// libtorch itself agrees on size and name.
-		x := gotorch.Empty([]int64{3}, gotorch.EmptyOptions{DType: d, Device: gotorch.Meta})
+		x := gotorch.Empty([]int64{3}, gotorch.TensorOptions{DType: d, Device: gotorch.Meta})
 		if x.DType() != d || !d.IsQuantized() && x.StorageBytes() != int64(3*d.Size()) {
 			t.Errorf("%s: libtorch has %s of %d bytes", d, x.DType(), x.StorageBytes())
 		}
@@ -253,5 +254,30 @@ func TestScalars(t *testing.T) {
 	}
 	if got := gotorch.Item[uint64](gotorch.Full([]int64{}, uint64(math.MaxUint64), gotorch.TensorOptions{DType: gotorch.Uint64})); got != math.MaxUint64 {
 		t.Errorf("the largest uint64 became %d", got)
+	}
+}
+
+func TestFunctionsThatMakeTensorsTakeTheSameOptions(t *testing.T) {
+	opt := gotorch.TensorOptions{DType: gotorch.Float64, MemoryFormat: gotorch.ChannelsLast, RequiresGrad: true}
+	size := []int64{2, 3, 4, 5}
+	like := gotorch.Zeros(size)
+	for name, x := range map[string]gotorch.Tensor{
+		"Empty": gotorch.Empty(size, opt), "EmptyLike": gotorch.EmptyLike(like, opt), "OnesLike": gotorch.OnesLike(like, opt),
+		"FullLike": gotorch.FullLike(like, 2, opt), "RandLike": gotorch.RandLike(like, opt),
+		"NewTensor": gotorch.NewTensor([2][3][4][5]float32{}, opt),
+	} {
+		if got := x.Strides(); !slices.Equal(got, []int64{60, 1, 15, 3}) || x.DType() != gotorch.Float64 || !x.RequiresGrad() {
+			t.Errorf("%s: %v of strides %v", name, x.DType(), got)
+		}
+	}
+	// No choice of order is no option that is silently left out.
+	for name, make := range map[string]func() gotorch.Tensor{
+		"Zeros": func() gotorch.Tensor { return gotorch.Zeros(size, opt) },
+		"Randn": func() gotorch.Tensor { return gotorch.Randn(size, opt) },
+		"Full":  func() gotorch.Tensor { return gotorch.Full(size, 1, opt) },
+	} {
+		if _, err := gotorch.Try(make); !errors.Is(err, gotorch.TypeError) || !strings.Contains(err.Error(), "MemoryFormat") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

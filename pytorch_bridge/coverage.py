@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from .generate import by_subject
 from .schema import Function, Names, load_reference
 from .schema.functions import reference_version
 from .targets.api import Op, resolve
@@ -52,6 +53,10 @@ def document(functions: list[Function], names: Names, version: str) -> str:
     for name in FORMS:
         mine = [op for op in ops if form(op.function) == name]
         lines.append(f"| {name} | {len(mine)} | {_go(mine)} |")
+    lines += ["", "By subject, each a file of the Go package:", ""]
+    lines += ["| file | what its functions are about | Go functions |", "|-|-|-:|"]
+    for subject, mine in by_subject(ops).items():
+        lines.append(f"| `gotorch/{subject.file}` | {subject.title} | {len(mine)} |")
     lines += ["", "By type of argument or result (functions that have one):", ""]
     lines += ["| type | functions |", "|-|-:|"]
     types = Counter(
@@ -64,7 +69,7 @@ def document(functions: list[Function], names: Names, version: str) -> str:
     lines += [f"- `{pattern}`" for pattern in names.published]
     lines += ["", "Not generated, with the reason:", ""]
     lines += [f"- `{n}`: {why}" for n, why in sorted(names.skipped.items())] or ["- nothing"]
-    described = sum(bool(op.doc) for op in ops if op.go)
+    described = sum(bool(op.description) for op in ops if op.go)
     lines += [
         "",
         f"{described} of the {_go(ops)} Go functions carry a description of their own.",

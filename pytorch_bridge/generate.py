@@ -1,7 +1,8 @@
 """Writes the C header, the C++ shards and the Go files from the committed schemas.
 
 `generate` first brings the committed schemas (schema/functions_gen.txt) up to the installed torch
-if that is as new; then every other file is a function of them, of names.yaml and of docs.yaml.
+if that is as new; then every other file is a function of them, of names.yaml, of subjects.yaml and
+of docs.yaml.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import subprocess
 from collections import defaultdict
 from pathlib import Path
 
-from .schema import Function, Names, load_reference, read_installed
+from .schema import Function, Names, Subject, Subjects, load_reference, read_installed
 from .schema.functions import (
     REFERENCE_FILE,
     reference_text,
@@ -21,7 +22,7 @@ from .schema.functions import (
     torch_version,
 )
 from .targets import c, conformance, go
-from .targets.api import Op, resolve
+from .targets.api import Named, Op, resolve
 from .toolchain import find_go
 
 ROOT = Path(__file__).parents[1]
@@ -47,15 +48,23 @@ def files(functions: list[Function], version: str) -> dict[Path, str]:
     for i, part in enumerate(c.split(ops, SHARDS)):
         out[Path(f"cgotorch/ops_gen_{i}.cc")] = c.shard(part, installed, version)
     out[Path("cgotorch/thunks_gen.cc")] = c.table(ops)
-    out[Path("gotorch/ops_gen.go")] = go.numbers(ops, digest)
-    letters: dict[str, list[Op]] = defaultdict(list)
-    for op in ops:
-        if op.go:
-            letters[op.go[0].lower()].append(op)
-    for letter, mine in letters.items():
-        out[Path(f"gotorch/ops_{letter}_gen.go")] = go.wrappers(mine)
+    out[Path("gotorch/ops_gen.go")] = go.numbers(ops, digest, Subjects().all)
+    known = Named(ops)
+    for subject, mine in by_subject(ops).items():
+        out[Path("gotorch") / subject.file] = go.wrappers(mine, known)
     out[conformance.TABLE] = conformance.table(ops, names.hand_written)
     return out
+
+
+def by_subject(ops: list[Op]) -> dict[Subject, list[Op]]:
+    """The ops that Go has by what they are about, in the order of subjects.yaml."""
+    subjects = Subjects()
+    in_go = [op for op in ops if op.go]
+    of = subjects.of(op.function.family for op in in_go)
+    parts: dict[Subject, list[Op]] = defaultdict(list)
+    for op in in_go:
+        parts[of[op.function.family]].append(op)
+    return {subject: parts[subject] for subject in subjects.all}
 
 
 HEADERS = ROOT / "cgotorch"

@@ -14,10 +14,20 @@ import pytest
 import torch
 
 from pytorch_bridge import coverage, generate
-from pytorch_bridge.schema import Function, Names, load_reference, read_installed
+from pytorch_bridge.schema import (
+    Description,
+    Docs,
+    Function,
+    Names,
+    Subjects,
+    load_reference,
+    read_installed,
+)
+from pytorch_bridge.schema.docs import kind
 from pytorch_bridge.schema.functions import reference_version
+from pytorch_bridge.schema.names import GO_KEYWORDS
 from pytorch_bridge.targets import c, go
-from pytorch_bridge.targets.api import docs, resolve
+from pytorch_bridge.targets.api import Named, docs, resolve
 from pytorch_bridge.types import schema_type
 
 ROOT = Path(__file__).parents[1]
@@ -85,10 +95,55 @@ def test_d1_every_public_function_is_in_go_and_every_one_in_c(functions, ops):
     assert all(op.go for op in ops.values() if not op.function.private)
 
 
+def test_a_function_is_in_the_file_of_its_subject():
+    for name, functions in {
+        "convolution": ["Conv2d", "ConvTranspose2d", "Conv2dPadding"],
+        "arithmetic": ["Add", "Add_", "AddScalar", "AddOut"],
+        "backends": ["MIOpenCTCLoss", "CuDNNBatchNormBackward"],
+        "backward": ["ConvTBCBackward", "GLUBackwardJVP"],
+    }.items():
+        source = (ROOT / f"gotorch/ops_{name}_gen.go").read_text()
+        assert [f for f in functions if f"\nfunc {f}(" not in source] == []
+
+
+def test_no_generated_file_is_too_long_to_read():
+    for path in ROOT.glob("gotorch/ops_*_gen.go"):
+        assert path.read_text().count("\n") <= 5000, f"{path.name}: split its subject"
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("a: {title: t, functions: add}", "mul has no subject: add its name"),
+        ("a: {title: t, functions: add mul sub}", "sub decides for no function"),
+        ("a: {title: t, functions: add mul m*}", "m[*] decides for no function"),
+        ("{a: {title: t, functions: add mul}, b: {title: t, functions: add}}", "add belongs to a and b"),
+        (
+            "{a: {title: t, functions: add m*}, b: {title: t, functions: '*l'}}",
+            "mul belongs to a and b, by m[*] and [*]l: write its name",
+        ),
+    ],
+)  # fmt: skip
+def test_subjects_that_are_none_or_several_are_an_error(tmp_path, table, said):
+    path = tmp_path / "subjects.yaml"
+    path.write_text(table)
+    with pytest.raises(ValueError, match=said):
+        Subjects(path).of(["add", "mul"])
+
+
+def test_a_name_goes_before_a_pattern_and_a_longer_pattern_before_a_shorter_one(tmp_path):
+    path = tmp_path / "subjects.yaml"
+    path.write_text("{a: {title: t, functions: 'm* add'}, b: {title: t, functions: 'mu* mm a*'}}")
+    found = Subjects(path).of(["add", "abs", "mul", "mm", "max"])
+    assert {f: s.name for f, s in found.items()} == {
+        "add": "a", "abs": "b", "mul": "b", "mm": "b", "max": "a"
+    }  # fmt: skip
+
+
 def test_d2_methods_where_the_schema_says_so(ops):
     assert ops["mm"].method
     assert not ops["cat"].method
-    source = (ROOT / "gotorch/ops_m_gen.go").read_text()
+    source = (ROOT / "gotorch/ops_products_gen.go").read_text()
     assert "func MM(self, mat2 Tensor) Tensor {" in source
     assert "func (self Tensor) MM(mat2 Tensor) Tensor {" in source
 
@@ -150,11 +205,135 @@ def test_every_default_can_be_left_out_and_every_argument_set(ops):
 
 
 def test_every_go_function_has_a_description_of_its_own(ops):
-    assert [op.function.name for op in ops.values() if op.go and not op.doc] == []
-    families = {op.function.family for op in ops.values()} | {
-        op.function.base for op in ops.values()
-    }
-    assert [name for name in docs() if name not in families] == []
+    assert [op.function.name for op in ops.values() if op.go and not op.description] == []
+    known = set(ops)
+    for op in ops.values():
+        known |= {op.function.family, op.function.base}
+    assert [name for name in docs().texts if name not in known] == []
+    assert list(docs().texts) == sorted(docs().texts)
+    arguments = {a.name for op in ops.values() for a in op.function.arguments}
+    assert [name for name in docs().sentences if name not in arguments] == []
+
+
+def said(op, known) -> str:
+    """The prose of an op's comment: all that is not the schema, a link or another function."""
+    lines = [line[2:] for line in go.doc(op, known)]
+    prose = " ".join(line for line in lines if not line.startswith("\t") and "See http" not in line)
+    return re.sub(r"\[[A-Za-z0-9_]+\]", "", prose.removeprefix(f" {op.go}"))
+
+
+# Words of English that are names of parameters, too, where another overload has those.
+ENGLISH = set(
+    re.findall(
+        r"\w+",
+        "X alpha beta data device dtype element elements from index indices input layout max mean min n out p "
+        "periodic r scalar scalars scale size sizes source start stride tau tensor tensors to values weight weights x",
+    )
+)
+
+
+def names_of(op) -> set[str]:
+    return {n for p in op.parameters for n in (p.argument.name, p.go, p.go_doc)}
+
+
+def test_comments_name_only_parameters_that_the_function_has(ops):
+    known = Named(list(ops.values()))
+    families: dict[str, list] = {}
+    for op in ops.values():
+        if op.go:
+            families.setdefault(op.function.family, []).append(op)
+    wrong = []
+    for family in families.values():
+        names = {n for op in family for n in names_of(op)} - ENGLISH
+        for op in family:
+            words = set(re.findall(r"\w+", said(op, known)))
+            results = {r.ret.name for r in op.results}
+            if absent := words & names - names_of(op) - results:
+                wrong.append((op.go, absent))
+            # A name of more than one word stands there as Go has it.
+            if snake := {w for w in words if "_" in w and w in names}:
+                wrong.append((op.go, snake))
+    assert wrong == []
+
+
+def test_overloads_that_take_other_things_say_other_things(ops):
+    known = Named(list(ops.values()))
+    texts: dict[tuple[str, str], list] = {}
+    for op in ops.values():
+        if op.go:
+            texts.setdefault((op.function.family, said(op, known)), []).append(op)
+    wrong = []
+    for alike in texts.values():
+        kinds = {tuple((p.argument.name, kind(p.argument)) for p in op.required) for op in alike}
+        if len(kinds) > 1:
+            wrong.append([op.go for op in alike])
+    assert wrong == []
+
+
+def test_other_functions_in_descriptions_exist(ops):
+    known = Named(list(ops.values()))
+    for text in docs().texts.values():
+        for name in re.findall(r"@([\w.]+\w)", text):
+            assert known.seen_from(ops["mm"], name), f"@{name} in {text!r}"
+
+
+def read(schema: str, text: str) -> str:
+    f = function(schema)
+    return Description(f, text).read({a.name: a.name.upper() for a in f.arguments}, str.title)
+
+
+def test_descriptions_are_read_for_an_overload():
+    one, two = "f(Tensor self) -> Tensor", "f.dim(Tensor self, int[1]? dim) -> Tensor"
+    text = "sums {self}{dim: along {dim=int[]:the dimensions }{dim}}{no dim: whole}, as @g.h does"
+    assert read(one, text) == "sums SELF whole, as G.H does."
+    assert read(two, text) == "sums SELF along the dimensions DIM, as G.H does."
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("along {dim}", "there is no parameter dim"),
+        ("{self: along {dim}}", "there is no parameter dim"),
+        ("{self: along", "not closed"),
+        ("{self} along}", "closes nothing"),
+    ],
+)
+def test_a_description_that_promises_what_is_not_there_is_an_error(text, said):
+    with pytest.raises(ValueError, match=said):
+        read("f(Tensor self) -> Tensor", text)
+
+
+def test_kinds_that_set_overloads_apart_are_named_where_the_text_does_not():
+    functions = [
+        function("f(Tensor self, Tensor other) -> Tensor"),
+        function("f.Scalar(Tensor self, Scalar other) -> Tensor"),
+        function("f_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)"),
+    ]
+    table = Docs()
+    table.texts, table.sentences = {"f": "adds"}, {}
+    found = table.of(functions)
+
+    def text(name: str) -> str:
+        return found[name].read({"self": "self", "other": "other"}, str)
+
+    assert [text(n) for n in ("f", "f.Scalar", "f_.Scalar")] == [
+        "adds.",
+        "adds. other is a number.",
+        "adds. other is a number.",
+    ]
+    table.texts = {"f": "adds", "f.Scalar": "adds {other=Scalar:the number }{other}"}
+    found = table.of(functions)
+    assert text("f_.Scalar") == "adds the number other."
+
+
+def test_parameters_are_named_as_go_names_them(ops):
+    for op in ops.values():
+        if op.go:
+            names = [p.go for p in op.required]
+            assert not [n for n in names if "_" in n or n in GO_KEYWORDS or n[0].isupper()], op.go
+            assert len(set(names)) == len(names)
+    assert [p.go for p in ops["linalg_lu_solve"].required] == ["lu", "pivots", "b"]
+    assert [p.go for p in ops["native_group_norm"].parameters][3:6] == ["n", "c", "hxW"]
 
 
 def test_documentation_pages_exist():
@@ -175,7 +354,7 @@ def test_results_that_are_arguments(ops):
 
 
 def test_views_are_documented(ops):
-    assert "shares storage with self" in "".join(go._doc(ops["transpose.int"]))
+    assert "shares storage with self" in "".join(go.doc(ops["transpose.int"], Named([])))
 
 
 # An older torch, told from the reference by its schemas.

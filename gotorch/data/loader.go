@@ -194,7 +194,7 @@ func (l *Loader[S]) newEpoch() epoch {
 		panic(args.ValueError("data.Loader", "the data set's Len is %d", e.size))
 	}
 	draw := func() uint64 {
-		seed := gotorch.Empty(nil, gotorch.EmptyOptions{DType: gotorch.Int64})
+		seed := gotorch.Empty(nil, gotorch.TensorOptions{DType: gotorch.Int64})
 		defer seed.Close()
 		seed.Random_(gotorch.RandomOptions{Generator: l.generator})
 		return uint64(gotorch.Item[int64](seed))

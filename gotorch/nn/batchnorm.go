@@ -55,7 +55,7 @@ func BatchNorm2d(numFeatures int64, opts ...BatchNorm2dOptions) *BatchNorm2dModu
 		Momentum:          args.Float(op, "Momentum", opt.Momentum, 0.1),
 		CumulativeAverage: opt.CumulativeAverage,
 	}
-	create := gotorch.EmptyOptions{Device: opt.Device, DType: opt.DType}
+	create := gotorch.TensorOptions{Device: opt.Device, DType: opt.DType}
 	size := []int64{numFeatures}
 	if !opt.NoAffine {
 		m.Weight = gotorch.Empty(size, create)
@@ -65,7 +65,7 @@ func BatchNorm2d(numFeatures int64, opts ...BatchNorm2dOptions) *BatchNorm2dModu
 	}
 	if !opt.NoTrackRunningStats {
 		m.RunningMean, m.RunningVar = gotorch.Empty(size, create), gotorch.Empty(size, create)
-		m.NumBatchesTracked = gotorch.Empty(nil, gotorch.EmptyOptions{Device: opt.Device, DType: gotorch.Int64})
+		m.NumBatchesTracked = gotorch.Empty(nil, gotorch.TensorOptions{Device: opt.Device, DType: gotorch.Int64})
 	}
 	m.ResetParameters()
 	return Init(m)

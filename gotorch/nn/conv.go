@@ -76,7 +76,7 @@ func Conv2d[K Pair](in, out int64, kernel K, opts ...Conv2dOptions) *Conv2dModul
 	case !m.PaddingMode.Valid() || m.PaddingMode == F.PadConstant:
 		panic(args.ValueError(op, "padding_mode must be one of zeros, reflect, replicate and circular, but got %q", m.PaddingMode))
 	}
-	create := gotorch.EmptyOptions{Device: opt.Device, DType: opt.DType}
+	create := gotorch.TensorOptions{Device: opt.Device, DType: opt.DType}
 	m.Weight = gotorch.Empty([]int64{out, in / m.Groups, m.KernelSize[0], m.KernelSize[1]}, create)
 	if !opt.NoBias {
 		m.Bias = gotorch.Empty([]int64{out}, create)

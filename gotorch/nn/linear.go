@@ -33,7 +33,7 @@ type LinearOptions struct {
 func Linear(in, out int64, opts ...LinearOptions) *LinearModule {
 	opt := args.Option(opts)
 	m := &LinearModule{InFeatures: in, OutFeatures: out}
-	create := gotorch.EmptyOptions{Device: opt.Device, DType: opt.DType}
+	create := gotorch.TensorOptions{Device: opt.Device, DType: opt.DType}
 	m.Weight = gotorch.Empty([]int64{out, in}, create)
 	if !opt.NoBias {
 		m.Bias = gotorch.Empty([]int64{out}, create)

@@ -901,3 +901,23 @@ func TestRecordOriginsFindsTheProgramAroundModules(t *testing.T) {
 	}
 	runtime.KeepAlive(y)
 }
+
+func TestLoadingUnderOtherNames(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	from, to := nn.Linear(2, 3), nn.Linear(2, 3)
+	state := map[string]gotorch.Tensor{}
+	for name, tensor := range from.StateDict() {
+		state["module."+name] = tensor
+	}
+	testhelp.Must(t, gotorch.SaveTensors(path, state))
+	strip := func(name string) string { return strings.TrimPrefix(name, "module.") }
+	testhelp.Must(t, nn.Load(to, path, nn.LoadOptions{Rename: strip, Device: gotorch.CPU}))
+	if !gotorch.Equal(from.StateDict()["weight"], to.StateDict()["weight"]) {
+		t.Error("the weight is another")
+	}
+	same := func(string) string { return "weight" }
+	err := nn.Load(to, path, nn.LoadOptions{Rename: same})
+	if !errors.Is(err, gotorch.ValueError) || !strings.Contains(err.Error(), `"module.bias" and "module.weight" are both renamed to "weight"`) {
+		t.Error(err)
+	}
+}

@@ -3,12 +3,12 @@ package nn
 import (
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/fileformat"
 )
 
 // StateDict is a model's state by PyTorch's names, "conv1.weight": its parameters and buffers.
@@ -32,6 +32,13 @@ type LoadOptions struct {
 	// Partial is PyTorch's strict=False: names that only the model or only the state dict has are
 	// left alone.
 	Partial bool
+	// Rename gives the model's name for each name of the state dict, where they differ: for a model that
+	// was wrapped, strip "module.". Default: they are the same. Two names that become one are an error of
+	// kind ValueError.
+	Rename func(name string) string
+	// Device receives the tensors of a file before they are copied into the model's, which stay where
+	// they are. Default: the CPU. Only [Load] reads a file.
+	Device gotorch.Device
 }
 
 // LoadStateDict copies tensors into the model's parameters and buffers of the same names, converting
@@ -39,13 +46,35 @@ type LoadOptions struct {
 // is wrong, and a *gotorch.Error for a tensor that cannot be copied: one that is closed, sparse where the
 // model's is not, or without memory (gotorch.Meta). Then it changes nothing.
 func (m *Module) LoadStateDict(dict StateDict, opts ...LoadOptions) error {
-	partial := args.Option(opts).Partial
+	opt := args.Option(opts)
+	partial := opt.Partial
+	dict, err := dict.renamed(opt.Rename)
+	if err != nil {
+		return err
+	}
 	m.outer()
 	loaded, err := gotorch.Try(func() error { return m.load(dict, partial) })
 	if err != nil {
 		return err
 	}
 	return loaded
+}
+
+// renamed returns the state dict under other names.
+func (d StateDict) renamed(rename func(string) string) (StateDict, error) {
+	if rename == nil {
+		return d, nil
+	}
+	result := make(StateDict, len(d))
+	from := make(map[string]string, len(d))
+	for _, name := range d.Names() {
+		to := rename(name)
+		if other, taken := from[to]; taken {
+			return nil, args.ValueError("nn.LoadStateDict", "%q and %q are both renamed to %q", other, name, to)
+		}
+		from[to], result[to] = name, d[name]
+	}
+	return result, nil
 }
 
 func (m *Module) load(dict StateDict, partial bool) error {
@@ -155,8 +184,7 @@ func quoted(names []string) string { return `"` + strings.Join(names, `", "`) + 
 // path ends in .safetensors, and as torch.save writes a state_dict if it ends in .pt, .pth, .bin or
 // .ckpt. A file at path is replaced when the new one is complete, and not before.
 func Save(m Modular, path string) error {
-	switch filepath.Ext(path) {
-	case ".pt", ".pth", ".bin", ".ckpt":
+	if fileformat.Of(path) == fileformat.Archive {
 		return gotorch.Save(path, orderedState(m))
 	}
 	return gotorch.SaveTensors(path, m.StateDict())
@@ -171,10 +199,10 @@ func orderedState(m Modular) gotorch.Dict {
 	return dict
 }
 
-// Load reads the model's state from a file: one of [Save], a safetensors file, or a state_dict saved by
-// torch.save. If names or shapes do not fit, it returns a *StateDictError and changes nothing.
+// Load reads the model's state from a file: one of [Save], a safetensors file, the index of one in parts,
+// or a state_dict saved by torch.save. If names or shapes do not fit, it returns a *StateDictError and changes nothing.
 func Load(m Modular, path string, opts ...LoadOptions) error {
-	dict, err := gotorch.LoadTensors(path)
+	dict, err := gotorch.LoadTensors(path, gotorch.LoadOptions{Device: args.Option(opts).Device})
 	if err != nil {
 		return err
 	}

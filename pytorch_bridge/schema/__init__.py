@@ -1,6 +1,19 @@
 """PyTorch's native functions as a typed model: what there is, what it is called, what it means."""
 
+from .docs import Description, Docs
 from .functions import Argument, Function, Return, load_reference, read_installed
 from .names import Names
+from .subjects import Subject, Subjects
 
-__all__ = ["Argument", "Function", "Names", "Return", "load_reference", "read_installed"]
+__all__ = [
+    "Argument",
+    "Description",
+    "Docs",
+    "Function",
+    "Names",
+    "Return",
+    "Subject",
+    "Subjects",
+    "load_reference",
+    "read_installed",
+]

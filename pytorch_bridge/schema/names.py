@@ -8,7 +8,6 @@ leading underscore of the private functions that names.yaml publishes.
 
 from __future__ import annotations
 
-import re
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -50,6 +49,7 @@ class Names:
         self.words: dict[str, str] = {w.lower(): w for w in table["words"].split()}
         self.defaults: dict[str, str] = table["defaults"]
         self.exceptions: dict[str, str] = table["names"]
+        self.parameters: dict[str, str] = table["parameters"]
         self.published: list[str] = table["published"]
         self.hand_written: list[str] = table["hand_written"]
         self.skipped: dict[str, str] = table["skipped"] or {}
@@ -97,10 +97,8 @@ class Names:
         return argument + "_" if argument in C_KEYWORDS else argument
 
     def go_parameter(self, argument: str) -> str:
-        """`start_dim` to `startDim`; the first word stays as it is but for its first letter."""
+        """`start_dim` to `startDim`, `LU_data` to `luData`; `type_` where Go has the word."""
         first, *rest = [w for w in argument.split("_") if w]
-        name = first[:1].lower() + first[1:] + self.camel("_".join(rest))
-        name = re.sub(r"^[A-Z]+", lambda m: m[0].lower(), name)
-        if argument[:1].isupper():
-            name += "_"  # `U` beside `u`
+        first = first.lower() if first.isupper() else first[:1].lower() + first[1:]
+        name = first + self.camel("_".join(rest))
         return name + "_" if name in GO_KEYWORDS else name

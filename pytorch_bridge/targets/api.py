@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
-from ..schema import Argument, Function, Names, Return
-from ..tables import read_table
+from ..schema import Argument, Description, Docs, Function, Names, Return
+from ..schema.docs import kind
 from ..types import SchemaType, schema_type
 from .go_types import GoOption, go
 
-DOCS_FILE = Path(__file__).parents[1] / "schema" / "docs.yaml"
+FORMAT = "memory_format"  # which some of those that take the others take, too
 TENSOR_OPTIONS = ("dtype", "layout", "device", "pin_memory")
 
 
@@ -32,6 +32,11 @@ class Parameter:
     @property
     def list(self) -> bool:
         return self.argument.type.endswith("[]")
+
+    @property
+    def go_doc(self) -> str:
+        """What a user of the Go function knows it by."""
+        return self.field if self.option else self.go
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Op:
     index: int  # of its thunk; -1 where Go has none
     parameters: tuple[Parameter, ...]
     results: tuple[Result, ...]
-    doc: str
+    description: Description
     options_of: str = ""  # the functional form's Go name, where its options struct serves
 
     @property
@@ -77,7 +82,7 @@ class Op:
         """The Go type of the options, or None where there are none."""
         if not self.optional:
             return None
-        if self.factory and len(self.optional) == len(TENSOR_OPTIONS):
+        if self.factory and {p.argument.name for p in self.optional} <= {*TENSOR_OPTIONS, FORMAT}:
             return "TensorOptions"
         return f"{self.options_of or self.go}Options"
 
@@ -89,16 +94,41 @@ class Op:
 
 
 @cache
-def docs() -> dict[str, str]:
-    """One line of description per family."""
-    if not DOCS_FILE.exists():
-        return {}
-    return read_table(DOCS_FILE) or {}
+def docs() -> Docs:
+    """The descriptions."""
+    return Docs()
+
+
+class Named:
+    """The ops by their names in the schema, for what one's comment says of another."""
+
+    def __init__(self, ops: list[Op]) -> None:
+        self._families: dict[str, list[Op]] = defaultdict(list)
+        self._ops: dict[str, Op] = {}
+        for op in sorted(ops, key=lambda op: (op.go is None, len(op.c), op.c)):
+            self._families[op.function.family].append(op)
+            self._ops[op.function.name] = op
+
+    def seen_from(self, op: Op, name: str) -> Op | None:
+        """The op of this name. Of a family, the one that takes what `op` takes, as an alias does;
+        or else the one with the plainest name."""
+        if name in self._ops and "." in name:
+            return self._ops[name]
+        family = [other for other in self._families.get(name, []) if other is not op]
+        alike = [other for other in family if _taken(other) == _taken(op)]
+        return next(iter(alike or family), None)
+
+
+def _taken(op: Op) -> tuple[object, ...]:
+    """What the op takes, and whether it writes it."""
+    return tuple((a.name, kind(a), a.written) for a in op.function.arguments)
 
 
 def resolve(functions: list[Function], names: Names) -> list[Op]:
     """The ops of these functions, sorted by C name. ValueError where two get one name."""
-    ops = [_resolve(f, names) for f in functions if f.name not in names.skipped]
+    functions = [f for f in functions if f.name not in names.skipped]
+    described = docs().of(functions)
+    ops = [_resolve(f, names, described[f.name]) for f in functions]
     for face in ("c", "go"):
         seen: dict[str, str] = {}
         for op in ops:
@@ -134,7 +164,18 @@ def _options_of(op: Op, by_go: dict[str, Op]) -> str:
     return form.go or "" if same else ""
 
 
-def _resolve(f: Function, names: Names) -> Op:
+def _check_parameters(f: Function, parameters: list[Parameter]) -> None:
+    """ValueError where Go would not take a name, or a reader not know it for one."""
+    names = [p.go for p in parameters]
+    for p in parameters:
+        if names.count(p.go) > 1 or (p.option is None and "_" in p.go):
+            raise ValueError(
+                f"{f.name}: {p.go} is no name for a parameter in Go, or there are two of it; "
+                f"give {p.argument.name} another in names.yaml, under parameters"
+            )
+
+
+def _resolve(f: Function, names: Names, description: Description) -> Op:
     parameters = []
     for a in f.arguments:
         t = schema_type(a.type)
@@ -144,11 +185,14 @@ def _resolve(f: Function, names: Names) -> Op:
                 a,
                 t,
                 names.c_parameter(a.name),
-                names.go_parameter(a.name),
+                names.parameters.get(a.name) or names.go_parameter(a.name),
                 option,
                 names.field(a.name),
             )
         )
+    go_name = names.go(f)
+    if go_name is not None:
+        _check_parameters(f, parameters)
     by_name = {p.argument.name: p for p in parameters}
     taken = {p.c for p in parameters}
     results = []
@@ -163,9 +207,9 @@ def _resolve(f: Function, names: Names) -> Op:
     return Op(
         f,
         names.c(f),
-        names.go(f),
+        go_name,
         -1,
         tuple(parameters),
         tuple(results),
-        docs().get(f.family) or docs().get(f.base, ""),
+        description,
     )

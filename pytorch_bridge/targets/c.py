@@ -7,7 +7,7 @@ import textwrap
 from ..schema import Function
 from ..schema.functions import LISTS_BY_REF, RECORDED, TRACKED
 from ..types import schema_type
-from .api import Op, Parameter, Result
+from .api import Named, Op, Parameter, Result
 from .aten import aten
 from .block import block, result
 
@@ -42,8 +42,9 @@ def header(ops: list[Op], api_hash: str) -> str:
         "#ifndef CGOTORCH_OPS_GEN_H\n#define CGOTORCH_OPS_GEN_H\n",
         f'#define CGOTORCH_API_HASH "{api_hash}"\n',
     ]
+    known = Named(ops)
     for op in ops:
-        out.append(_doc(op))
+        out.append(_doc(op, known))
         lines = _wrap(f"CGOTORCH_API {signature(op)}", " " * 4)
         label = f" CGOTORCH_SYMBOL({op.c});"
         if len(lines.rpartition("\n")[2] + label) > 100:
@@ -53,9 +54,16 @@ def header(ops: list[Op], api_hash: str) -> str:
     return "\n".join(out)
 
 
-def _doc(op: Op) -> str:
+def _doc(op: Op, known: Named) -> str:
     """The comment above a declaration: what it does, and the schema."""
-    lines = textwrap.wrap(f"{op.c} {op.doc}." if op.doc else "", 96)
+    parameters = {p.argument.name: p.c for p in op.parameters}
+
+    def other(name: str) -> str:
+        there = known.seen_from(op, name)
+        return there.c if there else name
+
+    does = op.description.read(parameters, other)
+    lines = textwrap.wrap(f"{op.c} {does}" if does else "", 96)
     lines.append("    " + op.function.schema)
     return "/* " + "\n * ".join(line.replace("*/", "* /") for line in lines) + " */"
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from ..schema import Names
+from ..schema import Names, Subject
 from ..tables import read_table
-from .api import Op, Parameter
+from .api import FORMAT, Named, Op, Parameter
 from .block import block, result
 from .go_types import go, in_go
 
@@ -17,11 +17,12 @@ _CORRECTIONS = Path(__file__).parents[1] / "ops/corrections.yaml"
 DOCS_URL = "https://docs.pytorch.org/docs/stable/generated/{}.html"
 
 
-def numbers(ops: list[Op], api_hash: str) -> str:
+def numbers(ops: list[Op], api_hash: str, subjects: list[Subject]) -> str:
     """ops_gen.go: the op numbers, their names for errors, which of them write into an argument, and
-    the hash that C compares."""
+    the hash that C compares. Its package comment, which go doc shows after doc.go's, says in which
+    file which functions are."""
     mine = [op for op in ops if op.go]
-    out = [GENERATED, "package gotorch\n"]
+    out = [GENERATED, *_where(subjects), "package gotorch\n"]
     out.append("// apiHash identifies the set of functions that this package was generated for;")
     out.append("// libcgotorch.so must have been generated for the same.")
     out.append(f'const apiHash = "{api_hash}"\n')
@@ -40,6 +41,19 @@ def numbers(ops: list[Op], api_hash: str) -> str:
     return "\n".join(out)
 
 
+def _where(subjects: list[Subject]) -> Iterator[str]:
+    """The part of the package's documentation that lists the files."""
+    yield "// # Operators by subject"
+    yield "//"
+    yield from _paragraph(
+        "The functions of PyTorch's schema are in files by what they are about; each is there with "
+        "its forms in place and into out:"
+    )
+    yield "//"
+    for subject in subjects:
+        yield f"//   - {subject.file}: {subject.title}"
+
+
 @cache
 def _silent_writers() -> dict[str, object]:
     return read_table(_CORRECTIONS)["writes"]
@@ -53,8 +67,8 @@ def _writes(op: Op) -> bool:
     return name in known or f"{name.partition('.')[0]}.*" in known
 
 
-def wrappers(ops: list[Op]) -> str:
-    """One file of wrappers."""
+def wrappers(ops: list[Op], known: Named) -> str:
+    """One file of wrappers. `known` are all ops, which the comments may refer to."""
     out = [GENERATED, 'package gotorch\n\nimport (\n\t"runtime"\n\t"unsafe"\n)\n']
     for op in ops:
         if op.go is None:
@@ -62,19 +76,29 @@ def wrappers(ops: list[Op]) -> str:
         if op.options_type == f"{op.go}Options":
             out.append(_options(op))
         by_hand = op.go in _names().hand_written
-        out.append(_function(op, as_method=by_hand))
+        out.append(_function(op, known, as_method=by_hand))
         if op.method and not by_hand:
             out.append(_method(op))
     return "\n".join(out)
 
 
-def _doc(op: Op, method: bool = False) -> Iterator[str]:
-    does = op.doc or f"calls PyTorch's {op.function.family}"
-    if op.function.base.endswith("_") and not op.function.family.startswith("_foreach"):
-        does += ", in place"
-    elif any(p.argument.name.startswith("out") and p.argument.written for p in op.parameters):
-        does += ", into out"
-    yield from _paragraph(f"{op.go} {does}.")
+def doc(op: Op, known: Named) -> Iterator[str]:
+    """The comment of a function, line by line."""
+    parameters = {p.argument.name: p.go_doc for p in op.parameters}
+
+    def other(name: str) -> str:
+        there = known.seen_from(op, name)
+        return f"[{there.go}]" if there and there.go else name
+
+    outs = {a.name for a in op.function.parsed.arguments.out}
+    closing = ""
+    name = op.function.parsed.name.name
+    if name.inplace and not name.dunder_method:  # __iand__ says so itself
+        closing = ", in place"
+    elif into := [p.go for p in op.parameters if p.argument.name in outs]:
+        closing = f", into {_and(into)}"
+    does = op.description.read(parameters, other, closing)
+    yield from _paragraph(f"{op.go} {does or f'calls {op.function.family} of PyTorch.'}")
     yield "//"
     yield f"//\t{op.function.schema}"
     facts = []
@@ -165,8 +189,8 @@ def _result_name(schema: str) -> str:
     return _names().go_parameter(schema)
 
 
-def _function(op: Op, as_method: bool = False) -> str:
-    out = list(_doc(op))
+def _function(op: Op, known: Named, as_method: bool = False) -> str:
+    out = list(doc(op, known))
     head, parameters = f"func {op.go}", op.required
     if as_method:
         receiver = next(p for p in parameters if p.argument.name == "self")
@@ -205,10 +229,12 @@ def _function(op: Op, as_method: bool = False) -> str:
         body += fill
         values[p.argument.name] = value
         uses_op = uses_op or any("(op, " in s or ", op, " in s for s in fill)
+    if op.options_type == "TensorOptions" and all(p.argument.name != FORMAT for p in op.optional):
+        body.append(f"refuseFormat(opt.MemoryFormat, op{op.go})")
     if op.factory:
         body.append("blk.requiresGrad = boolInt(opt.RequiresGrad)")
     body = [s.replace("(op, ", f"(op{op.go}, ").replace(", op, ", f", op{op.go}, ") for s in body]
-    body.append(f"{'callBack' if calls_back(op) else 'call'}(op{op.go}, unsafe.Pointer(&blk))")
+    body.append(f"call(op{op.go}, unsafe.Pointer(&blk))")
     for p in op.parameters:
         if go(p.type).keep:
             kept = go(p.type).keep.format(x=values[p.argument.name])
@@ -224,11 +250,6 @@ def _function(op: Op, as_method: bool = False) -> str:
     out += [f"\t{s}" for s in body]
     out.append("}\n")
     return "\n".join(out)
-
-
-def calls_back(op: Op) -> bool:
-    """Whether running the op may run Go code: hooks and functions in the autograd engine."""
-    return op.function.family in ("_backward",)
 
 
 def _method(op: Op) -> str:

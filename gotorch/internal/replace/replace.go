@@ -60,6 +60,7 @@ func File(path string, fill func(io.Writer) error) error {
 		lock.Close()
 	}()
 	if exists {
+		// Only who may read and write it: what was written here does not run as another.
 		if err := f.Chmod(old.Mode().Perm()); err != nil {
 			return err
 		}

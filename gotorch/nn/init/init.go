@@ -321,7 +321,7 @@ func Orthogonal_(t gotorch.Tensor, opts ...OrthogonalOptions) gotorch.Tensor {
 	return inPlace(t, func() {
 		rows := t.Size(0)
 		columns := t.Numel() / rows
-		random := gotorch.Empty([]int64{rows, columns}, gotorch.EmptyOptions{DType: t.DType(), Device: t.Device()})
+		random := gotorch.Empty([]int64{rows, columns}, gotorch.TensorOptions{DType: t.DType(), Device: t.Device()})
 		random.Normal_(gotorch.Normal_Options{Generator: opt.Generator})
 		if rows < columns {
 			random = random.Transpose(0, 1)

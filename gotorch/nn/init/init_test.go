@@ -46,7 +46,7 @@ func TestSparseRefusesANegativePartAndTakesAllForMore(t *testing.T) {
 }
 
 func TestParametersAreFilledWithoutAGraph(t *testing.T) {
-	w := gotorch.Empty([]int64{4, 3}, gotorch.EmptyOptions{RequiresGrad: true})
+	w := gotorch.Empty([]int64{4, 3}, gotorch.TensorOptions{RequiresGrad: true})
 	for _, fill := range []func(gotorch.Tensor){
 		func(w gotorch.Tensor) { nninit.TruncNormal_(w) },
 		func(w gotorch.Tensor) { nninit.Orthogonal_(w) },
