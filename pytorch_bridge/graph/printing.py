@@ -91,15 +91,6 @@ def dprint(
     return None
 
 
-def picture(node: Apply) -> str:
-    """A node with what computes its inputs, for a message."""
-    from ..link.explain import Names, picture
-
-    near = list(dict.fromkeys(v.owner for v in node.inputs if v.owner is not None))
-    order = [*near, node]
-    return picture(order, len(near), Names([v for v in node.inputs if v.owner is None], order))
-
-
 # An SVG in layers: what is computed from inputs only at the top, and so on down.
 
 _FONT = 13

@@ -151,6 +151,13 @@ class Explainer:
         return error
 
 
+def picture_of(node: Apply) -> str:
+    """A node with what computes its inputs."""
+    near = list(dict.fromkeys(v.owner for v in node.inputs if v.owner is not None))
+    order = [*near, node]
+    return picture(order, len(near), Names([v for v in node.inputs if v.owner is None], order))
+
+
 def exception(message: str, place: Place | None, where: str) -> Exception:
     """The Python exception for a "KindError: text" of the C ABI."""
     kind, colon, text = message.partition(": ")

@@ -109,11 +109,11 @@ def perform(
 
 def _explain(e: Exception, node: Apply, inputs: Sequence[Any], order: Sequence[Apply]) -> None:
     """Adds to an exception where in the graph it was raised."""
-    from ..graph.printing import picture
     from ..types.schema import describe
+    from .explain import picture_of
 
     place = next((i for i, n in enumerate(order) if n is node), None)
-    note = f"\nin node {place}: {node.op}\n{picture(node)}"
+    note = f"\nin node {place}: {node.op}\n{picture_of(node)}"
     for i, (v, value) in enumerate(zip(node.inputs, inputs, strict=True)):
         note += f"\n  input {i} ({v}, {v.type}): {describe(value)}"
     add_note = getattr(e, "add_note", None)  # Python 3.11

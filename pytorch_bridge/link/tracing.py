@@ -13,6 +13,7 @@ from ..graph.basic import Apply, Constant, Variable
 from ..ops.checks import CheckSizes, SizeRule
 from ..ops.conditions import parse
 from ..ops.op import Op
+from ..ranges import linear, size_rules
 from ..types import TensorType, Type
 from ..types.numbers import Number
 
@@ -126,14 +127,14 @@ def _shapes(inputs: Sequence[Variable], example: Sequence[Any]) -> str:
 
 
 def _failure(place: list[int], order: Sequence[Apply], e: Exception, shapes: str) -> CompileError:
-    from ..graph.printing import picture
+    from .explain import picture_of
 
     what = head(f"{type(e).__name__}: {e}") + f"\ntraced with {shapes}"
     if not place:
         return CompileError(f"mode 'inductor': torch.export refuses the graph: {what}")
     node = order[place[0]]
     return CompileError(
-        f"mode 'inductor' cannot trace node {place[0]}, {node.op}: {what}\n{picture(node)}"
+        f"mode 'inductor' cannot trace node {place[0]}, {node.op}: {what}\n{picture_of(node)}"
     )
 
 
@@ -304,8 +305,6 @@ def _dynamic(inputs: Sequence[Variable]) -> Any:
 def _understood(inputs: Sequence[Variable], program: Any, example: Sequence[Any]) -> Traced:
     """What a program says about the sizes of its inputs. CompileError where it is more than can be
     checked before each call."""
-    from ..exported import linear, size_rules
-
     specs = program.graph_signature.input_specs
     nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
     given = [n for n, s in zip(nodes, specs, strict=True) if s.kind.name == "USER_INPUT"]

@@ -11,7 +11,7 @@ from ..types import TensorType, Type
 from ..types.numbers import Number
 from .element import ElementOp
 from .native import constant
-from .op import Op, Storage
+from .op import Op, Storage, constant_key
 from .scalar import ScalarOp
 from .shapes import broadcast
 
@@ -51,8 +51,6 @@ class Composite(Op):
     def _describe(self) -> tuple[Any, ...]:
         """What makes two composites equal: types, and the nodes with the numbers of their inputs
         among all variables."""
-        from ..rewrite.merge import constant_key
-
         numbers: dict[Variable, Any] = {v: i for i, v in enumerate(self.inputs)}
 
         def number(v: Variable) -> Any:

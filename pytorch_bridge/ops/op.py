@@ -11,8 +11,10 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import BridgeTypeError, ContractError, MissingMethodError
-from ..graph.basic import Apply, Variable
+from ..graph.basic import Apply, Constant, Variable
 from ..types.base import HasCode, Sub, Type
+
+_LARGEST = 64 << 10  # bytes of a constant that is compared by its contents
 
 Storage = list[Any]  # one element: an output's old value, or None
 
@@ -26,6 +28,31 @@ def parameter_key(value: Any) -> Any:
     if isinstance(value, (bool, int, float, complex)):
         return (type(value), repr(value))
     return value
+
+
+def constant_key(v: Constant) -> Any:
+    """A key that equal constants share, or None where that cannot be told cheaply."""
+    data = v.data
+    if hasattr(data, "untyped_storage"):
+        import torch
+
+        try:
+            if data.layout.__str__() != "torch.strided" or data.nbytes > _LARGEST:
+                return (v.type, id(data))
+            whole = data.detach().cpu().resolve_conj().resolve_neg().contiguous()
+            content = bytes(whole.view(-1).view(torch.uint8).numpy()) if whole.numel() else b""
+            # All that kernels look at besides the elements, the alignment among it.
+            flags = (data.is_conj(), data.is_neg(), data.requires_grad, data.is_inference())
+            layout = (data.stride(), flags, data.data_ptr() % 64)
+            return (v.type, type(data), layout, content)
+        except (RuntimeError, TypeError, NotImplementedError):
+            return (v.type, id(data))
+    try:
+        key = (v.type, type(data), parameter_key(data))
+        hash(key)
+    except TypeError:
+        return None
+    return key
 
 
 class Op(HasCode):

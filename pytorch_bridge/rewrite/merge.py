@@ -13,10 +13,8 @@ from ..errors import ContractError, InconsistencyError
 from ..graph.basic import Apply, Constant, Variable
 from ..graph.features import Feature
 from ..graph.function_graph import FunctionGraph
-from ..ops.op import Op, parameter_key
+from ..ops.op import Op, constant_key
 from .sharing import Sharing
-
-_LARGEST = 64 << 10  # bytes of a constant that is compared by its contents
 
 
 def merge_apart(fgraph: FunctionGraph) -> int:
@@ -57,35 +55,6 @@ def _equal_constants(fgraph: FunctionGraph) -> list[tuple[Variable, Variable]]:
         if other is not v:
             pairs.append((v, other))
     return pairs
-
-
-def constant_key(v: Constant) -> Any:
-    """A key that equal constants share, or None where that cannot be told cheaply."""
-    data = v.data
-    if hasattr(data, "untyped_storage"):
-        try:
-            if data.layout.__str__() != "torch.strided" or data.nbytes > _LARGEST:
-                return (v.type, id(data))
-            whole = data.detach().cpu().resolve_conj().resolve_neg().contiguous()
-            content = bytes(whole.view(-1).view(_bytes()).numpy()) if whole.numel() else b""
-            # All that kernels look at besides the elements, the alignment among it.
-            flags = (data.is_conj(), data.is_neg(), data.requires_grad, data.is_inference())
-            layout = (data.stride(), flags, data.data_ptr() % 64)
-            return (v.type, type(data), layout, content)
-        except (RuntimeError, TypeError, NotImplementedError):
-            return (v.type, id(data))
-    try:
-        key = (v.type, type(data), parameter_key(data))
-        hash(key)
-    except TypeError:
-        return None
-    return key
-
-
-def _bytes() -> Any:
-    import torch
-
-    return torch.uint8
 
 
 def _equal_nodes(fgraph: FunctionGraph, sharing: Sharing | None) -> list[tuple[Variable, Variable]]:
