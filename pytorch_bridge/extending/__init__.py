@@ -101,9 +101,9 @@ from .templates import (
 from .typeof import typeof, typeof_impl
 
 from .jitted import jit  # isort: skip
-from . import core, natives  # isort: skip  # register what PyTorch and Python bring
+from . import boundaries, core, natives  # isort: skip  # register what PyTorch and Python bring
 
-del core, natives
+del boundaries, core, natives
 
 # Code that was written for Numba looks for the types of extensions among all types.
 for _name in set(dir(types)) - set(dir(_graph_types)):

@@ -271,7 +271,7 @@ def own_cache() -> Cache:
         try:
             parent = Path(tempfile.gettempdir())
         except OSError as err:  # none of those that it tries
-            raise _unwritable(Path(os.environ.get("TMPDIR", "/tmp")), err, "TMPDIR") from err
+            raise _unwritable(Path(toolchain.variable("TMPDIR") or "/tmp"), err, "TMPDIR") from err
         _sweep(parent)
         made = _made(parent)
         if _own.setdefault(pid, made) == made:

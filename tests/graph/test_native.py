@@ -11,9 +11,9 @@ import yaml
 
 from pytorch_bridge import BridgeTypeError, TensorType, ops
 from pytorch_bridge.link.debug import _copied
-from pytorch_bridge.ops import native as module
+from pytorch_bridge.ops import functions as module
 from pytorch_bridge.ops import typing
-from pytorch_bridge.ops.native import native, native_op, packet_names
+from pytorch_bridge.ops.native import find_packet, native, native_op, packet_names
 from pytorch_bridge.schema.functions import load_reference
 from pytorch_bridge.types import SchemaType
 
@@ -131,7 +131,7 @@ def _shown(value):
 def test_every_native_function_is_an_op():
     for f in load_reference():
         function = native(f.name)
-        packet = getattr(ops, f.base) if not f.base.startswith("__") else module.find_packet(f.base)
+        packet = getattr(ops, f.base) if not f.base.startswith("__") else find_packet(f.base)
         assert getattr(packet, f.overload or "default") is function
         assert function.function.name == f.name
     assert "mm" in set(packet_names())
