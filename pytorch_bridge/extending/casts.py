@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..errors import RegistrationError
+from ..registry import Entry
 from ..types.base import Type
 from . import types
 from .builder import CBuilder, Value
 from .conversions import Conversion, casts, find_cast
-from .errors import LoweringError, RegistrationError
-from .registry import Entry
+from .errors import LoweringError
 from .selecting import check, listing
 
 if TYPE_CHECKING:

@@ -24,10 +24,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import RegistrationError
+from ..registry import Entry
 from ..types.base import Type
 from . import templates
 from .conversions import Rank, rank
-from .errors import RegistrationError, TypingError
+from .errors import TypingError
 from .overloads import (
     AttributeOverload,
     Intrinsic,
@@ -35,7 +37,6 @@ from .overloads import (
     Overload,
     check_parameters,
 )
-from .registry import Entry
 from .selecting import Any as AnyType
 from .signatures import Signature
 from .templates import AttributeTemplate, Template

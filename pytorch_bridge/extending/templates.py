@@ -25,11 +25,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from ..errors import RegistrationError
+from ..registry import Table
 from ..types.base import Type
 from . import types
 from .conversions import rank
-from .errors import RegistrationError, TypingError, UnreachableError
-from .registry import Table
+from .errors import TypingError, UnreachableError
 from .selecting import check, show
 from .signatures import Signature, signature
 
