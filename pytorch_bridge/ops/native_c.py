@@ -13,7 +13,7 @@ from ..errors import MissingMethodError
 from ..graph.basic import Apply
 from ..types import SchemaType, literals
 from ..types.base import Sub
-from ..types.containers import List, Optional, TensorList, element_of
+from ..types.containers import BoolArray, List, Optional, TensorList, element_of
 from ..types.literals import Literal
 from ..types.numbers import Number, ScalarArg
 from ..types.tensor import TensorArg
@@ -84,10 +84,9 @@ def _argument(
             call.bound(name, Literal("Scalar", _scalar_of(given_type, c), address=t is not wanted))
         elif wanted.nullable or t is wanted or isinstance(given_type, Optional):
             call.arguments.append(c)
-        elif isinstance(wanted, Number):
-            call.bound(name, Literal(wanted.c, c, address=True))
         else:
-            call.arguments.append(f"&{c}")
+            # A copy: what is known stands in the call as an expression, which has no address.
+            call.bound(name, Literal(wanted.c, c, address=True))
     elif isinstance(wanted, TensorArg):
         if value is None:
             call.arguments.append("NULL")
@@ -107,7 +106,9 @@ def _argument(
             scalar = isinstance(element, ScalarArg) and isinstance(given_type, Number)
             elements.append(_scalar_of(given_type, c) if scalar else c)
         values = f"{{{', '.join(elements) or '0'}}}"
-        call.bound(name, Literal(element.c, values, array=True, length=len(elements)))
+        # C knows how many a bool[N] has.
+        length = None if isinstance(wanted, BoolArray) else len(elements)
+        call.bound(name, Literal(element.c, values, array=True, length=length))
     else:
         literal = t.literal(value)
         if literal is None:

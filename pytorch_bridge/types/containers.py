@@ -17,7 +17,7 @@ class Optional(SchemaType):
     """A value or None.
 
     In C it is what the element is where that can be NULL, and else a pointer; in a graph it points
-    to a variable beside it.
+    to a variable beside it, and a result is two: the value, and whether there is one.
     """
 
     nullable = True
@@ -75,7 +75,8 @@ class Optional(SchemaType):
         return self.elem.c_parameters(n) if self.elem.nullable else super().c_parameters(n)
 
     def c_results(self, n: str) -> list[str]:
-        return self.elem.c_results(n) if self.elem.nullable else super().c_results(n)
+        value = self.elem.c_results(n)
+        return value if self.elem.nullable else [*value, f"bool *{n}_given"]
 
     def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
         if self.elem.nullable:
@@ -114,9 +115,10 @@ class Optional(SchemaType):
         return f"{name} = NULL;\nif ({n}) {{\n{name}_value = *{n};\n{name} = &{name}_value;\n}}"
 
     def c_give(self, name: str, n: str, sub: Sub) -> str:
-        return (
-            self.elem.c_give(name, n, sub) if self.elem.nullable else super().c_give(name, n, sub)
-        )
+        if self.elem.nullable:
+            return self.elem.c_give(name, n, sub)
+        # The variable beside it ends with the function, so that what is given is a copy.
+        return f"*{n}_given = {name} != NULL;\nif ({name}) *{n} = *{name};"
 
 
 class List(SchemaType):
@@ -229,6 +231,9 @@ class BoolArray(SchemaType):
     def literal(self, value: Any) -> Literal:
         return Literal("bool", f"{{{', '.join(str(v).lower() for v in value)}}}", array=True)
 
+    def c_results(self, n: str) -> list[str]:
+        return [f"bool *{n}"]
+
     def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
         return f"bool {name}[{self.size}];"
 
@@ -246,6 +251,10 @@ class BoolArray(SchemaType):
 
     def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
         return f"memcpy({name}, {n}, sizeof {name});"
+
+    def c_give(self, name: str, n: str, sub: Sub) -> str:
+        # The caller has an array for as many.
+        return f"memcpy({n}, {name}, sizeof {name});"
 
 
 class OptionalTensor(Optional, TensorArg):
