@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import BridgeTypeError, BridgeValueError
 from ..graph.basic import Apply, Constant, Variable, among
+from ..types.schema import describe
 
 _NEIGHBOURS = 3  # nodes shown before and after the one that failed
 
@@ -93,8 +94,9 @@ class Explainer:
         self.in_c: dict[str, str] = {}  # the name of each variable of the C code
         self.silent = False  # a part of a graph does not know where it is
 
-    def where(self, place: Place) -> str:
-        """The lines that say where a failure was."""
+    def where(self, place: Place, values: Sequence[Any] = ()) -> str:
+        """The lines that say where a failure was; `values` are those of the node's inputs, where
+        they are at hand."""
         names = self.names
         if place.node is None:
             assert place.variable is not None
@@ -107,15 +109,17 @@ class Explainer:
         lines = [f"In node {at} of {len(self.order)}, {place.node.op}"]
         if place.variable is not None:
             lines[0] += f", output {names[place.variable]}"
+        given = dict(zip(place.node.inputs, map(describe, values), strict=False))
         for v in dict.fromkeys(place.node.inputs):
             if not isinstance(v, Constant):
-                lines.append(f"  input {names[v]}: {v.type}")
+                got = f", given {given[v]}" if v in given else ""
+                lines.append(f"  input {names[v]}: {v.type}{got}")
         lines.append(picture(self.order, at, names))
         return "\n".join(lines)
 
-    def at(self, number: int, error: BaseException) -> BaseException:
-        """The exception with what is to be said of a place."""
-        return self(number, None, error)
+    def at(self, number: int, error: BaseException, values: Sequence[Any]) -> None:
+        """Adds to an exception what is to be said of a place, a node that was given values."""
+        self(number, None, error, values)
 
     def _named(self, message: str) -> str:
         """The message with the names of variables where the C code, which does not depend on
@@ -123,7 +127,11 @@ class Explainer:
         return re.sub(r"\{(V\d+)\}", lambda m: self.in_c.get(m[1], m[0]), message)
 
     def __call__(
-        self, number: int, message: str | None, raised: BaseException | None
+        self,
+        number: int,
+        message: str | None,
+        raised: BaseException | None,
+        values: Sequence[Any] = (),
     ) -> BaseException:
         """The exception for a failure at the place of a number, 0 for none; `message` is one of
         the C ABI, `raised` what was set in Python."""
@@ -132,9 +140,9 @@ class Explainer:
             message = self._named(message)
         elif raised is not None and len(raised.args) == 1 and isinstance(raised.args[0], str):
             raised.args = (self._named(raised.args[0]),)
-        where = "\n" + (self.where(place) if place else "In a c_sync") if not self.silent else ""
-        if place is not None and _explains_itself(place):
-            where = ""
+        where = ""
+        if not self.silent and (place is None or not _explains_itself(place)):
+            where = "\n" + (self.where(place, values) if place else "In a c_sync")
         if message is not None:
             error: BaseException = exception(message, place, where)
             error.__cause__ = raised
@@ -187,6 +195,12 @@ def _class(kind: str, of_type: bool) -> type[Exception] | None:
         home = homes.get(kind) or (torch.distributed if kind.startswith("Dist") else torch)
         found = getattr(home, kind, None)
     return found if isinstance(found, type) and issubclass(found, Exception) else None
+
+
+def short(value: Any) -> str:
+    """A picture of a value in one line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _extended(error: BaseException, where: str) -> BaseException:

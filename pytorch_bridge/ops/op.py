@@ -187,6 +187,10 @@ def apply_to(op: Op, inputs: Sequence[Any]) -> Apply:
     return node
 
 
+def has_perform(op: Op) -> bool:
+    return type(op).perform is not Op.perform
+
+
 def run_perform(node: Apply, inputs: Sequence[Any], storage: Sequence[Storage]) -> None:
     """Runs `perform`, and checks that it has stored what it computed. Whoever wants an output in
     memory of his own passes storage that holds it."""
