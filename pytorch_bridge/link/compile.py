@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import toolchain
+from ..artifacts import run_compiler
 from ..build import sanitizer_of
 from ..errors import CompileError
 
 HEADERS = Path(__file__).parents[1] / "extension"  # where pb_graph.h is
-
-_MESSAGE_LINES = 30
 
 
 @dataclass(frozen=True)
@@ -138,16 +137,7 @@ class Build:
 
     def run(self, source: Path, library: Path, depends: Path) -> None:
         """Compiles; CompileError with the compiler's message where it refuses."""
-        command = self.command(source, library, depends)
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace")
-        except OSError as err:
-            raise CompileError(f"the compiler {self.compiler} does not run: {err}") from err
-        if done.returncode != 0:
-            lines = (done.stderr or done.stdout).strip().splitlines()
-            if len(lines) > _MESSAGE_LINES:
-                lines = [*lines[:_MESSAGE_LINES], f"... and {len(lines) - _MESSAGE_LINES} lines"]
-            raise CompileError("\n".join(["the C compiler failed:", *lines, shlex.join(command)]))
+        run_compiler(self.command(source, library, depends))
 
 
 def without(arguments: Sequence[str], excluded: Sequence[str]) -> list[str]:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import replacing, toolchain
+from ..artifacts import digest_file
 from ..errors import BridgeTypeError, BridgeValueError, CompileError
 from ..graph.basic import Apply, Variable, among
 from ..graph.destroy import Memory
@@ -176,7 +177,7 @@ class _Make:
 
         linker = self.linker
         words = [
-            *map(cache.digest_file, (__file__, str(Path(__file__).with_name("tracing.py")))),
+            *map(digest_file, (__file__, str(Path(__file__).with_name("tracing.py")))),
             torch.__version__,
             str(torch.get_num_threads()),  # is in the code
             shlex.join(self.compiler.command),
