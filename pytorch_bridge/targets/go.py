@@ -210,7 +210,6 @@ def _function(op: Op, known: Named, as_method: bool = False) -> str:
     if op.options_type:
         body.append(f"var opt {op.options_type}")
         body.append(f"if given(len(opts), op{op.go}) {{\n\t\topt = opts[0]\n\t}}")
-    uses_op = False
     values = {p.argument.name: p.go for p in op.parameters}
     for p in op.parameters:
         value = p.go
@@ -228,7 +227,6 @@ def _function(op: Op, known: Named, as_method: bool = False) -> str:
             fill = [go(p.type).fill.format(n=p.go, x=value, arg=p.argument.name)]
         body += fill
         values[p.argument.name] = value
-        uses_op = uses_op or any("(op, " in s or ", op, " in s for s in fill)
     if op.options_type == "TensorOptions" and all(p.argument.name != FORMAT for p in op.optional):
         body.append(f"refuseFormat(opt.MemoryFormat, op{op.go})")
     if op.factory:
