@@ -258,7 +258,7 @@ def test_environments_that_share_a_checkout_have_an_extension_each(monkeypatch):
         made.append(build.settings.library)
         build.settings.library.write_bytes(b"")
 
-    monkeypatch.setattr(compiling.Build, "run", run)
+    monkeypatch.setattr(compiling.ExtensionBuild, "run", run)
     monkeypatch.setattr(sys, "prefix", "/another/environment")
     try:
         for _ in range(2):

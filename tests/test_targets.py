@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from pytorch_bridge.errors import MissingMethodError
-from pytorch_bridge.schema import Function, Names, load_reference
-from pytorch_bridge.targets.api import Op, resolve
+from pytorch_bridge.schema import Names, SchemaFunction, load_reference
+from pytorch_bridge.targets.api import Wrapped, resolve
 from pytorch_bridge.types import schema_type
 from pytorch_bridge.types.containers import BoolArray, List, Optional
 from pytorch_bridge.types.faces import Face
@@ -24,7 +24,7 @@ rust.of(List)(lambda t: f"*const {rust(t.elem)}")
 rust.of(Optional)(lambda t: rust(t.elem) if t.elem.nullable else f"*const {rust(t.elem)}")
 
 
-def declaration(op: Op) -> str:
+def declaration(op: Wrapped) -> str:
     names = [(f"{p.c}_" if p.c in ("self", "type") else p.c, p.type) for p in op.parameters]
     given = [f"{n}: {rust(t)}" + f", {n}_len: i64" * rust_list(t) for n, t in names]
     for r in op.results:
@@ -42,7 +42,7 @@ def test_declarations_for_rust():
         "mm(Tensor self, Tensor mat2) -> Tensor",
         "mixed(Tensor[] xs, SymInt[]? sizes, Scalar? alpha=None, *, bool? keep=None) -> Tensor[]",
     ]
-    ops = resolve([Function(s, ("function",)) for s in schemas], Names())
+    ops = resolve([SchemaFunction(s, ("function",)) for s in schemas], Names())
     assert [declaration(op) for op in ops] == [
         "pub fn cgotorch_Mixed(xs: *const Tensor, xs_len: i64, sizes: *const i64, sizes_len: i64, "
         "alpha: *const Scalar, keep: *const bool, "

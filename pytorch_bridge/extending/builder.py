@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BridgeTypeError
-from .headers import CFunction, c_function
+from .headers import Declaration, c_function
 
 _INTEGERS = {
     "bool": (1, False),
@@ -461,7 +461,7 @@ class CBuilder:
             self.goto_fail()
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _arguments(self, function: CFunction, args: Sequence[Any]) -> list[str]:
+    def _arguments(self, function: Declaration, args: Sequence[Any]) -> list[str]:
         texts: list[str] = []
         left = list(args)
         parameters = list(function.inputs)

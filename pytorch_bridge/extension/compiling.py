@@ -19,7 +19,7 @@ _SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 
 
 @dataclass(frozen=True)
-class Settings(build.Settings):
+class ExtensionSettings(build.Settings):
     """What to build the extension with, and where to put it."""
 
     @property
@@ -49,7 +49,7 @@ class Settings(build.Settings):
         return [*flags, f"-fsanitize={self.sanitize}"] if self.sanitize else flags
 
 
-class Build(build.Build):
+class ExtensionBuild(build.Build):
     """One run: compiles and links if anything changed."""
 
     def run(self) -> str:
@@ -85,11 +85,11 @@ def ensure() -> Path:
         return made
     if not (out / "lib/libcgotorch.so").exists():
         raise Missing(f"{out / 'lib/libcgotorch.so'} is not built.", "make build")
-    settings = Settings(torch, toolchain.find_compiler(), out, build.sanitizer_of(out))
+    settings = ExtensionSettings(torch, toolchain.find_compiler(), out, build.sanitizer_of(out))
     with contextlib.redirect_stdout(sys.stderr), locked(out / "extension.lock", "build"):
         if not there():  # by whoever held the lock
             print("pytorch_bridge: compiling the Python extension, once ...", flush=True)
             before = digest_files(files)
-            Build(settings, jobs=build.default_jobs()).run()
+            ExtensionBuild(settings, jobs=build.default_jobs()).run()
             record.write(by, before)
     return made

@@ -39,7 +39,7 @@ from ..errors import CompileError
 
 
 class Maker(Protocol):
-    """What makes a library of a source: `link.compile.Build`, for one."""
+    """What makes a library of a source: `link.compile.Recipe`, for one."""
 
     @property
     def source_suffix(self) -> str: ...

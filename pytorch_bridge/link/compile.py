@@ -23,7 +23,7 @@ HEADERS = Path(__file__).parents[1] / "extension"  # where pb_graph.h is
 
 
 @dataclass(frozen=True)
-class Compiler:
+class GraphCompiler:
     """A compiler by the command that starts it: what `c_compiler` names, and what is passed to
     those `c_headers` and the like that take an argument."""
 
@@ -58,13 +58,13 @@ class Compiler:
         return flags if self.cplusplus else [*flags, "-Werror=implicit-function-declaration"]
 
 
-def default_compiler() -> Compiler:
+def default_compiler() -> GraphCompiler:
     """$CC, or the first of cc, gcc and clang that there is."""
     if given := toolchain.variable("CC"):
-        return Compiler(given)
+        return GraphCompiler(given)
     for name in ("cc", "gcc", "clang"):
         if shutil.which(name):
-            return Compiler(name)
+            return GraphCompiler(name)
     raise CompileError("no C compiler is on PATH: there is no cc, gcc or clang. Set CC to one.")
 
 
@@ -100,10 +100,10 @@ def processor() -> str:
 
 
 @dataclass(frozen=True)
-class Build:
+class Recipe:
     """How one source is made into a library. Equal builds of equal sources give equal libraries."""
 
-    compiler: Compiler
+    compiler: GraphCompiler
     arguments: tuple[str, ...]  # to compile
     header_dirs: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()

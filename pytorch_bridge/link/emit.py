@@ -18,9 +18,9 @@ from ..types import SchemaType
 from ..types.base import CType, Sub, Type, generic
 from ..types.literals import Literal
 from .blocks import Block, braced, nest
-from .compile import Compiler
+from .compile import GraphCompiler
 from .declarations import declared, mentions, statements, without_text
-from .explain import Explainer, Place
+from .explain import Explainer, GraphPlace
 
 if TYPE_CHECKING:
     from .c_linker import CLinker
@@ -72,7 +72,7 @@ def check_argument(owner: Any, method: str, check_input: bool) -> dict[str, bool
     return {"check_input": check_input} if takes else {}
 
 
-def about(owner: Any, method: str, compiler: Compiler) -> Any:
+def about(owner: Any, method: str, compiler: GraphCompiler) -> Any:
     """What a method such as c_headers returns, with the compiler as an argument or without; None
     where owner lacks it."""
     function = getattr(owner, method, None)
@@ -169,7 +169,7 @@ class Emitter:
         self.input_numbers = {v: i for i, v in enumerate(linker.inputs)}
         self.outputs = dict.fromkeys(linker.outputs)
         self.constants: list[Any] = []  # what the function finds in pb->constants
-        self.places: list[Place] = []
+        self.places: list[GraphPlace] = []
         self.owners: list[Any] = []  # types and ops, each once, whose code is in
         self.support: list[str] = []  # what belongs to one node
         self.apply_versions: dict[int, list[Any]] = {}  # by the op
@@ -238,7 +238,7 @@ class Emitter:
             self._own(v.type if has_c(v.type) else generic)
         return self.types[v]
 
-    def _fail(self, place: Place, label: str) -> str:
+    def _fail(self, place: GraphPlace, label: str) -> str:
         self.places.append(place)
         return f"{{ pb_failed = {len(self.places)}; goto {label}; }}"
 
@@ -305,17 +305,17 @@ class Emitter:
         label = f"pb_end_{name}"
         title = f"{name} is {self.explain.names[v]}: {v.type}"
         if v in self.input_numbers:
-            place = Place("extract", v, input=self.input_numbers[v])
+            place = GraphPlace("extract", v, input=self.input_numbers[v])
             enter = self._extract(v, {"fail": self._fail(place, label)}, check)
         elif self._is_constant(v):
-            fail = self._fail(Place("extract", v), label)
+            fail = self._fail(GraphPlace("extract", v), label)
             enter = self._extract(v, {"fail": fail, "constant": "1"}, False)
         else:
-            enter = type_.c_init(name, {"fail": self._fail(Place("init", v), label)})
+            enter = type_.c_init(name, {"fail": self._fail(GraphPlace("init", v), label)})
         leave = braced(getattr(type_, "c_cleanup", lambda *_: "")(name, {"fail": "#error"}))
         if v in self.outputs:
             synced = f"pb_synced_{name}"
-            sync = self._sync(v, {"fail": self._fail(Place("sync", v), synced)}).strip()
+            sync = self._sync(v, {"fail": self._fail(GraphPlace("sync", v), synced)}).strip()
             end = [f"{synced}:;"] if f"goto {synced};" in sync else []
             leave = "\n".join([f"if (!pb_failed) {{\n{sync}\n}}", *end, leave])
         return Block(label, title, braced(enter), leave)
@@ -333,7 +333,7 @@ class Emitter:
             name = f"node_{i}"
             inputs = [self.literals.get(v) or self.names[v] for v in node.inputs]
             outputs = [self.names[v] for v in node.outputs]
-            fail = self._fail(Place("code", node=node), label)
+            fail = self._fail(GraphPlace("code", node=node), label)
             sub = {"fail": fail}
             try:
                 code = op.c_code(node, name, inputs, outputs, sub)
@@ -365,14 +365,14 @@ class Emitter:
         c_sync may give away what a variable holds, so the inputs are extracted again.
         """
         end = f"pb_called_{i}"
-        place = self._fail(Place("code", node=node), end)
+        place = self._fail(GraphPlace("code", node=node), end)
         held = dict.fromkeys(v for v in node.inputs if not self._is_constant(v))
         head = [f"PyObject *py_{self.names[v]} = Py_NewRef(Py_None);" for v in held]
         head += [f"PyObject *py_{self.names[v]} = NULL;" for v in node.outputs]
         head.append("PyObject *pb_result = NULL;")
         body = []
         for v in held:
-            fail = self._fail(Place("sync", v, node), end)
+            fail = self._fail(GraphPlace("sync", v, node), end)
             body.append(braced(self._type(v).c_sync(self.names[v], {"fail": fail})))
         arguments = [
             self._constant(v.data) if isinstance(v, Constant) else f"py_{self.names[v]}"
@@ -389,8 +389,8 @@ class Emitter:
         for k, v in enumerate(node.outputs):
             name = self.names[v]
             body.append(f"py_{name} = Py_NewRef(PyTuple_GET_ITEM(pb_result, {k}));")
-            body.append(self._again(v, Place("extract", v, node), end, check=True))
-        body += [self._again(v, Place("extract", v, node), end, check=False) for v in held]
+            body.append(self._again(v, GraphPlace("extract", v, node), end, check=True))
+        body += [self._again(v, GraphPlace("extract", v, node), end, check=False) for v in held]
         tail = [f"Py_XDECREF(py_{self.names[v]});" for v in [*node.outputs, *held]]
         tail.append("Py_XDECREF(pb_result);")
         tail.append(f"if (pb_failed) goto {label};")
@@ -399,7 +399,7 @@ class Emitter:
     def _is_constant(self, v: Variable) -> bool:
         return isinstance(v, Constant) and v not in self.input_numbers
 
-    def _again(self, v: Variable, place: Place, end: str, check: bool) -> str:
+    def _again(self, v: Variable, place: GraphPlace, end: str, check: bool) -> str:
         cleanup = getattr(self._type(v), "c_cleanup", lambda *_: "")
         old = braced(cleanup(self.names[v], {"fail": "#error"}))
         new = braced(self._extract(v, {"fail": self._fail(place, end)}, check))

@@ -16,7 +16,7 @@ _NEIGHBOURS = 3  # nodes shown before and after the one that failed
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class GraphPlace:
     """A place in a graph where its code can fail.
 
     `phase` is "extract" (an input is taken from its Python object), "init" (a variable is
@@ -30,7 +30,7 @@ class Place:
     input: int | None = None  # the number of the variable among the graph's inputs
 
 
-class Names:
+class VariableNames:
     """What the variables of a graph are called: their names, else a letter and a number."""
 
     def __init__(self, inputs: Sequence[Variable], order: Sequence[Apply]) -> None:
@@ -64,7 +64,7 @@ def _has_dims(value: Any) -> bool:
     return bool(getattr(value, "ndim", 0))
 
 
-def picture(order: Sequence[Apply], at: int, names: Names) -> str:
+def picture(order: Sequence[Apply], at: int, names: VariableNames) -> str:
     """The node with its number and those around it: what computes its inputs, what uses it."""
     node = order[at]
     made_by = {v: i for i, n in enumerate(order[:at]) for v in n.outputs}
@@ -85,16 +85,16 @@ class Explainer:
         inputs: Sequence[Variable],
         outputs: Sequence[Variable],
         order: Sequence[Apply],
-        places: Sequence[Place],
+        places: Sequence[GraphPlace],
     ) -> None:
         self.outputs = list(outputs)
         self.order = list(order)
         self.places = list(places)
-        self.names = Names(inputs, order)
+        self.names = VariableNames(inputs, order)
         self.in_c: dict[str, str] = {}  # the name of each variable of the C code
         self.silent = False  # a part of a graph does not know where it is
 
-    def where(self, place: Place, values: Sequence[Any] = ()) -> str:
+    def where(self, place: GraphPlace, values: Sequence[Any] = ()) -> str:
         """The lines that say where a failure was; `values` are those of the node's inputs, where
         they are at hand."""
         names = self.names
@@ -163,10 +163,12 @@ def picture_of(node: Apply) -> str:
     """A node with what computes its inputs."""
     near = list(dict.fromkeys(v.owner for v in node.inputs if v.owner is not None))
     order = [*near, node]
-    return picture(order, len(near), Names([v for v in node.inputs if v.owner is None], order))
+    return picture(
+        order, len(near), VariableNames([v for v in node.inputs if v.owner is None], order)
+    )
 
 
-def exception(message: str, place: Place | None, where: str) -> Exception:
+def exception(message: str, place: GraphPlace | None, where: str) -> Exception:
     """The Python exception for a "KindError: text" of the C ABI."""
     kind, colon, text = message.partition(": ")
     if not colon:
@@ -178,7 +180,7 @@ def exception(message: str, place: Place | None, where: str) -> Exception:
     return found(f"{text}{where}")
 
 
-def _explains_itself(place: Place) -> bool:
+def _explains_itself(place: GraphPlace) -> bool:
     """Whether the place is a check whose message says all that there is to say."""
     return bool(getattr(getattr(place.node, "op", None), "explains_itself", False))
 

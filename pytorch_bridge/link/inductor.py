@@ -94,12 +94,12 @@ class InductorLinker:
             shutil.copyfile(self.path, part)
         return target
 
-    def make_thunk(self) -> Thunk:
+    def make_thunk(self) -> InductorThunk:
         """A callable that takes the list of input values and returns the list of outputs."""
-        return Thunk(self)
+        return InductorThunk(self)
 
 
-class Thunk:
+class InductorThunk:
     """A package, loaded. Several threads may call it."""
 
     def __init__(self, linker: InductorLinker) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..graph.basic import Apply, Constant, Variable, position
 from ..ops.op import Storage
-from .c_linker import CLinker, Thunk
+from .c_linker import CLinker, CThunk
 from .emit import has_c
 from .python import NodeRunner, PythonLinker
 
@@ -33,7 +33,7 @@ def in_c(node: Apply) -> NodeRunner | None:
     except NotImplementedError:
         return None
     library.explain.silent = True
-    thunk = Thunk(library)
+    thunk = CThunk(library)
     firsts = [
         i
         for i, v in enumerate(node.inputs)

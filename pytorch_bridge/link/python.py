@@ -12,7 +12,7 @@ from typing import Any
 
 from ..graph.basic import Apply, Constant, Variable, toposort
 from ..ops.op import Storage, run_perform
-from .explain import Explainer, Place
+from .explain import Explainer, GraphPlace
 
 # Runs a node on the values of its inputs; what it computes goes into the storages of its outputs.
 NodeRunner = Callable[[Sequence[Any], Sequence[Storage]], None]
@@ -100,5 +100,5 @@ class Interpreter:
 
     def _explain(self, e: Exception, at: int, given: Sequence[Any]) -> None:
         linker = self.linker
-        place = Place("code", node=linker.order[at])
+        place = GraphPlace("code", node=linker.order[at])
         Explainer(linker.inputs, linker.outputs, linker.order, [place]).at(1, e, given)

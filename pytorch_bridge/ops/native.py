@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..errors import BridgeTypeError, ContractError, MissingMethodError
 from ..graph.basic import Apply, Variable, among
-from ..schema.functions import Argument, Function
+from ..schema.functions import Argument, SchemaFunction
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.base import Sub, load_graphs
 from ..types.containers import List, Optional, TensorList, element_of
@@ -56,7 +56,7 @@ class NativeFunction:
 
     def __init__(self, name: str) -> None:
         variants, tags, page, schema = lines()[name]
-        self.function = Function(
+        self.function = SchemaFunction(
             schema, tuple(variants.split(",")), tuple(t for t in tags.split(",") if t), page
         )
         self.name = name

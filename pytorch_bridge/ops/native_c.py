@@ -34,7 +34,7 @@ def _if(condition: str, fail: str) -> str:
     return f"if ({condition}) {{\n{inner}\n}}"
 
 
-class _Call:
+class _CallCode:
     """The pieces of one call, as they come up."""
 
     def __init__(self, sub: Sub) -> None:
@@ -69,7 +69,7 @@ def _scalar_of(t: Number, c: str) -> str:
 
 
 def _argument(
-    call: _Call, t: SchemaType, name: str, value: Any, inputs: Iterator[tuple[str, Any]]
+    call: _CallCode, t: SchemaType, name: str, value: Any, inputs: Iterator[tuple[str, Any]]
 ) -> None:
     def is_input(v: Any) -> bool:
         return v is IN
@@ -116,7 +116,7 @@ def _argument(
         call.bound(name, literal)
 
 
-def _element(call: _Call, t: SchemaType, name: str, value: Any) -> str:
+def _element(call: _CallCode, t: SchemaType, name: str, value: Any) -> str:
     """An element of a list that is known."""
     if isinstance(t, (TensorArg, Optional)):
         return "NULL" if value is None else call.number_tensor(name, value)
@@ -133,7 +133,7 @@ def call(
     MissingMethodError where a parameter has no form in C, such as a Generator.
     """
     function = op.native.function
-    pieces = _Call(sub)
+    pieces = _CallCode(sub)
     given = iter(list(zip(inputs, (v.type for v in node.inputs), strict=True)))
     for argument, t, value in zip(function.arguments, op.native.types, op.arguments, strict=True):
         _argument(pieces, t, f"arg_{argument.name}", value, given)
@@ -156,7 +156,7 @@ def call(
     return "\n".join([*lines, *pieces.after])
 
 
-def _list_result(pieces: _Call, op: NativeOp, name: str, outputs: Sequence[str]) -> None:
+def _list_result(pieces: _CallCode, op: NativeOp, name: str, outputs: Sequence[str]) -> None:
     """A result that is a list: its tensors are handed to the outputs."""
     n = len(outputs)
     pieces.before.append(f"Tensor *{name} = NULL;\nint64_t {name}_len = 0;")

@@ -19,7 +19,7 @@ from ..graph.basic import Apply, Constant, Variable
 from ..link.blocks import Block, indented, remark, shown
 from ..link.c_linker import CLinker
 from ..link.emit import Emitter, check_argument, literal_of
-from ..link.explain import Place
+from ..link.explain import GraphPlace
 from ..types import literals
 from ..types.base import Sub, Type
 from ..types.schema import Plain, SchemaType
@@ -238,7 +238,7 @@ class CFunction(CLinker):
         found = super().headers()
         return found if "<cgotorch.h>" in found else [*found, "<cgotorch.h>"]
 
-    def _where(self, place: Place) -> str:
+    def _where(self, place: GraphPlace) -> str:
         names = self._code.explain.names
         if place.node is not None:
             at = self.order.index(place.node)
