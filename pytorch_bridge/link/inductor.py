@@ -36,7 +36,7 @@ from . import cache
 from .c_linker import CacheVersionWarning
 from .compile import processor
 from .content import NoContent, content
-from .tracing import NUMBERS, check_traceable, head, kind_of, sources, traced
+from .torch_export import NUMBERS, check_traceable, head, kind_of, sources, traced
 
 _METADATA = "pytorch_bridge"  # where the package says what its inputs must be
 
@@ -177,7 +177,7 @@ class _Make:
 
         linker = self.linker
         words = [
-            *map(digest_file, (__file__, str(Path(__file__).with_name("tracing.py")))),
+            *map(digest_file, (__file__, str(Path(__file__).with_name("torch_export.py")))),
             torch.__version__,
             str(torch.get_num_threads()),  # is in the code
             shlex.join(self.compiler.command),
