@@ -59,7 +59,6 @@ from .boxing import BoxContext, BoxingError, NativeValue, box, unbox
 from .builder import BuilderError, CBuilder, Value
 from .casts import lower_cast
 from .context import Context, StructProxy
-from .conversions import Conversion, can_convert
 from .errors import (
     AssignmentError,
     DuplicateError,
@@ -85,6 +84,7 @@ from .overloads import (
     overload_method,
     register_jitable,
 )
+from .ranking import Conversion, can_convert
 from .registry import temporary, transaction
 from .selecting import AmbiguityError, Any, VarArg
 from .signatures import Signature, signature
@@ -101,9 +101,9 @@ from .templates import (
 from .typeof import typeof, typeof_impl
 
 from .jitted import jit  # isort: skip
-from . import boundaries, core, natives  # isort: skip  # register what PyTorch and Python bring
+from . import core, natives, parameters  # isort: skip  # register what PyTorch and Python bring
 
-del boundaries, core, natives
+del core, natives, parameters
 
 # Code that was written for Numba looks for the types of extensions among all types.
 for _name in set(dir(types)) - set(dir(_graph_types)):

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..types.base import Type
 from . import types
-from .conversions import rank
 from .errors import RegistrationError, TypingError, UnreachableError
+from .ranking import rank
 from .registry import Table
 from .selecting import check, show
 from .signatures import Signature, signature

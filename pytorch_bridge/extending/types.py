@@ -30,8 +30,8 @@ from .errors import RegistrationError
 
 if TYPE_CHECKING:
     from .boxing import Boundary
-    from .conversions import Conversion
     from .models import DataModel
+    from .ranking import Conversion
 
 
 def _abi() -> CType:

@@ -17,7 +17,7 @@ from pytorch_bridge.extending import (
     register_model,
     types,
 )
-from pytorch_bridge.extending.lowered import graph_type
+from pytorch_bridge.extending.graph_ops import graph_type
 from pytorch_bridge.extending.proxies import Proxy
 from pytorch_bridge.extending.tracing import Trace
 from pytorch_bridge.graph.basic import Constant
