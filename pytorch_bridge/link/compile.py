@@ -19,7 +19,7 @@ from ..artifacts import run_compiler
 from ..build import sanitizer_of
 from ..errors import CompileError
 
-HEADERS = Path(__file__).parents[1] / "extension"  # where pb_graph.h is
+HEADERS = Path(__file__).parents[1] / "boundary"  # where pb_graph.h is
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pytorch_bridge.extension import call_shared, end_other_threads
+from pytorch_bridge.boundary import call_shared, end_other_threads
 from pytorch_bridge.loading.errors import GoError, exception
 from pytorch_bridge.loading.wire import ArgumentPlace, Reply, SliceWire, wire
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from pytorch_bridge.extension import from_handle, to_handle
+from pytorch_bridge.boundary import from_handle, to_handle
 
 _INTEGERS = {
     "int8": "b",

@@ -11,8 +11,8 @@ import torch
 from doubles import compiled, double, graph, in_threads
 
 from pytorch_bridge import build, ops
+from pytorch_bridge.boundary import borrow, from_handle, live_handles
 from pytorch_bridge.errors import BridgeTypeError, BridgeValueError, MissingMethodError
-from pytorch_bridge.extension import borrow, from_handle, live_handles
 from pytorch_bridge.graph.basic import Apply, Constant
 from pytorch_bridge.ops.native import constant
 from pytorch_bridge.ops.op import Op

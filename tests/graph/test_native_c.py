@@ -13,8 +13,8 @@ from doubles import VersionedDouble, compiled, graph
 
 import pytorch_bridge as pb
 from pytorch_bridge import ops
+from pytorch_bridge.boundary import live_handles
 from pytorch_bridge.errors import MissingMethodError
-from pytorch_bridge.extension import live_handles
 from pytorch_bridge.graph.basic import Constant
 from pytorch_bridge.link.c_linker import CLinker
 from pytorch_bridge.link.dual import DualLinker

@@ -32,7 +32,7 @@ class ExtensionSettings(build.Settings):
 
     @property
     def objects(self) -> Path:
-        return self.out / "obj/extension" / _key(self.torch)
+        return self.out / "obj/boundary" / _key(self.torch)
 
     def compile_flags(self) -> list[str]:
         # torch brings the pybind11 that it was itself compiled with.
@@ -86,7 +86,7 @@ def ensure() -> Path:
     if not (out / "lib/libcgotorch.so").exists():
         raise Missing(f"{out / 'lib/libcgotorch.so'} is not built.", "make build")
     settings = ExtensionSettings(torch, toolchain.find_compiler(), out, build.sanitizer_of(out))
-    with contextlib.redirect_stdout(sys.stderr), locked(out / "extension.lock", "build"):
+    with contextlib.redirect_stdout(sys.stderr), locked(out / "boundary.lock", "build"):
         if not there():  # by whoever held the lock
             print("pytorch_bridge: compiling the Python extension, once ...", flush=True)
             before = digest_files(files)
