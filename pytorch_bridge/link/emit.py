@@ -16,7 +16,7 @@ from ..graph.basic import Apply, Constant, Variable
 from ..ops.op import run_perform
 from ..types import SchemaType
 from ..types.base import CType, Sub, Type, generic
-from ..types.literals import Literal
+from ..types.literals import CLiteral
 from .blocks import Block, braced, nest
 from .compile import GraphCompiler
 from .declarations import declared, mentions, statements, without_text
@@ -106,12 +106,12 @@ def has_c(type_: Type) -> bool:
     return getattr(type(type_), "c_declare", None) is not CType.c_declare
 
 
-def literal_of(type_: Type, value: Any) -> Literal | None:
+def literal_of(type_: Type, value: Any) -> CLiteral | None:
     """A value that is known, in C; None where the type has no literal for it."""
     if isinstance(type_, SchemaType):
         return type_.literal(value)
     text = getattr(type_, "c_literal", lambda _: None)(value)
-    return None if text is None else Literal("", text)
+    return None if text is None else CLiteral("", text)
 
 
 class _PythonType(Type):

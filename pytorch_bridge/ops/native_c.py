@@ -14,7 +14,7 @@ from ..graph.basic import Apply
 from ..types import SchemaType, literals
 from ..types.base import Sub
 from ..types.containers import BoolArray, List, Optional, TensorList, element_of
-from ..types.literals import Literal
+from ..types.literals import CLiteral
 from ..types.numbers import Number, ScalarArg
 from ..types.tensor import TensorArg
 from .functions import IN
@@ -44,7 +44,7 @@ class _CallCode:
         self.after: list[str] = []  # once the call has succeeded
         self.always: list[str] = []  # also where it failed
 
-    def bound(self, name: str, literal: Literal) -> None:
+    def bound(self, name: str, literal: CLiteral) -> None:
         """An argument whose value is known."""
         if literal.compound:
             self.before.append(literal.declaration(name))
@@ -81,12 +81,12 @@ def _argument(
         if isinstance(wanted, List):
             call.arguments += [c, f"{c}_len"]
         elif isinstance(wanted, ScalarArg) and isinstance(given_type, Number):
-            call.bound(name, Literal("Scalar", _scalar_of(given_type, c), address=t is not wanted))
+            call.bound(name, CLiteral("Scalar", _scalar_of(given_type, c), address=t is not wanted))
         elif wanted.nullable or t is wanted or isinstance(given_type, Optional):
             call.arguments.append(c)
         else:
             # A copy: what is known stands in the call as an expression, which has no address.
-            call.bound(name, Literal(wanted.c, c, address=True))
+            call.bound(name, CLiteral(wanted.c, c, address=True))
     elif isinstance(wanted, TensorArg):
         if value is None:
             call.arguments.append("NULL")
@@ -108,7 +108,7 @@ def _argument(
         values = f"{{{', '.join(elements) or '0'}}}"
         # C knows how many a bool[N] has.
         length = None if isinstance(wanted, BoolArray) else len(elements)
-        call.bound(name, Literal(element.c, values, array=True, length=length))
+        call.bound(name, CLiteral(element.c, values, array=True, length=length))
     else:
         literal = t.literal(value)
         if literal is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import c_support
 from .base import Sub, Type
-from .literals import Literal
+from .literals import CLiteral
 from .numbers import Number
 from .schema import Plain, Refused, SchemaType, converted
 from .tensor import TensorArg
@@ -58,9 +58,9 @@ class Optional(SchemaType):
     def may_share_memory(self, a: Any, b: Any) -> bool:  # type: ignore[override]
         return self.elem.may_share_memory(a, b)
 
-    def literal(self, value: Any) -> Literal | None:
+    def literal(self, value: Any) -> CLiteral | None:
         if value is None:
-            return Literal(self.c, "NULL", length=0 if isinstance(self.elem, List) else None)
+            return CLiteral(self.c, "NULL", length=0 if isinstance(self.elem, List) else None)
         found = self.elem.literal(value)
         if found is None or self.elem.nullable:
             return found
@@ -159,7 +159,7 @@ class List(SchemaType):
     def values_eq_approx(self, a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(map(self.elem.values_eq_approx, a, b))
 
-    def literal(self, value: Any) -> Literal | None:
+    def literal(self, value: Any) -> CLiteral | None:
         found = [self.elem.literal(v) for v in value]
         texts = [e.value for e in found if e is not None]
         if len(texts) < len(found):
@@ -167,7 +167,7 @@ class List(SchemaType):
         # An array of nothing is no C, and an empty list is not none.
         nothing = "{0}" if self.elem.c == "Scalar" else "0"
         values = ", ".join(texts) or nothing
-        return Literal(self.elem.c, f"{{{values}}}", array=True, length=len(texts))
+        return CLiteral(self.elem.c, f"{{{values}}}", array=True, length=len(texts))
 
     # In C
     def c_parameters(self, n: str) -> list[str]:
@@ -228,8 +228,8 @@ class BoolArray(SchemaType):
         listed = isinstance(value, (list, tuple)) and len(value) == self.size
         return listed and all(map(self.elem.holds, value))
 
-    def literal(self, value: Any) -> Literal:
-        return Literal("bool", f"{{{', '.join(str(v).lower() for v in value)}}}", array=True)
+    def literal(self, value: Any) -> CLiteral:
+        return CLiteral("bool", f"{{{', '.join(str(v).lower() for v in value)}}}", array=True)
 
     def c_results(self, n: str) -> list[str]:
         return [f"bool *{n}"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import literals
 from .base import Sub, Type
-from .literals import Literal
+from .literals import CLiteral
 from .schema import Plain, Refused
 
 _PYTHON = {"int": int, "float": float, "bool": bool}
@@ -50,8 +50,8 @@ class Number(Plain):
     def values_eq_approx(self, a: Any, b: Any) -> bool:
         return close(a, b)
 
-    def literal(self, value: Any) -> Literal:
-        return Literal(self.c, literals.number(self.kind, value))
+    def literal(self, value: Any) -> CLiteral:
+        return CLiteral(self.c, literals.number(self.kind, value))
 
     def c_init(self, name: str, sub: Sub) -> str:
         return f"{name} = 0;"
@@ -81,8 +81,8 @@ class ScalarArg(Plain):
     def values_eq_approx(self, a: Any, b: Any) -> bool:
         return type(a) is type(b) and close(a, b)
 
-    def literal(self, value: Any) -> Literal:
-        return Literal("Scalar", literals.scalar(value))
+    def literal(self, value: Any) -> CLiteral:
+        return CLiteral("Scalar", literals.scalar(value))
 
 
 def is_number(t: Type) -> bool:
