@@ -350,9 +350,7 @@ Libs: -L${{libdir}} -lcgotorch -Wl,-rpath,${{libdir}}
 
 def default_jobs() -> int:
     """One compiler per core, as far as memory allows."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    cores = len(os.sched_getaffinity(0))
     try:
         available = re.search(r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(), re.M)
     except OSError:

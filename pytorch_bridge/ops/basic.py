@@ -19,9 +19,9 @@ from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from ..graph.basic import Apply, Variable
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.base import Sub
-from ..types.containers import List, Optional
+from ..types.containers import ListArg, Optional
 from ..types.faces import Kinds, kinds_of, nearest
-from ..types.numbers import Number
+from ..types.numbers import NumberArg
 from ..types.schema import Plain, describe
 from ..types.tensor import TensorArg, misfit
 from .op import Op, Storage
@@ -423,8 +423,8 @@ _copy_list = """{
   %(oname)s_len = %(iname)s_len;
 }"""
 for _plain in (_deep_copy, _view):
-    _plain.add((List, Number), _copy_list, (1,))
-    _plain.add((Optional, List, Number), _copy_list, (1,))
+    _plain.add((ListArg, NumberArg), _copy_list, (1,))
+    _plain.add((Optional, ListArg, NumberArg), _copy_list, (1,))
 _copy_tensors = """{
   Tensor *copy = (Tensor *)calloc(%(iname)s_len + 1, sizeof *copy);
   if (copy == NULL) {
@@ -443,5 +443,5 @@ _copy_tensors = """{
   %(oname)s = copy;
   %(oname)s_len = %(iname)s_len;
 }"""
-_deep_copy.add((List, TensorArg), _copy_tensors, (1,))
-_deep_copy.add((List, Optional), _copy_tensors, (1,))
+_deep_copy.add((ListArg, TensorArg), _copy_tensors, (1,))
+_deep_copy.add((ListArg, Optional), _copy_tensors, (1,))

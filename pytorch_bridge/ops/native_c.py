@@ -13,9 +13,9 @@ from ..errors import MissingMethodError
 from ..graph.basic import Apply
 from ..types import SchemaType, literals
 from ..types.base import Sub
-from ..types.containers import BoolArray, List, Optional, TensorList, element_of
+from ..types.containers import BoolArray, ListArg, Optional, TensorList, element_of
 from ..types.literals import CLiteral
-from ..types.numbers import Number, ScalarArg
+from ..types.numbers import NumberArg, ScalarArg
 from ..types.tensor import TensorArg
 from .functions import IN
 
@@ -63,7 +63,7 @@ class _CallCode:
         return name
 
 
-def _scalar_of(t: Number, c: str) -> str:
+def _scalar_of(t: NumberArg, c: str) -> str:
     """The initialiser of a Scalar with the value of a number's variable."""
     return _SCALAR[t.kind].format(c)
 
@@ -78,9 +78,9 @@ def _argument(
     element = element_of(t)
     if is_input(value):
         c, given_type = next(inputs)
-        if isinstance(wanted, List):
+        if isinstance(wanted, ListArg):
             call.arguments += [c, f"{c}_len"]
-        elif isinstance(wanted, ScalarArg) and isinstance(given_type, Number):
+        elif isinstance(wanted, ScalarArg) and isinstance(given_type, NumberArg):
             call.bound(name, CLiteral("Scalar", _scalar_of(given_type, c), address=t is not wanted))
         elif wanted.nullable or t is wanted or isinstance(given_type, Optional):
             call.arguments.append(c)
@@ -103,7 +103,7 @@ def _argument(
                 elements.append(_element(call, element, f"{name}_{i}", v))
                 continue
             c, given_type = next(inputs)
-            scalar = isinstance(element, ScalarArg) and isinstance(given_type, Number)
+            scalar = isinstance(element, ScalarArg) and isinstance(given_type, NumberArg)
             elements.append(_scalar_of(given_type, c) if scalar else c)
         values = f"{{{', '.join(elements) or '0'}}}"
         # C knows how many a bool[N] has.

@@ -1,4 +1,4 @@
-"""Optional and List, which are made of other schema types."""
+"""Optional and ListArg, which are made of other schema types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from . import c_support
 from .base import Sub, Type
 from .literals import CLiteral
-from .numbers import Number
+from .numbers import NumberArg
 from .schema import Plain, Refused, SchemaType, converted
 from .tensor import TensorArg
 
@@ -60,7 +60,7 @@ class Optional(SchemaType):
 
     def literal(self, value: Any) -> CLiteral | None:
         if value is None:
-            return CLiteral(self.c, "NULL", length=0 if isinstance(self.elem, List) else None)
+            return CLiteral(self.c, "NULL", length=0 if isinstance(self.elem, ListArg) else None)
         found = self.elem.literal(value)
         if found is None or self.elem.nullable:
             return found
@@ -121,7 +121,7 @@ class Optional(SchemaType):
         return f"*{n}_given = {name} != NULL;\nif ({name}) *{n} = *{name};"
 
 
-class List(SchemaType):
+class ListArg(SchemaType):
     """A list. Where the schema names a `size`, one number may stand for as many.
 
     In C it is a pointer to the elements and their number; in a graph the memory is the variable's
@@ -136,7 +136,7 @@ class List(SchemaType):
 
     @property
     def kinds(self) -> tuple[type, ...]:
-        return (List, *self.elem.kinds)
+        return (ListArg, *self.elem.kinds)
 
     @property
     def function(self) -> str:
@@ -274,7 +274,7 @@ class OptionalTensor(Optional, TensorArg):
         return TensorArg.c_take(self, name, n, sub, check_input)
 
 
-class TensorList(List):
+class TensorList(ListArg):
     """Tensors, some of which may be None where the schema says `Tensor?[]`. In a graph an op takes
     them one by one; a variable of this type is one list, which owns them."""
 
@@ -309,9 +309,9 @@ class TensorList(List):
 def element_of(t: Type) -> SchemaType | None:
     """The type of the elements of a list, also of an optional one; None for what is no list."""
     t = t.required if isinstance(t, SchemaType) else t
-    return t.elem if isinstance(t, (List, BoolArray)) else None
+    return t.elem if isinstance(t, (ListArg, BoolArray)) else None
 
 
 def is_number_list(t: Type) -> bool:
     """Whether values are lists of any number of numbers, or none."""
-    return isinstance(element_of(t), Number) and not isinstance(t, BoolArray)
+    return isinstance(element_of(t), NumberArg) and not isinstance(t, BoolArray)

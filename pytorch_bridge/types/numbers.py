@@ -14,7 +14,7 @@ _PYTHON = {"int": int, "float": float, "bool": bool}
 _C = {"int": "int64_t", "float": "double", "bool": "bool"}
 
 
-class Number(Plain):
+class NumberArg(Plain):
     """float, bool, and what is one of those or an int in Python and C: SymInt, SymBool,
     DeviceIndex, QScheme. `kind` says which."""
 
@@ -73,7 +73,7 @@ class ScalarArg(Plain):
         return number
 
     def is_super(self, otype: Type) -> bool | None:
-        return self == otype or isinstance(otype, Number) or None
+        return self == otype or isinstance(otype, NumberArg) or None
 
     def values_eq(self, a: Any, b: Any) -> bool:
         return type(a) is type(b) and a == b
@@ -87,7 +87,7 @@ class ScalarArg(Plain):
 
 def is_number(t: Type) -> bool:
     """Whether the values of a type are numbers."""
-    return isinstance(t, (Number, ScalarArg))
+    return isinstance(t, (NumberArg, ScalarArg))
 
 
 def item(value: Any) -> Any:

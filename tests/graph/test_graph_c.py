@@ -19,7 +19,7 @@ from pytorch_bridge.ops.op import Op
 from pytorch_bridge.schema.functions import load_reference
 from pytorch_bridge.targets.graph_c import CFunction
 from pytorch_bridge.types import TensorType, schema_type
-from pytorch_bridge.types.containers import BoolArray, List, Optional
+from pytorch_bridge.types.containers import BoolArray, ListArg, Optional
 from pytorch_bridge.types.objects import Handle
 from pytorch_bridge.types.tensor import TensorArg
 
@@ -315,7 +315,7 @@ def values_of(t):
         return [None, *values_of(t.elem)]
     if isinstance(t, BoolArray):
         return [[i % 2 == 0 for i in range(t.size)]]
-    return [[], values_of(t.elem)] if isinstance(t, List) else VALUES[t.c]
+    return [[], values_of(t.elem)] if isinstance(t, ListArg) else VALUES[t.c]
 
 
 class Called(Op):
@@ -333,9 +333,9 @@ class Called(Op):
         given = [f"(const Tensor *){ctypes.addressof(self.constants)}"] if self.constants else []
         rooms, after = [], []
         for v, c in zip(node.inputs, inputs, strict=True):
-            given += [c, f"{c}_len"] if isinstance(v.type.required, List) else [c]
+            given += [c, f"{c}_len"] if isinstance(v.type.required, ListArg) else [c]
         for i, (v, c) in enumerate(zip(node.outputs, outputs, strict=True)):
-            if isinstance(v.type.required, List):
+            if isinstance(v.type.required, ListArg):
                 given += [f"&{c}", f"&{c}_len"]
             elif isinstance(v.type, BoolArray):
                 given.append(c)
@@ -364,7 +364,7 @@ def test_a_value_of_each_type_in_and_out_and_as_a_constant(load, t):
     values = values_of(t)
     x = t("x")
     # A list of tensors that are known has no form in C.
-    lists = isinstance(t, List) and isinstance(t.elem.required, TensorArg)
+    lists = isinstance(t, ListArg) and isinstance(t.elem.required, TensorArg)
     known = [] if lists else [Constant(t, v) for v in values]
     f = CFunction(graph([x], [x, *known]), "Carried")
     address = ctypes.cast(load(f), ctypes.c_void_p).value
