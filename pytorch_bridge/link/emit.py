@@ -258,7 +258,7 @@ class Emitter:
         """Whether someone needs the checks: an op that does not say otherwise, or the caller, who
         gets v back."""
         ops = [node.op for node in clients.get(v, [])]
-        return not ops or any(getattr(op, "check_input", True) for op in ops)
+        return not ops or any(op.check_input for op in ops)
 
     def _declare(self, v: Variable, check: bool) -> str:
         name, type_ = self.names[v], self._type(v)
@@ -337,8 +337,7 @@ class Emitter:
             sub = {"fail": fail}
             try:
                 code = op.c_code(node, name, inputs, outputs, sub)
-                only_calls = getattr(op, "only_calls", False)
-                self._loops |= not only_calls and has_loop(code)
+                self._loops |= not op.only_calls and has_loop(code)
             except NotImplementedError as e:
                 in_c = False
                 if self.linker.demand_c:
@@ -356,8 +355,7 @@ class Emitter:
             owner = self._owners.get(op, op)
             found = self.apply_versions.setdefault(id(owner), [])
             found.append(tuple(op.c_code_cache_version_apply(node)))
-        needs = getattr(op, "c_needs_gil", lambda _: True)(node)
-        return Block(label, title, braced(code), braced(cleanup or "")), needs
+        return Block(label, title, braced(code), braced(cleanup or "")), op.c_needs_gil(node)
 
     def _perform(self, i: int, node: Apply, label: str) -> str:
         """The call of `perform`: C variables become Python objects and back.
@@ -415,10 +413,9 @@ class Emitter:
         return "\n".join(lines)
 
     def _calls_torch(self, op: Any) -> bool:
-        headers = getattr(op, "c_headers", None)
-        if headers is None or parameters_of(op, "c_headers"):
+        if parameters_of(op, "c_headers"):
             return False
-        return any("cgotorch.h" in header for header in texts(headers()))
+        return any("cgotorch.h" in header for header in texts(op.c_headers()))
 
     # The function
 

@@ -182,7 +182,7 @@ def exception(message: str, place: GraphPlace | None, where: str) -> Exception:
 
 def _explains_itself(place: GraphPlace) -> bool:
     """Whether the place is a check whose message says all that there is to say."""
-    return bool(getattr(getattr(place.node, "op", None), "explains_itself", False))
+    return place.node is not None and place.node.op.explains_itself
 
 
 def _class(kind: str, of_type: bool) -> type[Exception] | None:

@@ -2,9 +2,10 @@
 
     const char *Name(inputs..., outputs...)
 
-has the forms of arguments and the convention of errors of cgotorch.h. It is the same code as for
-Python between the boundaries; there, `c_take` and `c_give` of the types stand for `c_extract` and
-`c_sync`. Every op must have C code. Constants that are tensors come first, as an array.
+has the forms of arguments and the convention of errors of cgotorch.h; a number or an enum that may
+be none is two results, `int64_t *out, bool *out_given`. It is the same code as for Python between
+the boundaries; there, `c_take` and `c_give` of the types stand for `c_extract` and `c_sync`. Every
+op must have C code. Constants that are tensors come first, as an array.
 """
 
 from __future__ import annotations

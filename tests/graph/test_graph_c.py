@@ -359,6 +359,7 @@ def same(a, b):
     return type(a) is type(b) and a == b
 
 
+@pytest.mark.filterwarnings("ignore::pytorch_bridge.link.c_linker.CacheVersionWarning")
 @pytest.mark.parametrize("t", schema_types())
 def test_a_value_of_each_type_in_and_out_and_as_a_constant(load, t):
     values = values_of(t)
