@@ -15,14 +15,14 @@ func (t Tensor) Rows() iter.Seq2[int, Tensor] { return t.Along(0) }
 //
 // A row is only made when its turn comes. If autograd records what is done with t, all are made at
 // once, by [Unbind], which has a much cheaper gradient; such rows cannot be changed in place.
-func (t Tensor) Along(dim int) iter.Seq2[int, Tensor] {
+func (t Tensor) Along(dim int64) iter.Seq2[int, Tensor] {
 	if t.Dim() == 0 {
 		panic(newError("Along", TypeError, "iteration over a 0-d tensor"))
 	}
 	n := int(t.Size(dim))
 	return func(yield func(int, Tensor) bool) {
 		if t.RequiresGrad() && GradEnabled() {
-			for i, row := range t.Unbind(UnbindOptions{Dim: int64(dim)}) {
+			for i, row := range t.Unbind(UnbindOptions{Dim: dim}) {
 				if !yield(i, row) {
 					return
 				}
@@ -30,7 +30,7 @@ func (t Tensor) Along(dim int) iter.Seq2[int, Tensor] {
 			return
 		}
 		for i := range n {
-			if !yield(i, t.Select(int64(dim), int64(i))) {
+			if !yield(i, t.Select(dim, int64(i))) {
 				return
 			}
 		}

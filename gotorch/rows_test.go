@@ -24,10 +24,10 @@ func TestRows(t *testing.T) {
 
 func TestAlong(t *testing.T) {
 	x := gotorch.Arange(24).Reshape([]int64{2, 3, 4})
-	for _, dim := range []int{0, 1, 2, -1, -2, -3} {
+	for _, dim := range []int64{0, 1, 2, -1, -2, -3} {
 		n := int64(0)
 		for i, part := range x.Along(dim) {
-			if want := x.Select(int64(dim), int64(i)); !part.Equal(want) {
+			if want := x.Select(dim, int64(i)); !part.Equal(want) {
 				t.Errorf("along %d, tensor %d is %v, want %v", dim, i, part, want)
 			}
 			n++

@@ -92,23 +92,23 @@ func (t Tensor) Strides() []int64 {
 }
 
 // Dim returns the number of t's dimensions.
-func (t Tensor) Dim() int {
+func (t Tensor) Dim() int64 {
 	i := t.info("Dim")
-	return int(i.ndim)
+	return int64(i.ndim)
 }
 
 // Size returns the size of dimension d, counted from the end if negative. It panics with an
 // IndexError if t has no such dimension.
-func (t Tensor) Size(d int) int64 {
+func (t Tensor) Size(d int64) int64 {
 	i := t.info("Size")
-	n := int(i.ndim)
+	n := int64(i.ndim)
 	at := d
 	if at < 0 {
 		at += n
 	}
 	if at < 0 || at >= n {
 		panic(newError("Size", IndexError, "Dimension out of range (expected to be in range of ["+
-			strconv.Itoa(min(-n, -1))+", "+strconv.Itoa(max(n-1, 0))+"], but got "+strconv.Itoa(d)+")"))
+			strconv.FormatInt(min(-n, -1), 10)+", "+strconv.FormatInt(max(n-1, 0), 10)+"], but got "+strconv.FormatInt(d, 10)+")"))
 	}
 	if i.sizes == nil {
 		panic(newError("Size", RuntimeError, "a nested tensor has no single shape"))

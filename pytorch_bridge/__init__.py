@@ -30,9 +30,12 @@ if TYPE_CHECKING:
         BridgeValueError,
         CompileError,
         ContractError,
+        DuplicateError,
+        ExtensionWarning,
         GradientError,
         InconsistencyError,
         MissingMethodError,
+        RegistrationError,
     )
     from .exported import from_exported
     from .extending import jit
@@ -42,8 +45,11 @@ if TYPE_CHECKING:
     from .graph.printing import dprint, draw
     from .loading import load_go
     from .model import Model
+    from .ops.fused_dtypes import FusedDType, register_fused_dtype
     from .ops.native import constant
     from .ops.op import Op
+    from .registry import temporary, transaction
+    from .rewrite import register_rewrite
     from .targets.go_package import ExportError, export_go
     from .training import SGD, Adam, AdamW, Training, training_step
     from .types import (
@@ -70,6 +76,14 @@ _LATER = {
     "CompiledFunction": "compiled",
     "Constant": "graph.basic",
     "ContractError": "errors",
+    "DuplicateError": "errors",
+    "ExtensionWarning": "errors",
+    "FusedDType": "ops.fused_dtypes",
+    "RegistrationError": "errors",
+    "register_fused_dtype": "ops.fused_dtypes",
+    "register_rewrite": "rewrite",
+    "temporary": "registry",
+    "transaction": "registry",
     "ExportError": "targets.go_package",
     "FunctionGraph": "graph.function_graph",
     "Generic": "types",
@@ -117,14 +131,18 @@ __all__ = [
     "CompiledFunction",
     "Constant",
     "ContractError",
+    "DuplicateError",
     "ExportError",
+    "ExtensionWarning",
     "FunctionGraph",
+    "FusedDType",
     "Generic",
     "GradientError",
     "InconsistencyError",
     "MissingMethodError",
     "Model",
     "Op",
+    "RegistrationError",
     "TensorType",
     "Training",
     "Type",
@@ -140,10 +158,14 @@ __all__ = [
     "jit",
     "load_go",
     "ops",
+    "register_fused_dtype",
     "register_linker",
+    "register_rewrite",
     "register_transfer",
     "schema_type",
+    "temporary",
     "training_step",
+    "transaction",
     "transfer",
 ]
 

@@ -11,42 +11,45 @@ from .errors import BridgeTypeError, BridgeValueError, GradientError
 from .graph.basic import Constant, Variable, among
 from .graph.destroy import DestroyHandler
 from .graph.function_graph import FunctionGraph
+from .registry import Table, load_extensions
 
-# A linker is made for a FunctionGraph and has `make_thunk()`, which returns a callable from the
-# list of input values to the list of output values. If it has `checks_inputs`, the thunk refuses
-# wrong values itself, and its attribute `call`, if any, takes values as arguments.
-LINKERS: dict[str, Callable[[FunctionGraph], Any]] = {}
+_linkers = Table("linker", unique=True, resolved=False)
 
 
-def register_linker(name: str, linker: Callable[[FunctionGraph], Any]) -> None:
-    """Makes `mode=name` use a linker. BridgeValueError where the name is taken."""
-    if name in LINKERS:
-        raise BridgeValueError(f"the mode {name!r} is registered already")
-    LINKERS[name] = linker
+def register_linker(
+    name: str,
+    linker: Callable[[FunctionGraph], Any],
+    rewrite: bool | Sequence[str] = True,
+) -> None:
+    """Makes `function(..., mode=name)` use a linker, with these rewrites unless the caller names
+    others.
+
+    A linker is made for a FunctionGraph and has `make_thunk()`, which returns a callable from the
+    list of input values to the list of output values. If it has `checks_inputs`, the thunk refuses
+    wrong values itself, and its attribute `call`, if any, takes values as arguments.
+
+    DuplicateError where the name is taken.
+    """
+    _linkers.add(name, (linker, rewrite), linker)
 
 
-def _lazy(module: str, name: str) -> Callable[[FunctionGraph], Any]:
-    def make(fgraph: FunctionGraph) -> Any:
-        return getattr(importlib.import_module(f".link.{module}", __package__), name)(fgraph)
+def _built_in(name: str, module: str, kind: str, rewrite: bool | Sequence[str] = True) -> None:
+    def linker(fgraph: FunctionGraph) -> Any:
+        return getattr(importlib.import_module(f".link.{module}", __package__), kind)(fgraph)
 
-    return make
+    register_linker(name, linker, rewrite)
 
 
-register_linker("c", _lazy("c_linker", "CLinker"))
-register_linker("c_only", _lazy("c_linker", "COnlyLinker"))
-register_linker("py", _lazy("python", "PythonLinker"))
-register_linker("opwise", _lazy("opwise", "OpWiseLinker"))
-register_linker("dual", _lazy("dual", "DualLinker"))
-register_linker("debug", _lazy("debug", "DebugLinker"))
-register_linker("inductor", _lazy("inductor", "InductorLinker"))
-
-# The rewrites of modes that do not take them all: what debug mode checks is the graph as it was
-# written; Inductor fuses and reuses memory itself, and each of its constants can be set, so that
-# equal ones are not merged.
-_REWRITES: dict[str, bool | tuple[str, ...]] = {
-    "debug": False,
-    "inductor": ("canonical", "copies"),
-}
+_built_in("c", "c_linker", "CLinker")
+_built_in("c_only", "c_linker", "COnlyLinker")
+_built_in("py", "python", "PythonLinker")
+_built_in("opwise", "opwise", "OpWiseLinker")
+_built_in("dual", "dual", "DualLinker")
+# What it checks is the graph as it was written.
+_built_in("debug", "debug", "DebugLinker", rewrite=False)
+# It fuses and reuses memory itself, and each of its constants can be set, so that equal ones are
+# not merged.
+_built_in("inductor", "inductor", "InductorLinker", rewrite=("canonical", "copies"))
 
 
 def default_mode() -> str:
@@ -72,7 +75,7 @@ def function(
     minute, and rounds otherwise), or what register_linker has added.
 
     `rewrite` is False where the graph is to be run as it stands, or names the rewrites to apply, of
-    those in `pytorch_bridge.rewrite.PASSES`; all are applied otherwise, except in mode "debug",
+    those in `pytorch_bridge.rewrite.names()`; all are applied otherwise, except in mode "debug",
     and in "inductor", which does some of it itself.
 
     No output shares memory with an input or a constant. Ops that write into an input write into a
@@ -86,13 +89,18 @@ def function(
     mutable = listed("mutable", mutable)
     single = isinstance(outputs, Variable)
     mode = default_mode() if mode is None else mode
-    if mode not in LINKERS:
-        raise BridgeValueError(f"there is no mode {mode!r}: modes are {', '.join(sorted(LINKERS))}")
-    improve = rewrite if rewrite is not None else _REWRITES.get(mode, True)
+    load_extensions()
+    found = _linkers.one(mode)
+    if found is None:
+        modes = ", ".join(sorted(map(str, _linkers.names())))
+        raise BridgeValueError(f"there is no mode {mode!r}: modes are {modes}")
+    make_linker, improve = found
+    if rewrite is not None:
+        improve = rewrite
     if not isinstance(improve, bool):
         improve = [improve] if isinstance(improve, str) else list(improve)
     fgraph = prepared(ins, outs, mutable, improve)
-    linker = LINKERS[mode](fgraph)
+    linker = make_linker(fgraph)
     return CompiledFunction(ins, outs, single, fgraph, linker, mode, name, mutable, improve)
 
 

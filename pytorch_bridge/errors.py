@@ -38,3 +38,18 @@ class CompileError(BridgeError, RuntimeError):
 
 class GradientError(BridgeError, RuntimeError):
     """Autograd cannot record what a call does, or has not kept what a derivative needs."""
+
+
+class RegistrationError(BridgeTypeError):
+    """A registration, or what a registered function returned, is not as it must be."""
+
+
+class DuplicateError(BridgeValueError, KeyError):
+    """The same thing is registered twice."""
+
+    def __str__(self) -> str:  # KeyError would show the message in quotes
+        return str(self.args[0]) if self.args else ""
+
+
+class ExtensionWarning(UserWarning):
+    """An installed extension could not be loaded."""

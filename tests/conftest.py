@@ -9,8 +9,16 @@ from pathlib import Path
 import pytest
 
 from pytorch_bridge import build, toolchain
+from pytorch_bridge.registry import temporary
 from pytorch_bridge.testing.gotests import ensure_library
 from pytorch_bridge.toolchain import ROOT
+
+
+@pytest.fixture
+def unregistered():
+    """What the test registers is withdrawn when it ends."""
+    with temporary():
+        yield
 
 
 @pytest.fixture(scope="session")

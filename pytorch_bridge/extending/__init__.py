@@ -51,22 +51,17 @@ Which of several registrations counts is said in `resolution` (calls, methods, a
 from __future__ import annotations
 
 from .. import types as _graph_types
+from ..errors import DuplicateError, RegistrationError
 from ..graph.basic import Apply, Variable
 from ..ops.op import Op
+from ..registry import temporary, transaction
 from ..types import CType, TensorType, Type
 from . import cgutils, models, types
 from .boxing import BoxContext, BoxingError, NativeValue, box, unbox
 from .builder import BuilderError, CBuilder, Value
 from .casts import lower_cast
 from .context import Context, StructProxy
-from .errors import (
-    AssignmentError,
-    DuplicateError,
-    LoweringError,
-    RegistrationError,
-    TypingError,
-    UnreachableError,
-)
+from .errors import AssignmentError, LoweringError, TypingError, UnreachableError
 from .lowering import (
     lower_builtin,
     lower_constant,
@@ -85,7 +80,6 @@ from .overloads import (
     register_jitable,
 )
 from .ranking import Conversion, can_convert
-from .registry import temporary, transaction
 from .selecting import AmbiguityError, Any, VarArg
 from .signatures import Signature, signature
 from .templates import (

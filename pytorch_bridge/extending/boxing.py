@@ -26,14 +26,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..errors import BridgeTypeError
+from ..errors import BridgeTypeError, RegistrationError
+from ..registry import Entry, Table
 from ..types.base import Sub, Type
 from . import types
 from .builder import FORMAT_ERROR, CBuilder, Value
 from .context import Context, StructProxy
-from .errors import RegistrationError
 from .models import default_manager
-from .registry import Entry, Table
 from .selecting import check, select, show
 
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..errors import RegistrationError
+from ..registry import Entry
 from ..types.base import Type
 from . import types
 from .builder import CBuilder, Value
-from .errors import LoweringError, RegistrationError
+from .errors import LoweringError
 from .ranking import Conversion, casts, find_cast
-from .registry import Entry
 from .selecting import check, listing
 
 if TYPE_CHECKING:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..errors import RegistrationError
 from ..types.base import Type
 from . import types
 from .builder import CBuilder, Value
 from .casts import cast
-from .errors import LoweringError, RegistrationError
+from .errors import LoweringError
 from .lowering import constant, find_builtin, find_getattr, has_constant
 from .models import DataModelManager, StructModel, default_manager
 

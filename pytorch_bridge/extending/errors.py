@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import BridgeError, BridgeTypeError, BridgeValueError
+from ..errors import BridgeTypeError, BridgeValueError
 
 
 class TypingError(BridgeTypeError):
@@ -15,17 +15,6 @@ class TypingError(BridgeTypeError):
 
 class UnknownTypeError(TypingError):
     """A value whose class nothing gives a type to."""
-
-
-class RegistrationError(BridgeTypeError):
-    """A registration, or what a registered function returned, is not as it must be."""
-
-
-class DuplicateError(BridgeError, KeyError):
-    """The same thing is registered twice."""
-
-    def __str__(self) -> str:  # KeyError would show the message in quotes
-        return str(self.args[0]) if self.args else ""
 
 
 class UnreachableError(BridgeValueError):

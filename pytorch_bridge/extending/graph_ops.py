@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ..errors import BridgeTypeError
+from ..errors import BridgeTypeError, RegistrationError
 from ..graph.basic import Apply, Variable
 from ..ops.op import Op, Storage
 from ..types import TensorType, schema_type
@@ -21,7 +21,6 @@ from . import types
 from .boxing import support_code
 from .builder import CBuilder, Value, is_number
 from .context import Context
-from .errors import RegistrationError
 from .models import default_manager
 from .signatures import Signature
 

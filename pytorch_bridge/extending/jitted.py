@@ -31,11 +31,12 @@ from typing import Any, TypeVar, overload
 import torch
 from torch.autograd import forward_ad
 
+from .. import registry
 from ..compiled import CompiledFunction, function
 from ..errors import BridgeTypeError, BridgeValueError
 from ..graph.basic import Variable
 from ..ops.op import parameter_key
-from . import registry, types
+from . import types
 from .errors import TypingError, UnknownTypeError
 from .graph_ops import graph_type
 from .proxies import Proxy, proxies

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..errors import RegistrationError
+from ..registry import Entry, Table
 from ..types.base import Type
 from . import types
 from .builder import CBuilder, Value
-from .errors import AssignmentError, LoweringError, RegistrationError
-from .registry import Entry, Table
+from .errors import AssignmentError, LoweringError
 from .selecting import check, listing, select, show
 
 if TYPE_CHECKING:

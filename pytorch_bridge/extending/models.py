@@ -26,11 +26,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .. import registry
+from ..errors import RegistrationError
+from ..registry import Entry, Table
 from ..types.base import CType, Type
-from . import registry, types
+from . import types
 from .builder import FORMS, Form, clear
-from .errors import RegistrationError
-from .registry import Entry, Table
 
 _models = Table("data model", unique=True)
 

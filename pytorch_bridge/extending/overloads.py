@@ -18,11 +18,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ..errors import RegistrationError
 from ..ops.op import parameter_key
+from ..registry import place_of
 from . import lowering, templates
-from .errors import RegistrationError
 from .models import StructModel, registered_model
-from .registry import place_of
 from .selecting import check, show
 
 _F = TypeVar("_F", bound=Callable[..., Any])

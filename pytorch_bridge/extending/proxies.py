@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..graph.basic import Variable
+from ..registry import caller
 from ..types.base import Type
 from . import types
 from .errors import TypingError
-from .registry import caller
 
 if TYPE_CHECKING:
     from .tracing import Trace

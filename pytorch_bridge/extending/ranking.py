@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
+from ..registry import Entry, Table
 from ..types.base import Type
 from . import types
-from .registry import Entry, Table
 from .selecting import select
 
 

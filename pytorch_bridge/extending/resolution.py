@@ -24,9 +24,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import RegistrationError
+from ..registry import Entry
 from ..types.base import Type
 from . import templates
-from .errors import RegistrationError, TypingError
+from .errors import TypingError
 from .overloads import (
     AttributeOverload,
     Intrinsic,
@@ -35,7 +37,6 @@ from .overloads import (
     check_parameters,
 )
 from .ranking import Rank, rank
-from .registry import Entry
 from .selecting import Any as AnyType
 from .signatures import Signature
 from .templates import AttributeTemplate, Template

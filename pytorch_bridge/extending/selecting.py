@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any as AnyObject
 
+from ..errors import RegistrationError
+from ..registry import Entry
 from ..types.base import Type
-from .errors import LoweringError, RegistrationError, TypingError
-from .registry import Entry
+from .errors import LoweringError, TypingError
 
 
 class _Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .errors import RegistrationError
+from ..errors import RegistrationError
 
 if TYPE_CHECKING:
     from ..types.base import Type

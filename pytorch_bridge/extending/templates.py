@@ -25,11 +25,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from ..errors import RegistrationError
+from ..registry import Table
 from ..types.base import Type
 from . import types
-from .errors import RegistrationError, TypingError, UnreachableError
+from .errors import TypingError, UnreachableError
 from .ranking import rank
-from .registry import Table
 from .selecting import check, show
 from .signatures import Signature, signature
 

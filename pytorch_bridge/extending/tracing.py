@@ -14,14 +14,14 @@ from contextvars import ContextVar
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
-from ..errors import BridgeTypeError
+from ..errors import BridgeTypeError, RegistrationError
 from ..graph.basic import Variable, ancestors
 from ..ops.native import Packet
 from ..types.base import Type
 from ..variables import collected
 from . import lowering, natives, types
 from .casts import cast, find_cast
-from .errors import AssignmentError, LoweringError, RegistrationError, TypingError
+from .errors import AssignmentError, LoweringError, TypingError
 from .graph_ops import graph_type, lowered, typing_type, widened
 from .overloads import Intrinsic
 from .proxies import Proxy, proxies, unwrapped

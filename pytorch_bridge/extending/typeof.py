@@ -16,10 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from .. import registry
+from ..errors import RegistrationError
+from ..registry import Entry, Table
 from ..types.base import Type
-from . import registry, types
-from .errors import RegistrationError, TypingError, UnknownTypeError
-from .registry import Entry, Table
+from . import types
+from .errors import TypingError, UnknownTypeError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _classes = Table("typeof_impl", unique=True)

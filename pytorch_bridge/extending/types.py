@@ -21,12 +21,11 @@ from collections import abc
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BridgeTypeError
+from ..errors import BridgeTypeError, RegistrationError
 from ..types.base import CType, Sub
 from ..types.base import Type as BaseType
 from ..types.parsing import schema_type
 from ..types.tensor import TensorType
-from .errors import RegistrationError
 
 if TYPE_CHECKING:
     from .boxing import Boundary

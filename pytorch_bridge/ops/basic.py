@@ -15,8 +15,9 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
+from ..errors import BridgeTypeError, MissingMethodError
 from ..graph.basic import Apply, Variable
+from ..registry import Table
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.base import Sub
 from ..types.containers import ListArg, Optional
@@ -26,76 +27,59 @@ from ..types.schema import Plain, describe
 from ..types.tensor import TensorArg, misfit
 from .op import Op, Storage
 
+# By the class of a type, or those of a container and its element: C code, perhaps more, a version.
+_deep_copy = Table("register_deep_copy_op_c_code", unique=True, resolved=False)
+_view = Table("register_view_op_c_code", unique=True, resolved=False)
+_shape = Table("register_shape_c_code", unique=True, resolved=False)
+_shape_i = Table("register_shape_i_c_code", unique=True, resolved=False)
 
-class _Registry:
-    """C code by type class, or that of a container and its element."""
+Kind = type | Kinds
 
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.entries: dict[Kinds, tuple[Any, ...]] = {}
 
-    def add(self, kind: type | Kinds, *entry: Any) -> None:
-        kinds = kind if isinstance(kind, tuple) else (kind,)
-        if not all(isinstance(k, type) for k in kinds):
-            raise BridgeTypeError(f"{self.what}: expected a class of types, got {kind!r}")
-        if kinds in self.entries:
-            raise BridgeValueError(f"{self.what} of {_shown(kinds)} is registered already")
-        self.entries[kinds] = entry
+def register_deep_copy_op_c_code(kind: Kind, code: str, version: Sequence[Any] = ()) -> None:
+    """The C code of DeepCopyOp for a class of types."""
+    _add(_deep_copy, kind, code, version)
 
-    def find(self, t: Type) -> tuple[Any, ...] | None:
-        found = (self.entries.get(kinds) for kinds in nearest(kinds_of(t)))
-        return next(filter(None, found), None)
 
-    def required(self, op: Op, t: Type) -> tuple[Any, ...]:
-        entry = self.find(t)
-        if entry is None:
-            raise MissingMethodError(
-                f"{op} has no C code for {type(t).__name__}: register it with {self.what}"
-            )
-        return entry
+def register_view_op_c_code(kind: Kind, code: str, version: Sequence[Any] = ()) -> None:
+    """The C code of ViewOp for a class of types."""
+    _add(_view, kind, code, version)
 
-    def versions(self) -> tuple[Any, ...]:
-        """The versions of all entries; () where one has none."""
-        found = []
-        for kinds, entry in sorted(self.entries.items(), key=lambda e: _shown(e[0])):
-            if not entry[-1]:
-                return ()
-            found.append((_shown(kinds), tuple(entry[-1])))
-        return (1, *found)
+
+def register_shape_c_code(kind: Kind, code: str, version: Sequence[Any] = ()) -> None:
+    """The C code of Shape for a class of types. The output is a list of integers: set
+    `%(oname)s_len`, and `%(oname)s` to malloced memory."""
+    _add(_shape, kind, code, version)
+
+
+def register_shape_i_c_code(
+    kind: Kind, code: str, check_input: str, version: Sequence[Any] = ()
+) -> None:
+    """The C code of Shape_i for a class of types; `%(i)s` is the dimension, and check_input the
+    code that checks that there is such a one. The output is an int64_t."""
+    _add(_shape_i, kind, code, check_input, version)
+
+
+def _add(table: Table, kind: Kind, *entry: Any) -> None:
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if not all(isinstance(k, type) for k in kinds):
+        raise BridgeTypeError(f"{table.what}: expected a class of types, got {kind!r}")
+    table.add(kinds, entry, subject=_shown(kinds))
 
 
 def _shown(kinds: Kinds) -> str:
     return " of ".join(k.__qualname__ for k in kinds)
 
 
-_deep_copy = _Registry("register_deep_copy_op_c_code")
-_view = _Registry("register_view_op_c_code")
-_shape = _Registry("register_shape_c_code")
-_shape_i = _Registry("register_shape_i_c_code")
+def _code_for(table: Table, t: Type) -> tuple[Any, ...] | None:
+    """The entry for a type, of the nearest class."""
+    return next(filter(None, map(table.one, nearest(kinds_of(t)))), None)
 
 
-def register_deep_copy_op_c_code(kind: type, code: str, version: Sequence[Any] = ()) -> None:
-    """The C code of DeepCopyOp for a class of types."""
-    _deep_copy.add(kind, code, version)
-
-
-def register_view_op_c_code(kind: type, code: str, version: Sequence[Any] = ()) -> None:
-    """The C code of ViewOp for a class of types."""
-    _view.add(kind, code, version)
-
-
-def register_shape_c_code(kind: type, code: str, version: Sequence[Any] = ()) -> None:
-    """The C code of Shape for a class of types. The output is a list of integers: set
-    `%(oname)s_len`, and `%(oname)s` to malloced memory."""
-    _shape.add(kind, code, version)
-
-
-def register_shape_i_c_code(
-    kind: type, code: str, check_input: str, version: Sequence[Any] = ()
-) -> None:
-    """The C code of Shape_i for a class of types; `%(i)s` is the dimension, and check_input the
-    code that checks that there is such a one. The output is an int64_t."""
-    _shape_i.add(kind, code, check_input, version)
+def _versions(table: Table) -> tuple[Any, ...]:
+    """The versions of all entries; () where one has none."""
+    found = sorted((_shown(e.key), tuple(e.value[-1])) for e in table.entries())
+    return (1, *found) if all(version for _, version in found) else ()
 
 
 def _filled(code: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub, **more: Any) -> str:
@@ -107,7 +91,7 @@ class _OnOne(Op):
 
     __props__: tuple[str, ...] = ()
     only_calls = True
-    registry: _Registry
+    table: Table
 
     def _variable(self, x: Any) -> Variable:
         from .native import constant
@@ -117,16 +101,24 @@ class _OnOne(Op):
     def c_code(
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
     ) -> str:
-        code, *_ = self.registry.required(self, node.inputs[0].type)
+        code, *_ = self.code_for(node.inputs[0].type)
         return _filled(code, inputs, outputs, sub)
+
+    def code_for(self, t: Type) -> tuple[Any, ...]:
+        entry = _code_for(self.table, t)
+        if entry is None:
+            raise MissingMethodError(
+                f"{self} has no C code for {type(t).__name__}: register it with {self.table.what}"
+            )
+        return entry
 
     def c_code_cache_version_apply(self, node: Apply) -> tuple[Any, ...]:
         """The version of the code for this node's type."""
-        entry = self.registry.find(node.inputs[0].type)
+        entry = _code_for(self.table, node.inputs[0].type)
         return () if entry is None or not entry[-1] else (1, *entry[-1])
 
     def c_code_cache_version(self) -> tuple[Any, ...]:
-        return self.registry.versions()
+        return _versions(self.table)
 
     def c_needs_gil(self, node: Apply) -> bool:
         return not isinstance(node.inputs[0].type, SchemaType)
@@ -148,7 +140,7 @@ class _Same(_OnOne):
 class DeepCopyOp(_Same):
     """A copy that shares no memory with its input."""
 
-    registry = _deep_copy
+    table = _deep_copy
 
     def perform(
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
@@ -167,7 +159,7 @@ def _copied(value: Any) -> Any:
 class ViewOp(_Same):
     """Its input, as another variable in the same memory."""
 
-    registry = _view
+    table = _view
     view_map = {0: [0]}  # noqa: RUF012
 
     def perform(
@@ -179,7 +171,7 @@ class ViewOp(_Same):
 class Shape(_OnOne):
     """The sizes of what has a `shape`, as a list of integers."""
 
-    registry = _shape
+    table = _shape
 
     def make_node(self, x: Any) -> Apply:
         return Apply(self, [self._variable(x)], [schema_type("int[]").make_variable()])
@@ -202,7 +194,7 @@ class Shape_i(_OnOne):
     """One size of what has a `shape`: an integer."""
 
     __props__ = ("i",)
-    registry = _shape_i
+    table = _shape_i
 
     def __init__(self, i: int) -> None:
         if isinstance(i, bool) or not isinstance(i, int) or i < 0:
@@ -230,7 +222,7 @@ class Shape_i(_OnOne):
     def c_code(
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
     ) -> str:
-        code, check_input, _ = self.registry.required(self, node.inputs[0].type)
+        code, check_input, _ = self.code_for(node.inputs[0].type)
         return _filled(check_input + "\n" + code, inputs, outputs, sub, i=self.i)
 
     def grad(
@@ -408,8 +400,8 @@ register_shape_c_code(
     version=(1,),
 )
 for _plain in (_deep_copy, _view):
-    _plain.add(Plain, "%(oname)s = %(iname)s;", (1,))
-    _plain.add((Optional, Plain), "%(oname)s = %(iname)s;", (1,))
+    _add(_plain, Plain, "%(oname)s = %(iname)s;", (1,))
+    _add(_plain, (Optional, Plain), "%(oname)s = %(iname)s;", (1,))
 _copy_list = """{
   size_t size = (%(iname)s_len + 1) * sizeof *%(iname)s;
   int64_t *copy = (int64_t *)malloc(size);
@@ -423,8 +415,8 @@ _copy_list = """{
   %(oname)s_len = %(iname)s_len;
 }"""
 for _plain in (_deep_copy, _view):
-    _plain.add((ListArg, NumberArg), _copy_list, (1,))
-    _plain.add((Optional, ListArg, NumberArg), _copy_list, (1,))
+    _add(_plain, (ListArg, NumberArg), _copy_list, (1,))
+    _add(_plain, (Optional, ListArg, NumberArg), _copy_list, (1,))
 _copy_tensors = """{
   Tensor *copy = (Tensor *)calloc(%(iname)s_len + 1, sizeof *copy);
   if (copy == NULL) {
@@ -443,5 +435,5 @@ _copy_tensors = """{
   %(oname)s = copy;
   %(oname)s_len = %(iname)s_len;
 }"""
-_deep_copy.add((ListArg, TensorArg), _copy_tensors, (1,))
-_deep_copy.add((ListArg, Optional), _copy_tensors, (1,))
+_add(_deep_copy, (ListArg, TensorArg), _copy_tensors, (1,))
+_add(_deep_copy, (ListArg, Optional), _copy_tensors, (1,))

@@ -46,7 +46,7 @@ class _Passes(Op):
     def _pass_on(self, node: Apply, inputs: Sequence[str], outputs: Sequence[str], sub: Sub) -> str:
         lines = []
         for v, i, o in zip(node.outputs, inputs, outputs, strict=False):
-            code, *_ = view_op.registry.required(self, v.type)
+            code, *_ = view_op.code_for(v.type)
             lines.append(code % {**sub, "iname": i, "oname": o})
         return "\n".join(lines)
 

@@ -10,24 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from ..errors import BridgeTypeError
 from ..graph.basic import Apply, Variable
 from ..types import TensorType
-from ..types.enums import C_ELEMENTS
 from .functions import IN
+from .fused_dtypes import FusedDType, fused_dtype, known
 from .native import NativeFunction, NativeOp, find_packet, native_op
 from .op import Op, Storage
 from .scalar import ScalarOp, by_native, native_form
-
-_FLOATS = ("float32", "float64")
-_INTEGERS = ("int64", "int32")
-
-# The dtypes that loops compute with. Halves are not among them: PyTorch rounds after every op.
-C_TYPES = {dtype: C_ELEMENTS[dtype] for dtype in (*_FLOATS, *_INTEGERS, "bool")}
 
 
 class ElementOp(Op):
@@ -72,10 +66,12 @@ def native_node(node: Apply) -> Apply:
 
 @dataclass(frozen=True)
 class Expression:
-    """C on one element: `text` with {0}, {1} for the inputs, which are cast to the dtypes given."""
+    """C on one element: `text` with {0}, {1} for the inputs, which are cast to the dtypes given.
+    It is `representable` where the dtype of the result has the number, as when one is chosen."""
 
     text: str
     casts: tuple[str, ...]
+    representable: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,25 +88,34 @@ Form = Expression | Kernel
 def form(op: NativeOp, inputs: Sequence[str], output: str) -> Form | None:
     """How a loop computes an op on inputs of these dtypes, which PyTorch gives the output of that
     dtype; None where it cannot."""
-    if output not in C_TYPES or any(d not in C_TYPES for d in inputs):
-        return None
-    return _form(op, tuple(inputs), output)
+    dtypes = fused_dtype(output), *map(fused_dtype, inputs)
+    return None if None in dtypes else _form(op, tuple(inputs), output, dtypes)
 
 
 @cache
-def _form(op: NativeOp, inputs: tuple[str, ...], output: str) -> Form | None:
+def _form(
+    op: NativeOp, inputs: tuple[str, ...], output: str, dtypes: tuple[FusedDType, ...]
+) -> Form | None:
+    """`dtypes` are those of the output and the inputs, on which the answer depends."""
     values = {a.name: v for a, v in zip(op.native.function.arguments, op.arguments, strict=True)}
-    writer = _WRITERS.get(op.name.partition(".")[0])
+    base = op.name.partition(".")[0]
+    writer = _WRITERS.get(base)
     if writer is not None:
         found = writer(_Operands(op, values, inputs, output))
-        if found is not None:
-            return found
-    if op.name in _KERNELS and output in _FLOATS and all(d == output for d in inputs):
+        if isinstance(found, Expression) and not _rounds_before(found, inputs):
+            return replace(found, representable=base in _CHOOSING)
+    if op.name in _KERNELS and dtypes[0].floating and all(d == output for d in inputs):
         out = _out_form(op.native)
         if out is not None and _all_inputs(op):
             contiguous = op.name in _ONEDNN
             return Kernel(native_op(out, (*op.arguments, IN), (), ()), contiguous)
     return None
+
+
+def _rounds_before(found: Expression, inputs: Sequence[str]) -> bool:
+    """Whether an input has to be rounded before it is computed with."""
+    pairs = zip(inputs, found.casts, strict=True)
+    return any(known(c).short and d not in (c, "bool") for d, c in pairs)
 
 
 def _all_inputs(op: NativeOp) -> bool:
@@ -136,28 +141,33 @@ def _out_form(function: NativeFunction) -> NativeFunction | None:
     return None
 
 
-_LARGEST_FLOAT = float.fromhex("0x1.fffffep+127")
+def literal(value: Any, dtype: str, rounded: bool = True) -> str | None:
+    """A number in C as PyTorch's kernels have it in a tensor's dtype, or, without `rounded`, in
+    the type that they compute in; None where there is none."""
+    import torch
 
-
-def literal(value: Any, dtype: str) -> str | None:
-    """A number in C as PyTorch's kernels have it in a tensor's dtype; None where there is none."""
+    how, of = known(dtype), getattr(torch, dtype)
     if dtype == "bool":
         return ("true" if value else "false") if isinstance(value, bool) else None
-    if dtype in _INTEGERS:
-        if not isinstance(value, int) or not -(2**31) < value < 2**31:
+    if how.integer:
+        bounds = torch.iinfo(of)
+        least, most = max(bounds.min, -(2**31) + 1), min(bounds.max, 2**31 - 1)
+        if not isinstance(value, int) or not least <= value <= most:
             return None
-        return f"({C_TYPES[dtype]}){int(value)}"
+        return f"({how.computed}){int(value)}"
     if isinstance(value, complex):
         return None
     if isinstance(value, int) and abs(value) > 2**53:
         return None
     value = float(value)
-    if dtype == "float32" and math.isfinite(value) and abs(value) > _LARGEST_FLOAT:
+    if math.isfinite(value) and abs(value) > torch.finfo(of).max:
         return None  # some kernels raise, others make it infinite
+    if how.short and rounded:
+        value = torch.tensor(value, dtype=of).item()
     if math.isnan(value) or math.isinf(value):
         text = "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
-        return f"({C_TYPES[dtype]}){text}"
-    return f"({C_TYPES[dtype]}){value.hex()}"
+        return f"({how.computed}){text}"
+    return f"({how.computed}){value.hex()}"
 
 
 class _Operands:
@@ -170,17 +180,17 @@ class _Operands:
 
     @property
     def floats(self) -> bool:
-        return self.output in _FLOATS
+        return known(self.output).floating
 
     def __getitem__(self, name: str) -> Any:
         return self.values.get(name)
 
-    def text(self, name: str, dtype: str) -> str | None:
+    def text(self, name: str, dtype: str, rounded: bool = True) -> str | None:
         """An argument in C: an input's place, or a number."""
         value = self.values[name]
         if value is IN:
             return f"{{{self.op.places[name][0]}}}"
-        return None if value is None or isinstance(value, tuple) else literal(value, dtype)
+        return None if value is None or isinstance(value, tuple) else literal(value, dtype, rounded)
 
     def common(self, *names: str) -> str | None:
         """The dtype in which PyTorch compares arguments, where it is clear."""
@@ -189,23 +199,26 @@ class _Operands:
             return None
         (dtype,) = dtypes
         numbers = [self.values[n] for n in names if self.values[n] is not IN]
-        if dtype not in _FLOATS and any(type(v) is not int for v in numbers):
+        if not known(dtype).floating and any(type(v) is not int for v in numbers):
             return None
         return dtype
 
-    def expression(self, template: str, dtype: str, *names: str) -> Expression | None:
-        """The template with {0}, {1} for the named arguments, all in one dtype."""
+    def expression(
+        self, template: str, dtype: str, *names: str, rounded: bool = True
+    ) -> Expression | None:
+        """The template with {0}, {1} for the named arguments, all in one dtype; numbers among them
+        are `rounded` to it, or as kernels have them that compute with more digits."""
         if not self.values.keys() <= {*names, "alpha", "rounding_mode"}:
             return None
-        parts = [self.text(n, dtype) for n in names]
+        parts = [self.text(n, dtype, rounded) for n in names]
         if any(p is None for p in parts):
             return None
         places = [p for n in names for p in self.op.places[n]]
         if len(places) != len(self.inputs):
             return None
         casts = [dtype] * len(places)
-        f = "f" if dtype == "float32" else ""
-        return Expression(template.format(*parts, f=f, t=C_TYPES[dtype]), tuple(casts))
+        t = known(dtype).computed
+        return Expression(template.format(*parts, f="f" if t == "float" else "", t=t), tuple(casts))
 
 
 Writer = Callable[[_Operands], Form | None]
@@ -215,7 +228,7 @@ def _wrapping(template: str, dtype: str) -> str:
     """A sum or product of integers that wraps around, which signed ones must not in C."""
     unsigned = "uint64_t" if dtype == "int64" else "uint32_t"
     operands = [f"({unsigned}){{{k}}}" for k in range(2)]
-    return f"({C_TYPES[dtype]})({template.format(*operands)})"
+    return f"({known(dtype).computed})({template.format(*operands)})"
 
 
 def _entry(op: NativeOp) -> Any:
@@ -232,7 +245,8 @@ def _sum(o: _Operands) -> Form | None:
     template = _entry(o.op).exact("double")
     if not o.floats:
         template = _wrapping(template, o.output)
-    return o.expression(template, o.output, "self", "other")
+    product = o.op.name.startswith("mul")
+    return o.expression(template, o.output, "self", "other", rounded=not product)
 
 
 def _rsub(o: _Operands) -> Form | None:
@@ -244,31 +258,31 @@ def _rsub(o: _Operands) -> Form | None:
 def _quotient(o: _Operands) -> Form | None:
     if not o.floats or o["rounding_mode"] is not None:
         return None
-    return o.expression("{0} / {1}", o.output, "self", "other")
+    return o.expression("{0} / {1}", o.output, "self", "other", rounded=False)
 
 
 def _unary(o: _Operands) -> Form | None:
     if o.output == "bool":
         return None
-    template = _entry(o.op).exact(C_TYPES[o.output])
+    template = _entry(o.op).exact(known(o.output).computed)
     return o.expression(template, o.output, "self") if template else None
 
 
 def _negative(o: _Operands) -> Form | None:
-    if o.output in _INTEGERS:
+    if known(o.output).integer:
         return o.expression(_wrapping("0 - {0}", o.output), o.output, "self")
     return _unary(o)
 
 
 def _absolute(o: _Operands) -> Form | None:
-    if o.output in _INTEGERS:
+    if known(o.output).integer:
         negative = _wrapping("0 - {0}", o.output)
         return o.expression(f"{{0}} < 0 ? {negative} : {{0}}", o.output, "self")
     return _unary(o)
 
 
 def _square(o: _Operands) -> Form | None:
-    if o.output in _INTEGERS:
+    if known(o.output).integer:
         return o.expression(_wrapping("{0} * {0}", o.output), o.output, "self")
     return _unary(o)
 
@@ -372,20 +386,22 @@ _POWERS = {
 def _threshold(o: _Operands) -> Form | None:
     if not o.floats:
         return None
-    return o.expression("{0} <= {1} ? {2} : {0}", o.output, "self", "threshold", "value")
+    names = ("self", "threshold", "value")
+    return o.expression("{0} <= {1} ? {2} : {0}", o.output, *names, rounded=False)
 
 
 def _threshold_backward(o: _Operands) -> Form | None:
     if not o.floats:
         return None
     names = ("grad_output", "self", "threshold")
-    return o.expression("{1} <= {2} ? 0 : {0}", o.output, *names)
+    return o.expression("{1} <= {2} ? 0 : {0}", o.output, *names, rounded=False)
 
 
 def _leaky_relu(o: _Operands) -> Form | None:
     if not o.floats:
         return None
-    return o.expression("{0} > 0 ? {0} : {0} * {1}", o.output, "self", "negative_slope")
+    names = ("self", "negative_slope")
+    return o.expression("{0} > 0 ? {0} : {0} * {1}", o.output, *names, rounded=False)
 
 
 def _conversion(o: _Operands) -> Form | None:
@@ -402,9 +418,9 @@ def _conversion(o: _Operands) -> Form | None:
         return None
     if o.output == "bool":
         return Expression("{0} != 0", (source,))
-    if source in _FLOATS and o.output in _INTEGERS:
+    if known(source).floating and known(o.output).integer:
         return None  # what a number becomes that does not fit depends on the processor
-    return Expression(f"({C_TYPES[o.output]}){{0}}", (source,))
+    return Expression(f"({known(o.output).computed}){{0}}", (source,))
 
 
 _WRITERS: dict[str, Writer] = {
@@ -434,6 +450,15 @@ _WRITERS: dict[str, Writer] = {
     **dict.fromkeys(("logical_and", "logical_or", "logical_not"), _logical),
     **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"), _bits),
 }
+
+# Those whose result is one of the numbers that they are given, its opposite, or a whole number near
+# it.
+_CHOOSING = frozenset(
+    [
+        *("neg", "abs", "relu", "relu6", "sign", "floor", "ceil", "trunc", "round", "clamp"),
+        *("clamp_min", "clamp_max", "hardtanh", "threshold_backward", "where", "masked_fill"),
+    ]
+)
 
 # Functions whose kernels, given a block of 4,096 elements or more, give what they give in the
 # whole.
@@ -466,5 +491,5 @@ def element_node(op: NativeOp, inputs: Sequence[Variable], dtype: str) -> Apply:
     return Apply(ElementOp(op), inputs, [element(dtype)])
 
 
-__all__ = ["C_TYPES", "ElementOp", "Expression", "Form", "Kernel", "element", "element_node"]
+__all__ = ["ElementOp", "Expression", "Form", "Kernel", "element", "element_node"]
 __all__ += ["form", "literal", "native_node"]

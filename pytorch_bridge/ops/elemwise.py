@@ -12,7 +12,7 @@ from ..types.base import Sub
 from .composite import Composite
 from .element import ElementOp
 from .in_place import rounds_alike
-from .loops import HEADERS, SUPPORT, functions, is_single
+from .loops import HEADERS, functions, is_single, support
 from .native import NativeOp, constant, derivatives, native
 from .op import CallsTorch, Storage
 from .scalar import ScalarOp, native_form
@@ -147,7 +147,7 @@ class Elemwise(CallsTorch):
         return functions(self.scalar_op, single, self.inplace)
 
     def c_support_code(self) -> Sequence[str]:
-        return [SUPPORT] if self.composite else []
+        return support(self.scalar_op) if self.composite else []
 
     def c_support_code_apply(self, node: Apply, name: str) -> str:
         return self._functions(node)[0] if self.composite else ""

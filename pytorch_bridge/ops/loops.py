@@ -21,7 +21,8 @@ from ..errors import MissingMethodError
 from ..graph.basic import Apply, Constant, Variable
 from ..types import TensorType
 from ..types.enums import DTYPES
-from .element import C_TYPES, Expression, Form, Kernel, form, native_node
+from .element import Expression, Form, Kernel, form, native_node
+from .fused_dtypes import FusedDType, fused_dtype, known
 
 if TYPE_CHECKING:
     from .composite import Composite
@@ -44,10 +45,25 @@ SUPPORT = r"""
 #else
 #define PB_PROCESSORS
 #endif
+/* Rounding is where wider vectors, and masks, count. */
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12
+#define PB_PROCESSORS_SHORT __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
+#else
+#define PB_PROCESSORS_SHORT PB_PROCESSORS
+#endif
 #define PB_LOOP PB_OPTIMIZED PB_PROCESSORS static
+#define PB_LOOP_SHORT PB_OPTIMIZED PB_PROCESSORS_SHORT static
+#define PB_INLINE PB_OPTIMIZED static inline
+#ifndef PB_BITS
+#define PB_BITS
+typedef union {
+  float f;
+  uint32_t u;
+} pb_bits;
+#endif
 """
 
-HEADERS = ("<math.h>", "<stdbool.h>", "<stdint.h>", "cgotorch.h")
+HEADERS = ("<math.h>", "<stdbool.h>", "<stdint.h>", "<string.h>", "cgotorch.h")
 
 MAX_INPUTS = 63
 
@@ -56,6 +72,10 @@ def _dtype(v: Variable) -> str:
     assert isinstance(v.type, TensorType)
     assert v.type.dtype is not None
     return v.type.dtype
+
+
+def _how(v: Variable) -> FusedDType:
+    return known(_dtype(v))
 
 
 def is_single(t: TensorType) -> bool:
@@ -201,20 +221,27 @@ class _Loop:
         """The C function of one loop."""
         head: list[str] = []
         body: list[str] = []
-        known: dict[Variable, str] = {}
+        values: dict[Variable, str] = {}
 
         def fetched(v: Variable) -> str:
-            t = C_TYPES[_dtype(v)]
+            how = _how(v)
+            t = how.stored
             if v in self.place:
                 i = self.place[v]
                 if self.single[i]:
-                    head.append(f"const {t} s{i} = *(const {t} *)block->inputs[{i}];")
+                    value = how.load.format(f"*(const {t} *)block->inputs[{i}]")
+                    head.append(f"const {how.computed} s{i} = {value};")
                     return f"s{i}"
                 head.append(f"const {t} *const a{i} = (const {t} *)block->inputs[{i}];")
-                return f"a{i}[i]"
-            k = self.scratch[v]
-            head.append(f"const {t} *const k{k} = (const {t} *)block->scratch[{k}];")
-            return f"k{k}[i]"
+                name, element = f"x{i}", f"a{i}[i]"
+            else:
+                k = self.scratch[v]
+                head.append(f"const {t} *const k{k} = (const {t} *)block->scratch[{k}];")
+                name, element = f"y{k}", f"k{k}[i]"
+            if not how.short:
+                return element
+            body.append(f"const {how.computed} {name} = {how.load.format(element)};")
+            return name
 
         # What this loop computes, from its stores back.
         wanted = [v for v, _ in self.stores[loop]]
@@ -226,33 +253,43 @@ class _Loop:
             needed.add(v)
             if v in self.number and self.stage[v] == loop and not self._is_kernel(v):
                 wanted += self.program.natives[self.number[v]].inputs
+        # What is only stored is rounded there.
+        read = {
+            x
+            for v in needed
+            if v in self.number and self.stage[v] == loop and not self._is_kernel(v)
+            for x in self.program.natives[self.number[v]].inputs
+        }
         for v in [*self.program.inputs, *self.program.results]:
             if v not in needed:
                 continue
             if v in self.place or self.stage[v] < loop or self._is_kernel(v):
-                known[v] = fetched(v)
+                values[v] = fetched(v)
                 continue
             k = self.number[v]
             f = self.forms[k]
             assert isinstance(f, Expression)
             arguments = []
             for x, cast in zip(self.program.natives[k].inputs, f.casts, strict=True):
-                c = known[x]
+                c = values[x]
                 if _dtype(x) != cast:
-                    c = f"({c} != 0)" if cast == "bool" else f"({C_TYPES[cast]}){c}"
+                    c = f"({c} != 0)" if cast == "bool" else f"({known(cast).computed}){c}"
                     c = f"({c})"
                 arguments.append(c)
-            t = C_TYPES[_dtype(v)]
-            body.append(f"const {t} v{k} = {f.text.format(*arguments)};")
-            known[v] = f"v{k}"
+            value = f.text.format(*arguments)
+            if not f.representable and v in read:
+                value = _how(v).round.format(value)
+            body.append(f"const {_how(v).computed} v{k} = {value};")
+            values[v] = f"v{k}"
         for v, where in self.stores[loop]:
-            t = C_TYPES[_dtype(v)]
+            t = _how(v).stored
             pointer = where.replace("scratch[", "w").replace("outputs[", "o").rstrip("]")
             head.append(f"{t} *const {pointer} = ({t} *)block->{where};")
-            body.append(f"{pointer}[i] = {known[v]};")
+            body.append(f"{pointer}[i] = {_how(v).store.format(values[v])};")
+        kind = "PB_LOOP_SHORT" if any(_how(v).short for v in values) else "PB_LOOP"
         return "\n".join(
             [
-                f"PB_LOOP void {self.name}_loop{loop}(const cgotorch_loop_block *block) {{",
+                f"{kind} void {self.name}_loop{loop}(const cgotorch_loop_block *block) {{",
                 "PB_ROUNDED const int64_t n = block->n;",
                 *dict.fromkeys(head),
                 "PB_EACH for (int64_t i = 0; i < n; i++) {",
@@ -329,6 +366,13 @@ class _Loop:
         ]
         lines.append(f"static const cgotorch_loop {name}_loop = {{{', '.join(fields)}}};")
         return "\n".join(lines)
+
+
+def support(composite: Composite) -> list[str]:
+    """What the functions of an Elemwise stand on: macros, and the C of its dtypes."""
+    values = [*composite.inputs, *(n.outputs[0] for n in composite.order)]
+    found = [fused_dtype(_dtype(v)) for v in values if isinstance(v.type, TensorType)]
+    return [SUPPORT, *dict.fromkeys(how.support for how in found if how and how.support)]
 
 
 def functions(

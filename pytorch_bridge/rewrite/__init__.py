@@ -10,35 +10,63 @@ Each changes nothing that a caller can observe, and is validated or taken back. 
     fuse       elementwise ops that follow each other become one loop
     inplace    results are made in memory that nobody needs any more
 
-Each is a function in a module of its name.
+Each is a function in a module of its name; `register_rewrite` adds others.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
-from ..errors import BridgeValueError
+from ..errors import BridgeValueError, RegistrationError
+from ..graph.function_graph import FunctionGraph
+from ..registry import Table, load_extensions
+from . import canonical, copies, fold, fuse, inplace, merge, writes
+from .rules import Rule, Rules
 
-if TYPE_CHECKING:
-    from ..graph.function_graph import FunctionGraph
+__all__ = ["Rule", "Rules", "names", "register_rewrite", "rewrite"]
 
-# A pass takes a graph, changes it, and returns how much it has done; applied in this order.
-PASSES = {
-    "fold": "fold.fold",
-    "canonical": "canonical.canonical",
-    "copies": "copies.copies",
-    "merge": "merge.merge_apart",
-    "writes": "writes.writes",
-    "fuse": "fuse.fuse",
-    "inplace": "inplace.inplace",
-}
+Pass = Callable[[FunctionGraph], int]
+_passes = Table("rewrite", unique=True, resolved=False)
 
 
-def _pass(name: str) -> Callable[[FunctionGraph], int]:
-    module, function = PASSES[name].split(".")
-    return getattr(importlib.import_module(f".{module}", __name__), function)
+def register_rewrite(name: str, rewrite: Pass, after: str | None = "copies") -> None:
+    """Adds a rewrite to those that every graph is given before it is compiled.
+
+    It takes a FunctionGraph, changes it by `try_replace` and its like, and returns how much it has
+    done. It comes right `after` another one, behind those that were registered for that place
+    before; with None it comes last. What is compiled already stays as it is.
+
+    DuplicateError where the name is taken, RegistrationError where there is no rewrite `after`.
+    """
+    if after is not None and _passes.one(after) is None:
+        raise RegistrationError(
+            f"the rewrite {name!r} cannot come after {after!r}: there are {', '.join(names())}"
+        )
+    _passes.add(name, (rewrite, after), rewrite)
+
+
+def names() -> list[str]:
+    """The rewrites in the order in which they are applied."""
+    following: dict[str | None, list[str]] = {}
+    for entry in _passes.entries():
+        after = entry.value[1]
+        # What it was to come after may have been withdrawn.
+        known = after if _passes.one(after) is not None else None
+        following.setdefault(known, []).append(str(entry.key))
+
+    def behind(name: str | None) -> list[str]:
+        return [n for found in following.get(name, ()) for n in (found, *behind(found))]
+
+    return behind(None)
+
+
+register_rewrite("fold", fold.fold, after=None)
+register_rewrite("canonical", canonical.rule.apply, after=None)
+register_rewrite("copies", copies.rule.apply, after=None)
+register_rewrite("merge", merge.merge_apart, after=None)
+register_rewrite("writes", writes.writes, after=None)
+register_rewrite("fuse", fuse.fuse, after=None)
+register_rewrite("inplace", inplace.inplace, after=None)
 
 
 def rewrite(fgraph: FunctionGraph, passes: bool | Iterable[str] | None = None) -> dict[str, int]:
@@ -47,10 +75,12 @@ def rewrite(fgraph: FunctionGraph, passes: bool | Iterable[str] | None = None) -
 
     BridgeValueError for a name that is no pass.
     """
+    load_extensions()
+    known = names()
     if passes is None or isinstance(passes, bool):
-        chosen = set() if passes is False else set(PASSES)
+        chosen = set() if passes is False else set(known)
     else:
         chosen = {passes} if isinstance(passes, str) else set(passes)
-    for name in sorted(chosen.difference(PASSES)):
-        raise BridgeValueError(f"there is no rewrite {name!r}: there are {', '.join(PASSES)}")
-    return {name: _pass(name)(fgraph) for name in PASSES if name in chosen}
+    for name in sorted(chosen.difference(known)):
+        raise BridgeValueError(f"there is no rewrite {name!r}: there are {', '.join(known)}")
+    return {name: _passes.one(name)[0](fgraph) for name in known if name in chosen}

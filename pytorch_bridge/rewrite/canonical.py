@@ -11,18 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..graph.basic import Apply, Variable
-from ..graph.function_graph import FunctionGraph
 from ..ops.native import native
 from ..types import TensorType
 from .layout import contiguous, no_ones, row_major, settled
 from .rules import Rules, all_known, arguments, first, owner
 
-rule = Rules()
-
-
-def canonical(fgraph: FunctionGraph) -> int:
-    """Applies the rules of this module; returns how many times."""
-    return rule.apply(fgraph, "canonical")
+rule = Rules("canonical")
 
 
 def _shape(v: Any) -> tuple[int | None, ...] | None:

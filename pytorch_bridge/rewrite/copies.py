@@ -7,17 +7,11 @@ share memory, and where it has the strides of its source for certain.
 from __future__ import annotations
 
 from ..graph.basic import Apply, Variable
-from ..graph.function_graph import FunctionGraph
 from ..types import TensorType
 from .layout import dense, row_major
 from .rules import Rules, all_known, arguments, first
 
-rule = Rules()
-
-
-def copies(fgraph: FunctionGraph) -> int:
-    """Applies the rules of this module; returns how many copies have gone."""
-    return rule.apply(fgraph, "copies")
+rule = Rules("copies")
 
 
 @rule("copy(x) -> x", "DeepCopyOp", "alias_copy", "detach_copy", "lift_fresh_copy", copies=True)

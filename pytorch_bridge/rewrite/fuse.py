@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Of one group: what a C compiler optimises in a moment, and what stays in the nearest cache.
 MAX_OPS = 48
+SHORT = 2  # an op of a short dtype, which rounds, counts as so many
 MAX_KERNELS = 8
 MAX_INPUTS = 24
 
@@ -53,6 +54,7 @@ class _Step:
         self.ops: list[tuple[NativeOp, list[Variable], Variable]] = []
         self.results: list[Variable] = []  # what stands for the node's outputs
         self.kernels = 0
+        self.weight = 0  # what it takes to compile
 
 
 def _step(node: Apply) -> _Step | None:
@@ -101,14 +103,16 @@ def _dissolve(composite: Composite, step: _Step) -> bool:
 
 
 def _computable(step: _Step) -> bool:
-    """Whether a loop has a form for each op; counts the kernels."""
+    """Whether a loop has a form for each op; counts the kernels, and the weight."""
     from ..ops.element import Kernel, form
+    from ..ops.fused_dtypes import known
 
     for op, inputs, result in step.ops:
         found = form(op, [_dtype(v) for v in inputs], _dtype(result))
         if found is None:
             return False
         step.kernels += isinstance(found, Kernel)
+        step.weight += SHORT if known(_dtype(result)).short else 1
     return True
 
 
@@ -135,6 +139,7 @@ class _Group:
         self.steps: list[_Step] = []
         self.count = 0
         self.kernels = 0
+        self.weight = 0
         self.read: set[Variable] = set()
         self.made: set[Variable] = set()
         self.merged: _Group | None = None  # into which it has gone
@@ -143,6 +148,7 @@ class _Group:
         self.steps.append(step)
         self.count += len(step.ops)
         self.kernels += step.kernels
+        self.weight += step.weight
         self.read.update(step.inputs)
         self.made.update(step.node.outputs)
 
@@ -222,7 +228,7 @@ def _joined(groups: list[_Group], step: _Step) -> _Group | None:
     read = set(step.inputs).union(*(g.read for g in groups))
     made = set(step.node.outputs).union(*(g.made for g in groups))
     if (
-        sum(g.count for g in groups) + len(step.ops) > MAX_OPS
+        sum(g.weight for g in groups) + step.weight > MAX_OPS
         or sum(g.kernels for g in groups) + step.kernels > MAX_KERNELS
         or len(read - made) > MAX_INPUTS
     ):
@@ -232,6 +238,7 @@ def _joined(groups: list[_Group], step: _Step) -> _Group | None:
         first.steps += g.steps
         first.count += g.count
         first.kernels += g.kernels
+        first.weight += g.weight
         first.read |= g.read
         first.made |= g.made
         g.merged = first

@@ -1,9 +1,13 @@
 """Rules: patterns of nodes, and the shorter form that has the same value.
 
+    rule = Rules("mine")
+
     @rule("neg(neg(x)) -> x", "neg", copies=True)
     def _(node):
         x = inner(node, "neg")
         return x if x is not None and settled(x) else None
+
+    register_rewrite("mine", rule.apply)
 
 The text is for the reader, the names say at which functions to ask the rule, and it returns the
 variable that stands for the node's output, or None. `copies` says that the output has memory of its
@@ -25,6 +29,7 @@ from ..graph.function_graph import FunctionGraph
 from ..ops.functions import IN
 from ..ops.native import NativeOp
 from ..ops.op import Op
+from ..registry import Table
 from ..types.tensor import TensorArg
 from .sharing import Replace, Sharing, carefully
 
@@ -42,35 +47,31 @@ class Rule:
 
 
 class Rules:
-    """A set of rules, found by the op at the root of their pattern."""
+    """A set of rules, found by the op at the root of their pattern. Its `apply` is a rewrite of
+    this name."""
 
-    def __init__(self) -> None:
-        self.all: list[Rule] = []
-        self._by_op: dict[str, list[Rule]] = {}
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.table = Table(f"rule of {name}", unique=False, resolved=False)
 
     def __call__(self, text: str, *ops: str, copies: bool = False) -> Callable[[Build], Build]:
         """Adds a rule: a decorator."""
 
         def add(build: Build) -> Build:
             new = Rule(text, ops, copies, build)
-            self.all.append(new)
             for name in ops:
-                self._by_op.setdefault(name, []).append(new)
+                self.table.add(name, new, build)
             return build
 
         return add
 
     def of(self, op: Op) -> Iterable[Rule]:
         """The rules to ask at nodes of an op."""
-        if isinstance(op, NativeOp):
-            yield from self._by_op.get(op.name, ())
-            base = op.name.partition(".")[0]
-            if base != op.name:
-                yield from self._by_op.get(base, ())
-        else:
-            yield from self._by_op.get(type(op).__name__, ())
+        name = op.name if isinstance(op, NativeOp) else type(op).__name__
+        for key in dict.fromkeys((name, name.partition(".")[0])):
+            yield from (entry.value for entry in self.table.get(key))
 
-    def apply(self, fgraph: FunctionGraph, name: str) -> int:
+    def apply(self, fgraph: FunctionGraph) -> int:
         """Applies them from the inputs to the outputs, each node until no rule fits it; returns
         how many have been applied."""
 
@@ -78,7 +79,7 @@ class Rules:
             sharing = Sharing(fgraph)
             return sum(self._at(fgraph, n, sharing, replace) for n in fgraph.toposort())
 
-        return carefully(fgraph, step, name)
+        return carefully(fgraph, step, self.name)
 
     def _at(
         self, fgraph: FunctionGraph, node: Apply | None, sharing: Sharing, replace: Replace

@@ -10,9 +10,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
+from ..registry import Table
 
 if TYPE_CHECKING:
     from ..graph.basic import Constant, Variable
@@ -261,21 +262,22 @@ class Generic(CType):
 
 generic = Generic()
 
-_transfers: list[Callable[[Variable, str], Variable | None]] = []
+_transfers = Table("transfer", unique=True, resolved=False)
+_Transfer = TypeVar("_Transfer", bound="Callable[[Variable, str], Variable | None]")
 
 
-def register_transfer(function: Callable[[Variable, str], Variable | None]) -> None:
-    """Adds a target for `transfer`. The function gets a variable and the target, and returns the
-    variable there, or None where it does not know the target."""
-    if function in _transfers:
-        raise BridgeValueError(f"{function!r} is registered already")
-    _transfers.append(function)
+def register_transfer(function: _Transfer) -> _Transfer:
+    """Adds a target for `transfer`: a decorator. The function gets a variable and the target, and
+    returns the variable there, or None where it does not know the target. DuplicateError where it
+    is registered already."""
+    _transfers.add(function, function, subject=getattr(function, "__qualname__", repr(function)))
+    return function
 
 
 def transfer(variable: Variable, target: str) -> Variable:
     """Returns the variable on another target, by the first registered function that knows it."""
-    for function in _transfers:
-        moved = function(variable, target)
+    for entry in _transfers.entries():
+        moved = entry.value(variable, target)
         if moved is not None:
             return moved
     raise BridgeValueError(

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytorch_bridge.extending import temporary
-
 
 @pytest.fixture(autouse=True)
-def registry_as_it_was():
-    with temporary():
-        yield
+def registry_as_it_was(unregistered):
+    pass

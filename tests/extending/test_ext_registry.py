@@ -29,8 +29,8 @@ from pytorch_bridge.extending import (
     types,
     unbox,
 )
-from pytorch_bridge.extending.registry import version
 from pytorch_bridge.extending.resolution import resolve_call
+from pytorch_bridge.registry import version
 
 NAMES = [
     "overload",

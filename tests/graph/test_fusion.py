@@ -44,7 +44,7 @@ def same(got, expected):
     if got.is_floating_point():
         nan = expected.isnan()
         assert torch.equal(got.isnan(), nan)
-        whole = torch.int32 if got.dtype == torch.float32 else torch.int64
+        whole = getattr(torch, f"int{8 * got.element_size()}")
         got, expected = (t.masked_fill(nan, 0).contiguous().view(whole) for t in (got, expected))
     assert torch.equal(got, expected)
 
@@ -132,6 +132,15 @@ def logical(A, x, y):
     return [*found, A.bitwise_xor(u, v), A.logical_not(u), A.where(u, v, y)]
 
 
+def parts(body, size=20):
+    """What a body returns, in parts: a group of ops takes so many."""
+    x = torch.ones(2, dtype=torch.bool if body is logical else torch.int64)
+    x = x if body in (whole, logical) else x.float()
+    count = len(body(A, x, x))
+    for i in range(0, count, size):
+        yield lambda *args, i=i: body(*args)[i : i + size]
+
+
 @pytest.mark.parametrize(
     ("dtype", "body"),
     [
@@ -139,6 +148,10 @@ def logical(A, x, y):
         ("float64", floating),
         ("float32", kernels),
         ("float64", kernels),
+        ("bfloat16", floating),
+        ("float16", floating),
+        ("bfloat16", kernels),
+        ("float16", kernels),
         ("int64", whole),
         ("int32", whole),
         ("bool", logical),
@@ -146,13 +159,71 @@ def logical(A, x, y):
     ids=lambda p: getattr(p, "__name__", p),
 )
 def test_every_op_gives_eagers_bits(dtype, body):
-    f = compiled([(dtype, (None,))] * 2, body)
-    left = {n.op.name for n in f.fgraph.toposort() if not isinstance(n.op, Elemwise)}
-    assert left <= {"mul.Scalar", "abs"}, "a group that is full leaves what it shares with others"
-    for n in SIZES:
-        x, y = values(dtype, n), values(dtype, n, 3)
-        for got, expected in zip(f(x, y), body(A, x, y), strict=True):
+    for part in parts(body):
+        f = compiled([(dtype, (None,))] * 2, part)
+        left = {n.op.name for n in f.fgraph.toposort() if not isinstance(n.op, Elemwise)}
+        assert left <= {"mul.Scalar", "abs"}, "a full group leaves what it shares with others"
+        for n in SIZES:
+            x, y = values(dtype, n), values(dtype, n, 3)
+            for got, expected in zip(f(x, y), part(A, x, y), strict=True):
+                same(got, expected)
+
+
+def on_numbers(v):
+    """What takes a number: kernels have it rounded to the dtype of the tensor, or not."""
+
+    def body(A, x, y):
+        found = [f(x, v) for f in (A.add, A.sub, A.mul, A.div, A.rsub, A.lt, A.le, A.eq, A.gt)]
+        found += [A.clamp_min(x, v), A.clamp_max(x, v), A.clamp(x, -v, v + 0.37)]
+        found += [A.leaky_relu(x, v), A.hardtanh(x, -v, v + 0.37)]
+        found += [A.threshold(x, v, v / 3), A.threshold_backward(x, y, v)]
+        return [*found, A.masked_fill(x, A.gt(x, y), v), A.where(A.gt(x, y), x, v)]
+
+    return body
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_short_dtypes_are_rounded_as_pytorch_rounds_them(dtype):
+    """All 65,536 numbers, with each other in some order."""
+    of = getattr(torch, dtype)
+    x = torch.arange(1 << 16).to(torch.int16).view(of)
+    y = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(1))].contiguous()
+    others = [d for d in ("float32", "float64", "bool", "bfloat16", "float16") if d != dtype]
+
+    def converted(A, x, y):
+        to = [A._to_copy(x, dtype=getattr(torch, d)) for d in others]
+        return [*to, A.mul(x, A.lt(x, y)), A.where(A.lt(x, y), x, A._to_copy(y, dtype=of))]
+
+    bodies = floating, kernels, converted, *map(on_numbers, (0.1, 1 / 3, 60000.0, 1e-8, 3))
+    for body in itertools.chain.from_iterable(map(parts, bodies)):
+        f = compiled([(dtype, (None,))] * 2, lambda A, x, y, body=body: body(A, A.abs(A.neg(x)), y))
+        assert elemwise(f)
+        for got, expected in zip(f(x, y), body(A, x.abs(), y), strict=True):
             same(got, expected)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("other", ["float32", "float64", "int64", "int32", "bool"])
+def test_what_becomes_a_short_dtype(dtype, other):
+    made = torch.Generator().manual_seed(5)
+    bits = torch.randint(-(2**31), 2**31 - 1, (1 << 19,), generator=made)
+    x = {
+        "float32": bits.to(torch.int32).view(torch.float32),
+        "float64": bits.to(torch.int32).view(torch.float32).double() * (1 + 2**-30),
+        "bool": bits > 0,
+    }.get(other, (bits >> (bits % 31)).to(getattr(torch, other)))
+    to = getattr(torch, dtype)
+    f = compiled([(other, (None,))], lambda A, x: [A.neg(A._to_copy(x, dtype=to))])
+    assert [n.op.__class__ for n in f.fgraph.toposort()] == [Elemwise]
+    same(f(x)[0], -x.to(to))
+
+
+def test_a_short_dtype_takes_no_input_that_it_would_round():
+    x, y = tensors([("bfloat16", (None,)), ("float32", ())])
+    f = function([x, y], ops.neg(ops.add(x, y)), "c_only")
+    assert not elemwise(f)
+    a, b = torch.full((70,), 1e-4, dtype=torch.bfloat16), torch.tensor(0.1)
+    same(f(a, b), -(a + b))
 
 
 def test_conversions_and_mixed_dtypes():
@@ -194,8 +265,8 @@ def test_what_a_loop_cannot_give_is_left_alone():
     assert "clamp_max" in left(x, huge)
     with pytest.raises(RuntimeError, match="without overflow"):
         compiled(x, huge)(torch.ones(3))
-    halves = lambda A, x: [A.neg(A.abs(x))]  # noqa: E731
-    assert left([("bfloat16", (None,))], halves) == ["abs", "neg"]
+    small = lambda A, x: [A.neg(A.abs(x))]  # noqa: E731
+    assert left([("int8", (None,))], small) == ["abs", "neg"]
     ints = [("int64", (None,))] * 2
     divided = lambda A, x, y: [A.neg(A.floor_divide(A.abs(x), y))]  # noqa: E731
     assert "floor_divide" in left(ints, divided)
@@ -332,23 +403,24 @@ OPS = [
         st.tuples(st.sampled_from(OPS), st.integers(0, 9), st.integers(0, 9)), max_size=14
     ),
     outputs=st.lists(st.integers(0, 9), min_size=1, max_size=3),
+    dtype=st.sampled_from(["float32", "bfloat16", "float16"]),
 )
-@settings(max_examples=30, deadline=None, derandomize=True)
-def test_random_graphs(steps, outputs):
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_random_graphs(steps, outputs, dtype):
     def body(A, x, y):
         found = [x, y]
         for op, i, j in steps:
             found.append(op(A, found[-1 - i % len(found)], found[-1 - j % len(found)]))
         return [A.neg(found[-1 - o % len(found)]) for o in outputs]
 
-    inputs = tensors([("float32", (None, None)), ("float32", (None, 64))])
+    inputs = tensors([(dtype, (None, None)), (dtype, (None, 64))])
     plain = FunctionGraph(inputs, body(ops, *inputs))
     fused = plain.clone()
     fuse(fused)
     fused.check()
     f = function(inputs, body(ops, *inputs), "py")
     for sizes in ((5, 64), (1, 64)), ((7, 64), (7, 64)):
-        x, y = (torch.randn(s) for s in sizes)
+        x, y = (torch.randn(s).to(getattr(torch, dtype)) for s in sizes)
         for got, want in zip(f(x, y), body(A, x, y), strict=True):
             assert torch.equal(got, want)
     if steps:

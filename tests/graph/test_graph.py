@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import pytorch_bridge as pb
-import pytorch_bridge.compiled as compiled
 from pytorch_bridge import (
     Apply,
     BridgeTypeError,
@@ -24,6 +23,7 @@ from pytorch_bridge import (
     ops,
     schema_type,
 )
+from pytorch_bridge.errors import DuplicateError
 from pytorch_bridge.graph.basic import ancestors, clone_graph, graph_inputs, toposort
 from pytorch_bridge.graph.destroy import DestroyHandler
 from pytorch_bridge.graph.features import Feature
@@ -460,8 +460,7 @@ def test_an_error_names_the_node_and_shows_what_is_around_it():
     assert "add.Scalar{other=1}(x)" in said
 
 
-def test_register_linker(monkeypatch):
-    monkeypatch.setattr(compiled, "LINKERS", dict(compiled.LINKERS))
+def test_register_linker(unregistered):
     seen = []
 
     class Counting(PythonLinker):
@@ -481,9 +480,9 @@ def test_register_linker(monkeypatch):
     assert torch.equal(f(A, A), A * 2 + A)
     assert torch.equal(f(A, A), A * 2 + A)
     assert seen == [2, 2]
-    with pytest.raises(BridgeValueError, match="mode 'counting' is registered already"):
+    with pytest.raises(DuplicateError, match=r"linker 'counting' is .* at .*test_graph\.py:\d+"):
         pb.register_linker("counting", Counting)
-    with pytest.raises(BridgeValueError, match="mode 'py' is registered already"):
+    with pytest.raises(DuplicateError, match=r"linker 'py' is .* at .*compiled\.py:\d+ and at"):
         pb.register_linker("py", Counting)
     with pytest.raises(BridgeValueError, match=r"'missing'.*counting"):
         function([x], x, mode="missing")

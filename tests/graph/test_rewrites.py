@@ -15,7 +15,12 @@ from torch.utils import _pytree
 import pytorch_bridge as pb
 from pytorch_bridge import TensorType, function, ops, schema_type
 from pytorch_bridge.boundary import live_handles
-from pytorch_bridge.errors import BridgeTypeError, BridgeValueError
+from pytorch_bridge.errors import (
+    BridgeTypeError,
+    BridgeValueError,
+    DuplicateError,
+    RegistrationError,
+)
 from pytorch_bridge.graph.basic import Apply, Constant
 from pytorch_bridge.graph.destroy import DestroyHandler
 from pytorch_bridge.graph.features import Feature
@@ -23,12 +28,13 @@ from pytorch_bridge.graph.function_graph import FunctionGraph
 from pytorch_bridge.ops.basic import Shape_i, deep_copy_op, shape, view_op
 from pytorch_bridge.ops.in_place import InPlace, is_dense, writing_form
 from pytorch_bridge.ops.native import NativeOp, constant, native
-from pytorch_bridge.rewrite import PASSES, canonical, copies, fold, layout, rewrite
+from pytorch_bridge.registry import temporary
+from pytorch_bridge.rewrite import canonical, copies, fold, layout, names, register_rewrite, rewrite
 from pytorch_bridge.rewrite.rules import Rules
 from pytorch_bridge.variables import TensorConstant
 
 N = 10_000
-MINE = [name for name in PASSES if name != "fuse"]  # which has tests of its own
+MINE = [name for name in names() if name != "fuse"]  # which has tests of its own
 SPECIAL = [0.0, -0.0, 1.0, -1.5, float("inf"), float("-inf"), float("nan"), 1e-42, 3e38, 2.5]
 
 
@@ -91,7 +97,7 @@ def test_passes_are_chosen_by_name():
             "relu",
         ]
     assert rewrite(FunctionGraph([x], [y]), "inplace") == {"inplace": 1}
-    assert list(rewrite(FunctionGraph([x], [y]))) == list(PASSES)
+    assert list(rewrite(FunctionGraph([x], [y]))) == names()
     with pytest.raises(BridgeValueError, match="no rewrite 'warp': there are fold, canonical"):
         function([x], y, mode="py", rewrite=["warp"])
 
@@ -417,7 +423,7 @@ CASES = {
 
 
 def test_every_rule_has_a_case():
-    texts = [r.text for rules in (canonical, copies) for r in rules.rule.all]
+    texts = {e.value.text for m in (canonical, copies) for e in m.rule.table.entries()}
     assert sorted(texts) == sorted(CASES)
 
 
@@ -501,7 +507,7 @@ def test_only_what_is_of_one_type_is_merged():
 
 
 def test_a_rule_of_ones_own():
-    rules = Rules()
+    rules = Rules("mine")
 
     @rules("log(exp(x)) -> x", "log", copies=True)
     def _(node):
@@ -510,21 +516,59 @@ def test_a_rule_of_ones_own():
 
     x = f32(3)
     fgraph = FunctionGraph([x], [ops.log(ops.exp(x)).sum()])
-    assert rules.apply(fgraph, "mine") == 1
+    assert rules.apply(fgraph) == 1
     assert [str(n.op) for n in fgraph.toposort()] == ["sum"]
     # An output would share memory with an input.
     fgraph = FunctionGraph([x], [ops.log(ops.exp(x))])
-    assert rules.apply(fgraph, "mine") == 0
+    assert rules.apply(fgraph) == 0
 
-    viewed = Rules()
+    viewed = Rules("viewed")
 
     @viewed("log(exp(x)) -> alias(x)", "log", copies=True)
     def _(node):
         return ops.alias(node.inputs[0].owner.inputs[0])
 
     # The same by way of a view that the rule makes.
-    assert viewed.apply(FunctionGraph([x], [ops.log(ops.exp(x))]), "mine") == 0
-    assert viewed.apply(FunctionGraph([x], [ops.log(ops.exp(x)).sum()]), "mine") == 1
+    assert viewed.apply(FunctionGraph([x], [ops.log(ops.exp(x))])) == 0
+    assert viewed.apply(FunctionGraph([x], [ops.log(ops.exp(x)).sum()])) == 1
+
+
+def test_a_rewrite_of_ones_own_comes_where_it_is_wanted(unregistered):
+    before = names()
+    assert before[-1] == "inplace"
+
+    def first(fgraph):
+        return 0
+
+    def second(fgraph):
+        return 1
+
+    register_rewrite("second", second)
+    register_rewrite("third", second, after="second")
+    register_rewrite("fourth", second)
+    register_rewrite("last", first, after=None)
+    at = before.index("copies") + 1
+    assert names() == [*before[:at], "second", "third", "fourth", *before[at:], "last"]
+    x = f32(3)
+    done = rewrite(FunctionGraph([x], [x.exp()]), ["last", "third"])
+    assert done == {"third": 1, "last": 0}
+    with pytest.raises(DuplicateError, match=r"rewrite 'second' is .*test_rewrites\.py:"):
+        register_rewrite("second", first)
+    with pytest.raises(RegistrationError, match="'fifth' cannot come after 'warp': there are fold"):
+        register_rewrite("fifth", first, after="warp")
+
+
+def test_what_was_registered_for_a_while_is_gone():
+    before = names()
+    with temporary():
+        register_rewrite("a", fold.fold)
+        with temporary():
+            register_rewrite("b", fold.fold)
+            register_rewrite("c", fold.fold, after="b")
+        assert "b" not in names()
+        assert "c" not in names()
+        assert "a" in names()
+    assert names() == before
 
 
 # In place
@@ -874,7 +918,7 @@ def test_ten_thousand_nodes_are_visited_a_few_times(monkeypatch):
     assert done["canonical"] >= N // 4
     assert done["inplace"] >= 3 * (N // 4) - 1
     assert visits <= 2 * N
-    assert validated <= 2 * len(PASSES)
+    assert validated <= 2 * len(names())
     fgraph.check()
 
 
@@ -1039,7 +1083,7 @@ def test_views_of_parameters_are_to_kernels_what_they_are_in_eager(mode):
         expected = {k: build(torch.ops.aten, data, 2).requires_grad for k, build in builds.items()}
     assert set(expected.values()) == {True, False}
     looks = [Look(k)(build(ops, leaf, n)) for k, build in builds.items()]
-    for passes in (True, [p for p in PASSES if p != "fold"], False):
+    for passes in (True, [p for p in names() if p != "fold"], False):
         f = function([n, x], [*looks, x * 2], mode, rewrite=passes)
         for grad in (torch.no_grad, torch.enable_grad):
             Look.seen.clear()

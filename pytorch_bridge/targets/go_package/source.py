@@ -10,7 +10,7 @@ from ...compiled import CompiledFunction, function, prepared
 from ...errors import BridgeTypeError, BridgeValueError
 from ...graph.basic import Constant, Variable
 from ...graph.function_graph import FunctionGraph
-from ...rewrite import PASSES
+from ...rewrite import names
 from ...rewrite.devices import located
 from . import outputs as results
 from .outputs import Tree
@@ -49,7 +49,7 @@ class Source:
         ins = [*self.inputs, *self.state.values()]
         outs = [*self.outputs, *self.hidden]
         # What is made of weights is not made in advance: each weight can be set.
-        passes = [p for p in PASSES if p != "fold"] if self.weights else True
+        passes = [p for p in names() if p != "fold"] if self.weights else True
         return self.prepared(ins, outs, self.mutable, passes)
 
     def prepared(
@@ -64,7 +64,7 @@ class Source:
             return prepared(inputs, outputs, mutable, passes)
         if passes is True:
             # A constant is folded on the processor, which is not what the device computes.
-            passes = [p for p in PASSES if p != "fold"]
+            passes = [p for p in names() if p != "fold"]
         ins, outs = located(inputs, outputs, self.device)
         became = dict(zip(inputs, ins, strict=True))
         return prepared(ins, outs, [became[v] for v in mutable], passes)

@@ -1,4 +1,4 @@
-"""Where registrations are kept.
+"""Where registrations are kept: of types and kernels, rewrites, linkers, whatever is extended.
 
 A registration remembers the file and line of what was registered, so that every message can say
 where to look. Registering the same thing twice is an error that names both places.
@@ -10,6 +10,9 @@ and `temporary` takes everything back in any case, which is what tests and noteb
     with temporary():
         @overload(len)
         def ...
+
+A package that is installed may name its extension in the entry-point group
+`pytorch_bridge.extensions`; `load_extensions` imports those before the first graph is compiled.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import inspect
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,9 +29,10 @@ from importlib.machinery import ModuleSpec
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from .errors import DuplicateError
+from .errors import DuplicateError, ExtensionWarning
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+GROUP = "pytorch_bridge.extensions"
 
 
 @dataclass(frozen=True)
@@ -42,16 +47,17 @@ class Place:
 
 
 def _frames() -> Iterator[FrameType]:
-    """The frames outside this package, the innermost first."""
+    """The frames outside this package's functions, the innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if os.path.dirname(frame.f_code.co_filename) != _HERE:
+        code = frame.f_code
+        if not code.co_filename.startswith(_HERE) or code.co_name == "<module>":
             yield frame
         frame = frame.f_back
 
 
 def caller() -> Place:
-    """The innermost line that is running outside this package."""
+    """The innermost line that is running outside this package's functions."""
     for frame in _frames():
         return Place(frame.f_code.co_filename, frame.f_lineno)
     return Place("<unknown>", 0)
@@ -100,7 +106,7 @@ class Entry:
     """One registration."""
 
     table: Table
-    key: Hashable
+    key: Any
     value: Any
     thing: Any  # what the decorator stands above
     place: Place
@@ -115,32 +121,37 @@ class Entry:
 
 
 class Table:
-    """The registrations of one kind, by key, each key's in the order of registration."""
+    """The registrations of one kind, by key, each key's in the order of registration.
 
-    def __init__(self, what: str, unique: bool) -> None:
-        self.what = what  # "boxer": names a registration in messages
-        self.unique = unique
+    `what` names a registration in messages ("boxer"); a key of one that is `unique` has one entry
+    for the same types of arguments. What is compiled by `jit` depends on those that are `resolved`:
+    a change to one of them is a new `version`.
+    """
+
+    def __init__(self, what: str, unique: bool, resolved: bool = True) -> None:
+        self.what, self.unique, self.resolved = what, unique, resolved
         self._entries: dict[Hashable, list[Entry]] = {}
-        _tables.append(self)
 
     def add(
         self,
         key: Any,
         value: Any,
-        thing: Any,
+        thing: Any = None,
         subject: str = "",
         specs: tuple[Any, ...] = (),
     ) -> Entry:
-        """Registers value under key and specs. DuplicateError where that is done already; `subject`
-        says there what they are."""
+        """Registers value under key and specs; `thing` is what was given for it, where that is
+        something else. DuplicateError where there is one already; `subject` says there what they
+        are."""
+        thing = value if thing is None else thing
         with _lock:
             settle()
             place = place_of(thing)
             for entry in self._entries.get(key, ()):
                 if entry.specs == specs and (self.unique or _same(entry.thing, thing)):
                     raise DuplicateError(
-                        f"the {self.what} for {subject or key} is registered twice: "
-                        f"at {entry.place} and at {place}"
+                        f"the {self.what} {f'for {subject}' if subject else repr(key)} is "
+                        f"registered twice: at {entry.place} and at {place}"
                     )
             spec = _module_being_imported()
             entry = Entry(self, key, value, thing, place, specs, len(_journal), spec)
@@ -148,13 +159,18 @@ class Table:
             _journal.append(entry)
             if entry.spec is not None:
                 _pending.append(entry)
-            _changed()
+            _changed(self)
             return entry
 
     def get(self, key: Any) -> tuple[Entry, ...]:
         """The registrations for a key, the earliest first."""
         settle()
         return tuple(self._entries.get(key, ()))
+
+    def one(self, key: Any) -> Any:
+        """The value for a key of a table that is unique; None where there is none."""
+        found = self.get(key)
+        return found[0].value if found else None
 
     def entries(self) -> Iterator[Entry]:
         """All registrations, the earliest first."""
@@ -176,7 +192,6 @@ class Table:
 
 
 _lock = threading.RLock()
-_tables: list[Table] = []
 _journal: list[Entry | None] = []  # what was withdrawn leaves None, so that numbers stay
 _pending: list[Entry] = []  # made by modules whose import had not ended yet
 changes = 0  # counts them; `version` settles first
@@ -188,16 +203,16 @@ def version() -> int:
     return changes
 
 
-def _changed() -> None:
+def _changed(table: Table) -> None:
     global changes
-    changes += 1
+    changes += table.resolved
 
 
 def _withdraw(entry: Entry) -> None:
     entry.table._remove(entry)
     if _journal[entry.number] is entry:
         _journal[entry.number] = None
-        _changed()
+        _changed(entry.table)
 
 
 def _module_being_imported() -> ModuleSpec | None:
@@ -239,8 +254,13 @@ def _undoing(when: Callable[[bool], bool]) -> Iterator[None]:
         if when(failed):
             with _lock:
                 for entry in _journal[start:][::-1]:
-                    if entry is not None and entry.thread == thread:
+                    if entry is not None and entry.thread == thread and not _own(entry):
                         _withdraw(entry)
+
+
+def _own(entry: Entry) -> bool:
+    """Whether a module of this package made it when it was imported, as some are on first use."""
+    return entry.spec is not None and entry.spec.name.startswith(__name__.rpartition(".")[0] + ".")
 
 
 def transaction() -> Any:
@@ -251,3 +271,35 @@ def transaction() -> Any:
 def temporary() -> Any:
     """A context: what is registered in it is withdrawn when it is left."""
     return _undoing(lambda failed: True)
+
+
+_loaded = False
+
+
+def load_extensions() -> None:
+    """Imports the modules that installed packages name in their entry points `pytorch_bridge.
+    extensions`, and calls those that are functions; once. One that fails is as if it were not
+    there, with an ExtensionWarning that says why."""
+    global _loaded
+    if _loaded:
+        return
+    with _lock:
+        if _loaded:
+            return
+        _loaded = True  # what is imported may compile something
+        from importlib.metadata import entry_points
+
+        for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
+            try:
+                with transaction():
+                    found = point.load()
+                    if callable(found):
+                        found()
+            except Exception as e:
+                package = f" of {point.dist.name}" if point.dist is not None else ""
+                warnings.warn(
+                    f"the extension {point.name!r}{package} ({point.value}) was not loaded: "
+                    f"{type(e).__name__}: {e}",
+                    ExtensionWarning,
+                    stacklevel=3,
+                )
