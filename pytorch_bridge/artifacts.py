@@ -100,8 +100,9 @@ class Record:
         are in the record. None otherwise."""
         found = self.read()
         known = found.get("files")
-        same = found.get("by") == by and isinstance(known, dict)
-        return found if same and digest_files(files or known or ()) == known else None
+        if found.get("by") != by or not isinstance(known, dict):
+            return None
+        return found if digest_files(known if files is None else files) == known else None
 
     def write(
         self, by: str, files: Mapping[str, str], mode: int | None = None, **facts: Any
