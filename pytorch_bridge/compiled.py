@@ -310,7 +310,7 @@ class CompiledFunction:
 
         if self.direct is None:
             return otherwise
-        from .extension import Entry
+        from .boundary import Entry
 
         return Entry(self.direct, otherwise)
 

@@ -6,23 +6,23 @@ from collections import Counter
 from pathlib import Path
 
 from .generate import by_subject
-from .schema import Function, Names, load_reference
+from .schema import Names, SchemaFunction, load_reference
 from .schema.functions import reference_version
-from .targets.api import Op, resolve
+from .targets.api import Wrapped, resolve
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "coverage.md"
 
 FORMS = ("functional", "in-place", "out=")
 
 
-def form(f: Function) -> str:
+def form(f: SchemaFunction) -> str:
     """Which of the forms of its family a function is."""
     if f.parsed.name.name.inplace:
         return "in-place"
     return "out=" if f.parsed.arguments.out else "functional"
 
 
-def document(functions: list[Function], names: Names, version: str) -> str:
+def document(functions: list[SchemaFunction], names: Names, version: str) -> str:
     """The text of docs/coverage.md. Raises if the counts do not add up."""
     ops = resolve(functions, names)
     if len(ops) + len(names.skipped) != len(functions):
@@ -78,11 +78,11 @@ def document(functions: list[Function], names: Names, version: str) -> str:
     return "\n".join(lines)
 
 
-def _go(ops: list[Op]) -> int:
+def _go(ops: list[Wrapped]) -> int:
     return sum(op.go is not None for op in ops)
 
 
-def _methods(ops: list[Op]) -> int:
+def _methods(ops: list[Wrapped]) -> int:
     return sum(op.go is not None and op.method for op in ops)
 
 

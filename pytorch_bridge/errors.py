@@ -33,7 +33,7 @@ class ContractError(BridgeError, AssertionError):
 
 
 class CompileError(BridgeError, RuntimeError):
-    """The C compiler refused the code of a graph."""
+    """A compiler or linker refused, or is not there; the text has its message and the command."""
 
 
 class GradientError(BridgeError, RuntimeError):

@@ -13,7 +13,7 @@ import subprocess
 from collections import defaultdict
 from pathlib import Path
 
-from .schema import Function, Names, Subject, Subjects, load_reference, read_installed
+from .schema import Names, SchemaFunction, Subject, Subjects, load_reference, read_installed
 from .schema.functions import (
     REFERENCE_FILE,
     reference_text,
@@ -22,7 +22,7 @@ from .schema.functions import (
     torch_version,
 )
 from .targets import c, conformance, go
-from .targets.api import Named, Op, resolve
+from .targets.api import Named, Wrapped, resolve
 from .toolchain import find_go
 
 ROOT = Path(__file__).parents[1]
@@ -38,7 +38,7 @@ def reference_is_installed() -> bool:
     return _release(torch_version()) == _release(reference_version())
 
 
-def files(functions: list[Function], version: str) -> dict[Path, str]:
+def files(functions: list[SchemaFunction], version: str) -> dict[Path, str]:
     """Every generated file of C and Go with its text, before gofmt."""
     names = Names()
     ops = resolve(functions, names)
@@ -56,12 +56,12 @@ def files(functions: list[Function], version: str) -> dict[Path, str]:
     return out
 
 
-def by_subject(ops: list[Op]) -> dict[Subject, list[Op]]:
+def by_subject(ops: list[Wrapped]) -> dict[Subject, list[Wrapped]]:
     """The ops that Go has by what they are about, in the order of subjects.yaml."""
     subjects = Subjects()
     in_go = [op for op in ops if op.go]
     of = subjects.of(op.function.family for op in in_go)
-    parts: dict[Subject, list[Op]] = defaultdict(list)
+    parts: dict[Subject, list[Wrapped]] = defaultdict(list)
     for op in in_go:
         parts[of[op.function.family]].append(op)
     return {subject: parts[subject] for subject in subjects.all}
@@ -71,7 +71,7 @@ HEADERS = ROOT / "cgotorch"
 _READ_BY_GO = ("cgotorch.h", "allocator.h", "objects.h", "os_thread.h", "thunk.h")
 
 
-def api_hash(ops: list[Op]) -> str:
+def api_hash(ops: list[Wrapped]) -> str:
     """Changes whenever a caller that was compiled before might misread the library: with the layout
     of a block or what a thunk takes a field for, the position of a thunk, and everything that the
     headers by hand declare, which is what cgo reads. Comments and line breaks do not count."""

@@ -9,6 +9,7 @@ the same names here as there, so each removes what the other leaves.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -98,8 +99,19 @@ def _dead(folder: Path, prefix: str, is_kind: Callable[[int], bool]) -> Iterator
 
 
 @contextlib.contextmanager
-def file(target: Path) -> Iterator[Path]:
-    """The path of an empty file, which becomes `target` when the context ends without an error."""
+def file(target: Path, mode: int | None = None) -> Iterator[Path]:
+    """The path of an empty file, which becomes `target` when the context ends without an error. Its
+    permissions are `mode`, or those of the file that was there. A link is kept, and the file that
+    it leads to replaced; a device or a pipe is written to as it is."""
+    target = Path(os.path.realpath(target))
+    with contextlib.suppress(FileNotFoundError):
+        old = target.stat().st_mode
+        if stat.S_ISDIR(old):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+        if not stat.S_ISREG(old):
+            yield target
+            return
+        mode = old & 0o777 if mode is None else mode
     folder = target.parent
     for left in _dead(folder, "gotorch-", stat.S_ISREG):
         with contextlib.suppress(OSError):
@@ -109,7 +121,11 @@ def file(target: Path) -> Iterator[Path]:
     )
     try:
         try:
+            if mode is not None:  # before there is anything to read; who fills it opens it again
+                os.fchmod(fd, mode | stat.S_IWUSR)
             yield part
+            if mode is not None:
+                os.fchmod(fd, mode)
             os.fsync(fd)
             part.replace(target)
         except BaseException:

@@ -99,7 +99,7 @@ class Tracking:
         for i in self.written:
             # What is kept must stay as it is.
             given[i] = values[i].clone() if i in plan.kept_inputs else values[i]
-        found = _Node.apply(_Call(self, plan, plan.forward or compiled), *given)
+        found = _Node.apply(_TrackedCall(self, plan, plan.forward or compiled), *given)
         # First what autograd may refuse: then nothing has been changed.
         for i in [*rebased, *(i for i in self.written if i not in rebased)]:
             with torch.set_grad_enabled(i in rebased):
@@ -317,7 +317,7 @@ class _Leaves:
 
 
 @dataclass
-class _Call:
+class _TrackedCall:
     """What the node of a call knows."""
 
     tracking: Tracking
@@ -327,7 +327,7 @@ class _Call:
 
 class _Node(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, call: _Call, *values: Any) -> Any:
+    def forward(ctx: Any, call: _TrackedCall, *values: Any) -> Any:
         tracking, plan = call.tracking, call.plan
         given = list(values)
         for i in tracking.written:

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from pytorch_bridge import build, toolchain
+from pytorch_bridge.artifacts import locked
 from pytorch_bridge.build import Build, CompileError, Settings
 from pytorch_bridge.testing.gotests import run_go
 from pytorch_bridge.toolchain import ROOT
@@ -137,8 +138,6 @@ def test_killed_between_object_and_record_compiles_again(sources, settings, caps
 
 
 def test_two_builds_at_once_take_turns(tmp_path, capsys):
-    from pytorch_bridge.bootstrap import locked
-
     order = []
 
     def second():

@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 import pytorch_bridge as pb
-from pytorch_bridge import TensorType, build, env, export_go, function, ops
+from pytorch_bridge import TensorType, env, export_go, function, ops
+from pytorch_bridge.artifacts import digest
 from pytorch_bridge.errors import BridgeValueError, MissingMethodError
 from pytorch_bridge.graph.basic import Apply
 from pytorch_bridge.ops.op import Op
@@ -32,7 +33,7 @@ def standin(library):
     torch = library.torch
     link = [f"-L{torch.lib}", f"-Wl,-rpath,{torch.lib}", "-ltorch_cpu", "-lc10"]
     command = [*library.compiler.command, *flags, "-O1", "-shared", str(SOURCE), *link, "-o"]
-    made_from = build._digest(SOURCE.read_bytes(), *command, library.compiler.version)
+    made_from = digest(SOURCE.read_bytes(), *command, library.compiler.version)
     out = library.out / "devices" / f"libstandin-{made_from[:16]}.so"
     if not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from pytorch_bridge.toolchain import ROOT
 # From below to above: a module imports from its own layer and those below it. `extending` stands on
 # the graphs and registers into them; what is printed in other languages is printed of all of it.
 LAYERS = [
-    ["errors", "registry", "tables", "replacing", "versions", "toolchain"],
+    ["errors", "registry", "tables", "replacing", "artifacts", "versions", "toolchain"],
     ["schema"],
     ["types"],
     ["graph"],

@@ -33,13 +33,13 @@ def kinds(library):
 @pytest.fixture(autouse=True)
 def no_handle_is_left(request, library):
     """Every test gives back all handles, also those that fail on purpose."""
-    from pytorch_bridge import extension
+    from pytorch_bridge import boundary
 
-    before = extension.live_handles()  # of other test files, which may free some meanwhile
+    before = boundary.live_handles()  # of other test files, which may free some meanwhile
     yield
     if "kinds" in request.fixturenames:
         request.getfixturevalue("kinds").collect()
-    assert extension.live_handles() <= before
+    assert boundary.live_handles() <= before
 
 
 # Every type ---------------------------------------------------------------------------------------

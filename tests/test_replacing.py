@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -175,6 +177,48 @@ def test_what_may_be_another_machines_stays_for_a_day(tmp_path):
     assert write() == {mine, others}
 
 
+def test_links_are_followed_and_permissions_stay(tmp_path):
+    target, link = tmp_path / "folder/target", tmp_path / "link"
+    target.parent.mkdir()
+    target.write_text("old")
+    target.chmod(0o440)
+    link.symlink_to("folder/target")
+    with replacing.file(link) as part:
+        assert part.parent == target.parent
+        assert stat.S_IMODE(part.stat().st_mode) == 0o640  # from the start
+        part.write_text("new")
+    assert os.readlink(link) == "folder/target"
+    assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("new", 0o440)
+    with replacing.file(link, 0o604) as part:
+        part.write_text("newer")
+    assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("newer", 0o604)
+    link.unlink()
+    link.symlink_to("folder/none")
+    with replacing.file(link) as part:
+        part.write_text("made")
+    assert (target.parent / "none").read_text() == link.read_text() == "made"
+    assert sorted(os.listdir(target.parent)) == ["none", "target"]
+
+
+def test_what_is_no_file_is_written_to_or_refused(tmp_path):
+    refused = pytest.raises(IsADirectoryError, match=re.escape(str(tmp_path)))
+    with refused, replacing.file(tmp_path):
+        pytest.fail("it is a folder")
+    with replacing.file(Path(os.devnull)) as part:
+        part.write_text("gone")
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with replacing.file(pipe) as part:
+            part.write_text("through")
+        assert os.read(reader, 100) == b"through"
+    finally:
+        os.close(reader)
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
 def test_failing_leaves_the_old_file(tmp_path):
     write_file(tmp_path, 1)
 
@@ -189,6 +233,7 @@ def test_failing_leaves_the_old_file(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["data"]
     with pytest.raises(FileNotFoundError), replacing.file(tmp_path / "no/such/folder"):
         pytest.fail("there is no such folder")
+    (tmp_path / "data").unlink()
     umask = os.umask(0o027)
     try:
         write_file(tmp_path, 2)

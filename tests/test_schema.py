@@ -17,8 +17,8 @@ from pytorch_bridge import coverage, generate
 from pytorch_bridge.schema import (
     Description,
     Docs,
-    Function,
     Names,
+    SchemaFunction,
     Subjects,
     load_reference,
     read_installed,
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def functions() -> list[Function]:
+def functions() -> list[SchemaFunction]:
     return load_reference()
 
 
@@ -43,8 +43,8 @@ def ops(functions):
     return {op.function.name: op for op in resolve(functions, Names())}
 
 
-def function(schema: str) -> Function:
-    return Function(schema, ("function",))
+def function(schema: str) -> SchemaFunction:
+    return SchemaFunction(schema, ("function",))
 
 
 def test_generated_files_are_what_the_schemas_ask_for():

@@ -61,7 +61,6 @@ from .boxing import BoxContext, BoxingError, NativeValue, box, unbox
 from .builder import BuilderError, CBuilder, Value
 from .casts import lower_cast
 from .context import Context, StructProxy
-from .conversions import Conversion, can_convert
 from .errors import AssignmentError, LoweringError, TypingError, UnreachableError
 from .lowering import (
     lower_builtin,
@@ -80,6 +79,7 @@ from .overloads import (
     overload_method,
     register_jitable,
 )
+from .ranking import Conversion, can_convert
 from .selecting import AmbiguityError, Any, VarArg
 from .signatures import Signature, signature
 from .templates import (
@@ -95,9 +95,9 @@ from .templates import (
 from .typeof import typeof, typeof_impl
 
 from .jitted import jit  # isort: skip
-from . import boundaries, core, natives  # isort: skip  # register what PyTorch and Python bring
+from . import core, natives, parameters  # isort: skip  # register what PyTorch and Python bring
 
-del boundaries, core, natives
+del core, natives, parameters
 
 # Code that was written for Numba looks for the types of extensions among all types.
 for _name in set(dir(types)) - set(dir(_graph_types)):

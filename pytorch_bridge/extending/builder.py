@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BridgeTypeError
-from .headers import CFunction, c_function
+from .headers import Declaration, c_function
 
 _INTEGERS = {
     "bool": (1, False),
@@ -461,7 +461,7 @@ class CBuilder:
             self.goto_fail()
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _arguments(self, function: CFunction, args: Sequence[Any]) -> list[str]:
+    def _arguments(self, function: Declaration, args: Sequence[Any]) -> list[str]:
         texts: list[str] = []
         left = list(args)
         parameters = list(function.inputs)
@@ -544,62 +544,13 @@ class CBuilder:
             self.emit(f"{made.text}.v.{field} = {text};")
         return made
 
-    # The names of LLVM's builder, for those who come from there
+    # Conversions, also under the names of LLVM's builder
     def cast(self, v: Any, ctype: str) -> Value:
         """(ctype)v, as C converts."""
         v = self.value(v)
         return v if v.ctype == ctype else Value(self, f"(({ctype}){v.text})", ctype)
 
     trunc = zext = sext = fptrunc = fpext = fptosi = fptoui = sitofp = uitofp = bitcast = cast
-
-    def add(self, a: Any, b: Any) -> Value:
-        return self.value(a) + b
-
-    def sub(self, a: Any, b: Any) -> Value:
-        return self.value(a) - b
-
-    def mul(self, a: Any, b: Any) -> Value:
-        return self.value(a) * b
-
-    def sdiv(self, a: Any, b: Any) -> Value:
-        return self.value(a) / b
-
-    def srem(self, a: Any, b: Any) -> Value:
-        return self.value(a) % b
-
-    fadd, fsub, fmul, fdiv = add, sub, mul, sdiv
-    udiv, urem = sdiv, srem
-
-    def neg(self, a: Any) -> Value:
-        return -self.value(a)
-
-    fneg = neg
-
-    def not_(self, a: Any) -> Value:
-        return ~self.value(a)
-
-    def and_(self, a: Any, b: Any) -> Value:
-        return self.value(a) & b
-
-    def or_(self, a: Any, b: Any) -> Value:
-        return self.value(a) | b
-
-    def compare(self, op: str, a: Any, b: Any) -> Value:
-        """a op b, with op one of < <= > >= == !=."""
-        if op not in ("<", "<=", ">", ">=", "==", "!="):
-            raise BuilderError(f"{op!r} compares nothing")
-        return self.value(a)._binary(op, b, result="bool")
-
-    def icmp_signed(self, op: str, a: Any, b: Any) -> Value:
-        return self.compare(op, a, b)
-
-    icmp_unsigned = fcmp_ordered = icmp_signed
-
-    def fcmp_unordered(self, op: str, a: Any, b: Any) -> Value:
-        """As fcmp_ordered, but true where one of the two is NaN."""
-        x, y = self.value(a), self.value(b)
-        test = self.compare(op, x, y).text
-        return Value(self, f"({test} || {x.text} != {x.text} || {y.text} != {y.text})", "bool")
 
     def select(self, condition: Value, a: Any, b: Any) -> Value:
         """condition ? a : b"""

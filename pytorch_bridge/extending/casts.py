@@ -6,7 +6,7 @@
 
 The most specific registration wins; where two are equally specific a conversion is an error that
 names both. A conversion may be used to make a call fit: `conversion` says what it costs there
-(see `conversions`), None that it never is.
+(see `ranking`), None that it never is.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..registry import Entry
 from ..types.base import Type
 from . import types
 from .builder import CBuilder, Value
-from .conversions import Conversion, casts, find_cast
 from .errors import LoweringError
+from .ranking import Conversion, casts, find_cast
 from .selecting import check, listing
 
 if TYPE_CHECKING:

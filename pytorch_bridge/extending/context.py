@@ -32,9 +32,6 @@ class Context:
         """A constant of type t."""
         return constant(self, builder or _scratch, t, value)
 
-    def get_constant_generic(self, builder: CBuilder, t: Type, value: Any) -> Value:
-        return self.get_constant(t, value, builder)
-
     def cast(self, builder: CBuilder, value: Value, fromty: Type, toty: Type) -> Value:
         """value of type fromty as one of type toty."""
         return cast(self, builder, value, fromty, toty)

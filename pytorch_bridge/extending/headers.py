@@ -13,7 +13,7 @@ HEADERS = Path(__file__).resolve().parents[2] / "cgotorch"
 
 
 @dataclass(frozen=True)
-class Parameter:
+class DeclaredParameter:
     """One parameter of a C function: `const int64_t *dim` has the type "const int64_t *"."""
 
     ctype: str
@@ -21,13 +21,13 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class CFunction:
+class Declaration:
     """A function that returns NULL or an error: what it takes, and what it writes through its last
     parameters (their types are without the final `*`)."""
 
     name: str
-    inputs: tuple[Parameter, ...]
-    outputs: tuple[Parameter, ...]
+    inputs: tuple[DeclaredParameter, ...]
+    outputs: tuple[DeclaredParameter, ...]
     schema: str = ""  # of a native function
 
     @property
@@ -64,14 +64,14 @@ def _declarations() -> dict[str, tuple[str, str]]:
     return found
 
 
-def _parameter(text: str) -> Parameter:
+def _parameter(text: str) -> DeclaredParameter:
     match = _PARAMETER.fullmatch(" ".join(text.split()))
     assert match is not None, text
-    return Parameter(match[1].strip(), match[2])
+    return DeclaredParameter(match[1].strip(), match[2])
 
 
 @cache
-def c_function(name: str) -> CFunction | None:
+def c_function(name: str) -> Declaration | None:
     """The function of cgotorch.h, or None where it has none of that name and convention."""
     text, schema = _declarations().get(name, (None, ""))
     if text is None or "(" in text:  # those that take callbacks are not for generated code
@@ -83,5 +83,5 @@ def c_function(name: str) -> CFunction | None:
         if not ctype.endswith("*") or ctype.startswith("const ") or ctype in ("void *", "FILE *"):
             break
         split -= 1
-    outputs = tuple(Parameter(p.ctype[:-1].strip(), p.name) for p in parameters[split:])
-    return CFunction(name, tuple(parameters[:split]), outputs, schema)
+    outputs = tuple(DeclaredParameter(p.ctype[:-1].strip(), p.name) for p in parameters[split:])
+    return Declaration(name, tuple(parameters[:split]), outputs, schema)

@@ -38,7 +38,7 @@ from ..graph.basic import Variable
 from ..ops.op import parameter_key
 from . import types
 from .errors import TypingError, UnknownTypeError
-from .lowered import graph_type
+from .graph_ops import graph_type
 from .proxies import Proxy, proxies
 from .tracing import NeedSizes, Trace
 from .typeof import type_function, typeof

@@ -107,11 +107,6 @@ def find_builtin(key: Any, args: Sequence[Type]) -> Entry:
     return found
 
 
-def has_builtin(key: Any, args: Sequence[Type]) -> bool:
-    """Whether C is registered for a call."""
-    return select(_builtins.get(key), args, f"calls of {_name(key)}") is not None
-
-
 def _specific_first(table: Table, attr: str, t: Type) -> tuple[Entry, bool] | None:
     """The entry for an attribute, and whether it is a generic one."""
     for key in (attr, None):

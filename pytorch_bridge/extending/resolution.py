@@ -3,7 +3,7 @@
 Calls. Every candidate that is registered for the function (templates and overloads) is asked with
 the types of the arguments, in the order of registration. An overload that returns an implementation
 takes the types as they are; a template's signature counts by the conversions that its arguments
-need (see `conversions`). The candidate with the least conversion wins, and of equally good ones the
+need (see `ranking`). The candidate with the least conversion wins, and of equally good ones the
 one that was registered first: the core comes first, so that an extension adds to a function for new
 types and cannot change it for the core's. A candidate that needs no conversion cannot be beaten, so
 that later ones are not asked.
@@ -28,7 +28,6 @@ from ..errors import RegistrationError
 from ..registry import Entry
 from ..types.base import Type
 from . import templates
-from .conversions import Rank, rank
 from .errors import TypingError
 from .overloads import (
     AttributeOverload,
@@ -37,6 +36,7 @@ from .overloads import (
     Overload,
     check_parameters,
 )
+from .ranking import Rank, rank
 from .selecting import Any as AnyType
 from .signatures import Signature
 from .templates import AttributeTemplate, Template
@@ -63,7 +63,7 @@ class TypingContext:
         return found.type if found is not None else None
 
     def can_convert(self, a: Type, b: Type) -> Any:
-        from .conversions import can_convert
+        from .ranking import can_convert
 
         return can_convert(a, b)
 

@@ -22,10 +22,6 @@ class Signature:
     args: tuple[Type, ...]
     recvr: Type | None = None
 
-    @property
-    def is_method(self) -> bool:
-        return self.recvr is not None
-
     def __str__(self) -> str:
         args = ", ".join(map(str, self.args))
         receiver = f"{self.recvr}." if self.recvr is not None else ""

@@ -29,8 +29,8 @@ from ..errors import RegistrationError
 from ..registry import Table
 from ..types.base import Type
 from . import types
-from .conversions import rank
 from .errors import TypingError, UnreachableError
+from .ranking import rank
 from .selecting import check, show
 from .signatures import Signature, signature
 

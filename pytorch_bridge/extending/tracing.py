@@ -21,11 +21,11 @@ from ..types.base import Type
 from ..variables import collected
 from . import lowering, natives, types
 from .casts import cast, find_cast
-from .conversions import can_convert
 from .errors import AssignmentError, LoweringError, TypingError
-from .lowered import graph_type, lowered, typing_type, widened
+from .graph_ops import graph_type, lowered, typing_type, widened
 from .overloads import Intrinsic
 from .proxies import Proxy, proxies, unwrapped
+from .ranking import can_convert
 from .resolution import (
     Resolved,
     attribute_names,

@@ -29,8 +29,8 @@ from ..types.tensor import TensorType
 
 if TYPE_CHECKING:
     from .boxing import Boundary
-    from .conversions import Conversion
     from .models import DataModel
+    from .ranking import Conversion
 
 
 def _abi() -> CType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .basic import Apply, Variable
@@ -40,36 +40,3 @@ class Feature:
     def orderings(self, fgraph: FunctionGraph) -> dict[Apply, list[Apply]]:
         """For nodes, those that must run before them besides those that they need."""
         return {}
-
-
-class History(Feature):
-    """Remembers every change, so that all after a checkpoint can be taken back."""
-
-    def __init__(self) -> None:
-        self._changes: list[tuple[Any, int, Variable]] = []
-        self._reverting = False
-
-    def on_change_input(
-        self,
-        fgraph: FunctionGraph,
-        client: Apply | str,
-        i: int,
-        old: Variable,
-        new: Variable,
-        reason: str,
-    ) -> None:
-        if not self._reverting:
-            self._changes.append((client, i, old))
-
-    def checkpoint(self) -> int:
-        return len(self._changes)
-
-    def revert(self, fgraph: FunctionGraph, checkpoint: int) -> None:
-        """Takes back all changes since the checkpoint."""
-        self._reverting = True
-        try:
-            while len(self._changes) > checkpoint:
-                client, i, old = self._changes.pop()
-                fgraph.change_input(client, i, old, "revert")
-        finally:
-            self._reverting = False

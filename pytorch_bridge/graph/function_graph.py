@@ -261,10 +261,6 @@ class FunctionGraph:
         with self.trial(reason):
             self.replace_all(pairs, reason)
 
-    def replace_validate(self, old: Variable, new: Variable, reason: str = "") -> None:
-        """`replace_all_validate` for one pair."""
-        self.replace_all_validate([(old, new)], reason)
-
     def try_replace_all(self, pairs: Iterable[tuple[Variable, Variable]], reason: str = "") -> bool:
         """`replace_all_validate`; False where it was taken back."""
         try:

@@ -29,7 +29,7 @@ from ..errors import BridgeValueError
 from ..graph.basic import Apply, Variable, toposort
 from . import cache
 from .blocks import braced, indented, remark, shown, without_remarks
-from .compile import Build, Compiler, default_compiler, without
+from .compile import GraphCompiler, Recipe, default_compiler, without
 from .emit import Emitter, about, owner_name, texts
 from .explain import Explainer
 
@@ -56,12 +56,12 @@ class Library:
     def callable(self) -> Callable[..., Any]:
         """The C callable: takes values by position, returns the output, or a list where there are
         several."""
-        from ..extension import Graph
+        from ..boundary import Graph
 
         return Graph(self.path, self.n_inputs, self.n_outputs, self.constants, self.explain)
 
 
-class Thunk:
+class CThunk:
     """Calls a compiled graph with a list of values, and returns the list of its outputs.
 
     `call` is the C callable itself, for calls without any Python in between.
@@ -116,7 +116,7 @@ class CLinker:
                 found.setdefault(text, None)
         return list(found)
 
-    def compiler(self) -> Compiler:
+    def compiler(self) -> GraphCompiler:
         """The compiler that a type or an op forces, else the default one. Two that force different
         ones are a BridgeValueError."""
         forced: tuple[str, Any] | None = None
@@ -130,7 +130,7 @@ class CLinker:
                     f"{owner_name(owner)} needs {str(wanted)!r}: they cannot be in one graph"
                 )
             forced = forced or (str(wanted), owner)
-        return default_compiler() if forced is None else Compiler(forced[0])
+        return default_compiler() if forced is None else GraphCompiler(forced[0])
 
     def headers(self) -> list[str]:
         """The headers to include, as they are written after #include."""
@@ -220,8 +220,8 @@ class CLinker:
         parts.append(code.body)
         return indented("\n\n".join(parts))
 
-    def build(self) -> Build:
-        return Build(
+    def build(self) -> Recipe:
+        return Recipe(
             self.compiler(),
             tuple(self.compile_args()),
             tuple(self.header_dirs()),
@@ -240,9 +240,9 @@ class CLinker:
             str(path), len(self.inputs), len(self.outputs), tuple(code.constants), code.explain
         )
 
-    def make_thunk(self) -> Thunk:
+    def make_thunk(self) -> CThunk:
         """A callable that takes the list of input values and returns the list of outputs."""
-        return Thunk(self.library())
+        return CThunk(self.library())
 
 
 class COnlyLinker(CLinker):

@@ -21,8 +21,7 @@ from __future__ import annotations
 
 import atexit
 import fcntl
-import hashlib
-import json
+import itertools
 import os
 import shlex
 import shutil
@@ -35,12 +34,12 @@ from pathlib import Path
 from typing import Protocol
 
 from .. import toolchain
-from ..build import dependencies
+from ..artifacts import Record, dependencies, digest, digest_file, digest_files, locked, write
 from ..errors import CompileError
 
 
 class Maker(Protocol):
-    """What makes a library of a source: `link.compile.Build`, for one."""
+    """What makes a library of a source: `link.compile.Recipe`, for one."""
 
     @property
     def source_suffix(self) -> str: ...
@@ -51,30 +50,6 @@ class Maker(Protocol):
     def run(self, source: Path, library: Path, depends: Path) -> None:
         """Makes the library, and writes which files it was made from, as `cc -MF` does.
         CompileError where that fails."""
-
-
-def digest(*parts: str | bytes) -> str:
-    """A digest of a list of texts, which no other list has."""
-    joined = hashlib.sha256()
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        joined.update(b"%d:" % len(data) + data)
-    return joined.hexdigest()
-
-
-_digests: dict[tuple[str | int, ...], str] = {}
-
-
-def digest_file(path: str) -> str:
-    """A file's digest, "" where it is gone. Read once per process while its dates stay."""
-    try:
-        st = os.stat(path)
-        known = (path, st.st_ino, st.st_size, st.st_mtime_ns, st.st_ctime_ns)
-        if known not in _digests:
-            _digests[known] = digest(Path(path).read_bytes())
-        return _digests[known]
-    except OSError:
-        return ""
 
 
 def folder() -> Path:
@@ -105,7 +80,7 @@ class Cache:
         if found is None or not _whole(*found):
             found = _read(record)
         if found is None:
-            with self._writing(), self._locked(place / f"{key}.lock"):
+            with self._writing(place), locked(place / f"{key}.lock"):
                 found = _read(record)  # by whoever held the lock
                 if found is None:
                     found = self._compile(place, key, source, build)
@@ -113,47 +88,37 @@ class Cache:
         return found[0]
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Makes the folder; errors of the disk are CompileErrors."""
+    def _writing(self, place: Path) -> Iterator[None]:
+        """Makes the folders; errors of the disk are CompileErrors."""
         try:
             self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+            place.mkdir(mode=0o755, exist_ok=True)
             yield
         except OSError as err:
             raise _unwritable(self.root, err, self.variable) from err
-
-    @contextmanager
-    def _locked(self, path: Path) -> Iterator[None]:
-        path.parent.mkdir(mode=0o755, exist_ok=True)
-        with path.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            try:
-                yield
-            finally:  # a process that was forked meanwhile has the file open as well
-                fcntl.flock(file, fcntl.LOCK_UN)
 
     def _compile(self, place: Path, key: str, source: str, build: Maker) -> tuple[Path, str]:
         for left in place.glob(f"{key}.part-*"):  # by one that was killed: we hold its lock
             left.unlink(missing_ok=True)
         text = place / f"{key}{build.source_suffix}"
-        _write(text, source)
+        write(text, source, 0o644)
         part = place / f"{key}.part-{os.getpid()}{build.library_suffix}"
         depends = part.with_suffix(".d")
         try:
             build.run(text, part, depends)
-            headers = sorted({*dependencies(depends)} - {str(text)})
-            files = {path: digest_file(path) for path in headers}
-            name = digest(key, json.dumps(files))[:40] + build.library_suffix
+            headers = digest_files(sorted({*dependencies(depends)} - {str(text)}))
+            name = digest(key, *itertools.chain(*headers.items()))[:40] + build.library_suffix
             os.chmod(part, 0o755)  # whatever the umask lets others do
-            _sync(part)
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
             made = digest_file(str(part))
             part.replace(place / name)
         finally:
             part.unlink(missing_ok=True)
             depends.unlink(missing_ok=True)
         self.compiled += 1
-        entry = {"library": name, "digest": made, "headers": files}
-        _write(place / f"{key}.json", json.dumps(entry, indent=1))
-        _sync(place)
+        record = Record(place / f"{key}.json")
+        record.write(key, headers, 0o644, library=name, digest=made)
         return place / name, made
 
 
@@ -168,11 +133,12 @@ def _read(record: Path) -> tuple[Path, str] | None:
     try:
         if _others_write(record):
             return None
-        entry = json.loads(record.read_bytes())
+        entry = Record(record).current(record.stem)
+        if entry is None:
+            return None
         library, made = record.with_name(entry["library"]), entry["digest"]
-        same = all(digest_file(path) == d for path, d in entry["headers"].items())
-        return (library, made) if same and _whole(library, made) else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return (library, made) if _whole(library, made) else None
+    except (OSError, KeyError, TypeError):
         return None
 
 
@@ -229,29 +195,6 @@ def _check_owner(folder: Path) -> None:
         f"go-w {shlex.quote(str(folder))} if all in it is yours, or set GOTORCH_CACHE to a "
         "folder of your own."
     )
-
-
-def _sync(path: str | Path) -> None:
-    """Returns when what a file, or a folder, has in it is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes a file that is whole or not there."""
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.part-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        os.unlink(part)
-        raise
 
 
 _caches: dict[Path, Cache] = {}

@@ -15,16 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import toolchain
+from ..artifacts import run_compiler
 from ..build import sanitizer_of
 from ..errors import CompileError
 
-HEADERS = Path(__file__).parents[1] / "extension"  # where pb_graph.h is
-
-_MESSAGE_LINES = 30
+HEADERS = Path(__file__).parents[1] / "boundary"  # where pb_graph.h is
 
 
 @dataclass(frozen=True)
-class Compiler:
+class GraphCompiler:
     """A compiler by the command that starts it: what `c_compiler` names, and what is passed to
     those `c_headers` and the like that take an argument."""
 
@@ -59,13 +58,13 @@ class Compiler:
         return flags if self.cplusplus else [*flags, "-Werror=implicit-function-declaration"]
 
 
-def default_compiler() -> Compiler:
+def default_compiler() -> GraphCompiler:
     """$CC, or the first of cc, gcc and clang that there is."""
     if given := toolchain.variable("CC"):
-        return Compiler(given)
+        return GraphCompiler(given)
     for name in ("cc", "gcc", "clang"):
         if shutil.which(name):
-            return Compiler(name)
+            return GraphCompiler(name)
     raise CompileError("no C compiler is on PATH: there is no cc, gcc or clang. Set CC to one.")
 
 
@@ -101,10 +100,10 @@ def processor() -> str:
 
 
 @dataclass(frozen=True)
-class Build:
+class Recipe:
     """How one source is made into a library. Equal builds of equal sources give equal libraries."""
 
-    compiler: Compiler
+    compiler: GraphCompiler
     arguments: tuple[str, ...]  # to compile
     header_dirs: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
@@ -138,16 +137,7 @@ class Build:
 
     def run(self, source: Path, library: Path, depends: Path) -> None:
         """Compiles; CompileError with the compiler's message where it refuses."""
-        command = self.command(source, library, depends)
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace")
-        except OSError as err:
-            raise CompileError(f"the compiler {self.compiler} does not run: {err}") from err
-        if done.returncode != 0:
-            lines = (done.stderr or done.stdout).strip().splitlines()
-            if len(lines) > _MESSAGE_LINES:
-                lines = [*lines[:_MESSAGE_LINES], f"... and {len(lines) - _MESSAGE_LINES} lines"]
-            raise CompileError("\n".join(["the C compiler failed:", *lines, shlex.join(command)]))
+        run_compiler(self.command(source, library, depends))
 
 
 def without(arguments: Sequence[str], excluded: Sequence[str]) -> list[str]:

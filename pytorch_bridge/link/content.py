@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ..artifacts import digest, digest_file
 from ..graph.basic import Apply, Constant, Variable
 from ..ops.functions import IN
 from ..ops.op import Op
 from ..types import SchemaType, Type
 from ..types.enums import DType
-from . import cache
 
 
 class NoContent(Exception):
@@ -40,7 +39,7 @@ def content(inputs: Sequence[Variable], outputs: Sequence[Variable], order: Sequ
         given = [number(v) for v in node.inputs]
         lines.append(f"{_text(node.op, files)} of {given} is {[number(v) for v in node.outputs]}")
     lines.append(f"{[number(v) for v in inputs]} to {[number(v) for v in outputs]}")
-    return "\n".join([*lines, *map(cache.digest_file, files)])
+    return "\n".join([*lines, *map(digest_file, files)])
 
 
 def _text(value: Any, files: dict[str, None]) -> str:
@@ -93,4 +92,4 @@ def _tensor(t: Any) -> str:
         raise NoContent(f"a tensor of layout {t.layout} and type {t.dtype}")
     whole = t.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     data = whole.view(torch.uint8).numpy().data if t.numel() else b""
-    return f"{t.dtype} {tuple(t.shape)} {t.stride()} {hashlib.sha256(data).hexdigest()}"
+    return f"{t.dtype} {tuple(t.shape)} {t.stride()} {digest(data)}"

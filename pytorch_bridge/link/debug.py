@@ -18,27 +18,44 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from ..errors import ContractError
 from ..graph.basic import Apply, Variable
-from ..graph.destroy import check_maps
+from ..graph.destroy import check_maps, destroyed_inputs
 from ..graph.function_graph import FunctionGraph
-from ..ops.op import Op, apply_to
+from ..ops.op import Op, Storage, apply_to, has_perform
 from ..types import Type
-from .python import Thunk, node_thunk, perform
+from ..types.schema import describe
+from .explain import short
+from .opwise import in_c
+from .python import NodeRunner, PythonLinker
 
 
-class DebugLinker:
+class DebugLinker(PythonLinker):
     """The linker of `mode="debug"`."""
 
     def __init__(self, fgraph: FunctionGraph) -> None:
-        self.fgraph = fgraph
-        for node in fgraph.apply_nodes:
+        super().__init__(fgraph, gc=False)
+        for node in self.order:
             _check_node(node)
+        self._used = {v for v, clients in fgraph.clients.items() if clients}
 
     def make_thunk(self) -> Callable[[Sequence[Any]], list[Any]]:
-        return DebugThunk(self.fgraph)
+        run = super().make_thunk()
+
+        def thunk(values: Sequence[Any]) -> list[Any]:
+            for v, value in zip(self.inputs, values, strict=True):
+                if not v.type.is_valid_value(value):
+                    raise ContractError(f"the filter of {v.type} lets through what it refuses: {v}")
+            return run(values)
+
+        return thunk
+
+    def runner(self, node: Apply) -> NodeRunner:
+        run = super().runner(node) if has_perform(node.op) else in_c(node)
+        return _Checked(node, run or super().runner(node), self._used)
 
 
 def _check_node(node: Apply) -> None:
@@ -119,88 +136,87 @@ def _exactly(t: Type, a: Any, b: Any) -> bool:
         return bool(t.values_eq_approx(a, b))
 
 
-class DebugThunk(Thunk):
-    """Runs and checks."""
+class _Checked:
+    """Runs a node and checks."""
 
-    def __init__(self, fgraph: FunctionGraph) -> None:
-        super().__init__(fgraph, gc=False)
-        self._runners = {node: self._runner(node) for node in self.order}
-        self._c: dict[Apply, Callable[..., Any] | None] = {}
-        self._used = {v for v, clients in fgraph.clients.items() if clients}
+    def __init__(self, node: Apply, run: NodeRunner, used: set[Variable]) -> None:
+        self.node, self.run, self.used = node, run, used
 
-    def _runner(self, node: Apply) -> Callable[[Sequence[Any], Sequence[list[Any]]], None]:
-        if type(node.op).perform is not Op.perform:
-            return lambda inputs, outputs: perform(node, inputs, outputs, self.order)
-        return node_thunk(node)
+    @cached_property
+    def in_c(self) -> NodeRunner | None:
+        """The C code of an op from outside that has `perform` as well; native ops are PyTorch both
+        ways."""
+        op = self.node.op
+        own = type(op).c_code is not Op.c_code and has_perform(op)
+        outside = not type(op).__module__.startswith("pytorch_bridge.")
+        return in_c(self.node) if own and outside else None
 
-    def __call__(self, values: Sequence[Any]) -> list[Any]:
-        for v, value in zip(self.fgraph.inputs, values, strict=True):
-            if not v.type.is_valid_value(value):
-                raise ContractError(f"the filter of {v.type} lets through what it refuses: {v}")
-        return super().__call__(values)
-
-    def step(self, node: Apply, inputs: list[Any], outputs: list[list[Any]]) -> None:
-        op = node.op
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Storage]) -> None:
         before = [_copied(v) for v in inputs]
         old = [cell[0] for cell in outputs]
-        fresh: list[list[Any]] = [[None] for _ in outputs]
-        given = list(fresh)
-        self._runners[node](inputs, fresh)
-        self._check_cells(node, fresh, given)
-        self._check_types(node, fresh)
-        self._check_inputs(node, inputs, before)
-        self._check_aliases(node, inputs, fresh)
-        results = [cell[0] for cell in fresh]
-        if not op.random:
+        results = self._run(self.run, inputs, [None] * len(outputs))
+        self._check_types(results)
+        self._check_inputs(inputs, before)
+        self._check_aliases(inputs, results)
+        if not self.node.op.random:
             kept = [_copied(v) for v in results]
-            self._again(node, before, [None] * len(outputs), kept, "run again")
+
+            def again(how: str, storage: Sequence[Any], run: NodeRunner = self.run) -> None:
+                found = self._run(run, [_copied(v) for v in before], storage)
+                self._compare(found, kept, how)
+
+            again("run again", [None] * len(outputs))
             if any(v is not None for v in old):
-                self._again(node, before, [_copied(v) for v in old], kept, "given its old outputs")
-            self._again(node, before, [_copied(v) for v in results], kept, "given its outputs")
+                again("given its old outputs", [_copied(v) for v in old])
+            again("given its outputs", [_copied(v) for v in results])
             strided = [_elsewhere(v) for v in results]
             if any(v is not None for v in strided):
-                self._again(node, before, strided, kept, "given outputs with other strides")
-            self._check_c(node, before, kept)
+                again("given outputs with other strides", strided)
+            if self.in_c is not None:
+                again("run as C", [None] * len(outputs), self.in_c)
         for cell, value in zip(outputs, results, strict=True):
             cell[0] = value
 
-    def _check_cells(self, node: Apply, cells: Sequence[Any], given: Sequence[list[Any]]) -> None:
+    def _run(self, run: NodeRunner, inputs: Sequence[Any], storage: Sequence[Any]) -> list[Any]:
+        """What the node computes, given storages with these values."""
+        given: list[Storage] = [[v] for v in storage]
+        cells = list(given)
+        run(inputs, cells)
         for i, (cell, mine) in enumerate(zip(cells, given, strict=True)):
             if cell is not mine or len(cell) != 1:
                 raise ContractError(
-                    f"{node.op} resized the storage of its output {i}, or put another in its place"
+                    f"{self.node.op} resized the storage of its output {i}, or put another in its "
+                    "place"
                 )
+        return [cell[0] for cell in cells]
 
-    def _check_types(self, node: Apply, cells: Sequence[list[Any]]) -> None:
-        from ..types.schema import describe
-
-        for i, (v, cell) in enumerate(zip(node.outputs, cells, strict=True)):
-            if not v.type.is_valid_value(cell[0]):
+    def _check_types(self, results: Sequence[Any]) -> None:
+        for i, (v, value) in enumerate(zip(self.node.outputs, results, strict=True)):
+            if not v.type.is_valid_value(value):
                 raise ContractError(
-                    f"{node.op}: output {i} must be of type {v.type}, it is {describe(cell[0])}"
+                    f"{self.node.op}: output {i} must be of type {v.type}, it is {describe(value)}"
                 )
 
-    def _check_inputs(self, node: Apply, inputs: Sequence[Any], before: Sequence[Any]) -> None:
-        op = node.op
-        destroyed = {i for places in op.destroy_map.values() for i in places}
+    def _check_inputs(self, inputs: Sequence[Any], before: Sequence[Any]) -> None:
+        node, op = self.node, self.node.op
+        destroyed = destroyed_inputs(node)
         for i, (v, value, was) in enumerate(zip(node.inputs, inputs, before, strict=True)):
             if i in destroyed or _exactly(v.type, value, was):
                 continue
-            if any(j in destroyed and _share(node, j, i, inputs) for j in range(len(inputs))):
+            if any(_share(node, j, i, inputs) for j in destroyed):
                 continue
             raise ContractError(
                 f"{op} has changed its input {i} ({v}), which destroy_map does not say: it is "
                 f"{dict(op.destroy_map)}"
             )
 
-    def _check_aliases(
-        self, node: Apply, inputs: Sequence[Any], cells: Sequence[list[Any]]
-    ) -> None:
-        op = node.op
-        allowed = [{*op.view_map.get(o, ()), *op.destroy_map.get(o, ())} for o in range(len(cells))]
-        for o, (v, cell) in enumerate(zip(node.outputs, cells, strict=True)):
+    def _check_aliases(self, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+        node, op = self.node, self.node.op
+        places = range(len(results))
+        allowed = [{*op.view_map.get(o, ()), *op.destroy_map.get(o, ())} for o in places]
+        for o, (v, result) in enumerate(zip(node.outputs, results, strict=True)):
             for i, value in enumerate(inputs):
-                if i in allowed[o] or not _may_share(v, node.inputs[i], cell[0], value):
+                if i in allowed[o] or not _may_share(v, node.inputs[i], result, value):
                     continue
                 # The same memory may have come in through another argument.
                 if any(_share(node, j, i, inputs) for j in allowed[o]):
@@ -210,67 +226,25 @@ class DebugThunk(Thunk):
                     f"neither view_map {dict(op.view_map)} nor destroy_map "
                     f"{dict(op.destroy_map)} says"
                 )
-        used = [o for o, v in enumerate(node.outputs) if v in self._used]
+        used = [o for o, v in enumerate(node.outputs) if v in self.used]
         for n, a in enumerate(used):
             for b in used[n + 1 :]:
                 if allowed[a] & allowed[b]:
                     continue
                 if any(_share(node, i, j, inputs) for i in allowed[a] for j in allowed[b]):
                     continue
-                if _may_share(node.outputs[a], node.outputs[b], cells[a][0], cells[b][0]):
+                if _may_share(node.outputs[a], node.outputs[b], results[a], results[b]):
                     raise ContractError(
                         f"{op}: outputs {a} and {b}, which are both used, share memory"
                     )
 
-    def _again(
-        self,
-        node: Apply,
-        before: Sequence[Any],
-        storage: Sequence[Any],
-        expected: Sequence[Any],
-        how: str,
-    ) -> None:
-        inputs = [_copied(v) for v in before]
-        cells: list[list[Any]] = [[v] for v in storage]
-        given = list(cells)
-        self._runners[node](inputs, cells)
-        self._check_cells(node, cells, given)
-        self._compare(node, [c[0] for c in cells], expected, how)
-
-    def _compare(
-        self, node: Apply, found: Sequence[Any], expected: Sequence[Any], how: str
-    ) -> None:
-        for o, (v, a, b) in enumerate(zip(node.outputs, found, expected, strict=True)):
-            if v in self._used and not v.type.values_eq_approx(a, b):
+    def _compare(self, found: Sequence[Any], expected: Sequence[Any], how: str) -> None:
+        for o, (v, a, b) in enumerate(zip(self.node.outputs, found, expected, strict=True)):
+            if v in self.used and not v.type.values_eq_approx(a, b):
                 raise ContractError(
-                    f"{node.op} gives another output {o} when it is {how}: {_short(a)}, "
-                    f"first {_short(b)}"
+                    f"{self.node.op} gives another output {o} when it is {how}: {short(a)}, "
+                    f"first {short(b)}"
                 )
-
-    def _check_c(self, node: Apply, before: Sequence[Any], expected: Sequence[Any]) -> None:
-        """Compares with the op's own C code, for ops from outside; native ops are PyTorch both
-        ways."""
-        op = node.op
-        own = type(op).c_code is not Op.c_code and type(op).perform is not Op.perform
-        if not own or type(op).__module__.startswith("pytorch_bridge."):
-            return
-        if node not in self._c:
-            self._c[node] = _c_thunk(node)
-        thunk = self._c[node]
-        if thunk is not None:
-            found = thunk([_copied(v) for v in before])
-            self._compare(node, found, expected, "run as C")
-
-
-def _c_thunk(node: Apply) -> Callable[[Sequence[Any]], list[Any]] | None:
-    """The node as C, or None where it has no C code."""
-    from .c_linker import CLinker
-
-    inputs: list[Variable] = [v.type.make_variable() for v in node.inputs]
-    try:
-        return CLinker(FunctionGraph(inputs, node.clone(inputs).outputs, clone=False)).make_thunk()
-    except NotImplementedError:
-        return None
 
 
 def _may_share(a: Variable, b: Variable, x: Any, y: Any) -> bool:
@@ -279,8 +253,3 @@ def _may_share(a: Variable, b: Variable, x: Any, y: Any) -> bool:
 
 def _share(node: Apply, i: int, j: int, inputs: Sequence[Any]) -> bool:
     return _may_share(node.inputs[i], node.inputs[j], inputs[i], inputs[j])
-
-
-def _short(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 120 else text[:117] + "..."

@@ -16,11 +16,11 @@ from ..graph.basic import Apply, Constant, Variable
 from ..ops.op import run_perform
 from ..types import SchemaType
 from ..types.base import CType, Sub, Type, generic
-from ..types.literals import Literal
+from ..types.literals import CLiteral
 from .blocks import Block, braced, nest
-from .compile import Compiler
+from .compile import GraphCompiler
 from .declarations import declared, mentions, statements, without_text
-from .explain import Explainer, Place
+from .explain import Explainer, GraphPlace
 
 if TYPE_CHECKING:
     from .c_linker import CLinker
@@ -72,7 +72,7 @@ def check_argument(owner: Any, method: str, check_input: bool) -> dict[str, bool
     return {"check_input": check_input} if takes else {}
 
 
-def about(owner: Any, method: str, compiler: Compiler) -> Any:
+def about(owner: Any, method: str, compiler: GraphCompiler) -> Any:
     """What a method such as c_headers returns, with the compiler as an argument or without; None
     where owner lacks it."""
     function = getattr(owner, method, None)
@@ -106,12 +106,12 @@ def has_c(type_: Type) -> bool:
     return getattr(type(type_), "c_declare", None) is not CType.c_declare
 
 
-def literal_of(type_: Type, value: Any) -> Literal | None:
+def literal_of(type_: Type, value: Any) -> CLiteral | None:
     """A value that is known, in C; None where the type has no literal for it."""
     if isinstance(type_, SchemaType):
         return type_.literal(value)
     text = getattr(type_, "c_literal", lambda _: None)(value)
-    return None if text is None else Literal("", text)
+    return None if text is None else CLiteral("", text)
 
 
 class _PythonType(Type):
@@ -169,7 +169,7 @@ class Emitter:
         self.input_numbers = {v: i for i, v in enumerate(linker.inputs)}
         self.outputs = dict.fromkeys(linker.outputs)
         self.constants: list[Any] = []  # what the function finds in pb->constants
-        self.places: list[Place] = []
+        self.places: list[GraphPlace] = []
         self.owners: list[Any] = []  # types and ops, each once, whose code is in
         self.support: list[str] = []  # what belongs to one node
         self.apply_versions: dict[int, list[Any]] = {}  # by the op
@@ -238,7 +238,7 @@ class Emitter:
             self._own(v.type if has_c(v.type) else generic)
         return self.types[v]
 
-    def _fail(self, place: Place, label: str) -> str:
+    def _fail(self, place: GraphPlace, label: str) -> str:
         self.places.append(place)
         return f"{{ pb_failed = {len(self.places)}; goto {label}; }}"
 
@@ -258,7 +258,7 @@ class Emitter:
         """Whether someone needs the checks: an op that does not say otherwise, or the caller, who
         gets v back."""
         ops = [node.op for node in clients.get(v, [])]
-        return not ops or any(getattr(op, "check_input", True) for op in ops)
+        return not ops or any(op.check_input for op in ops)
 
     def _declare(self, v: Variable, check: bool) -> str:
         name, type_ = self.names[v], self._type(v)
@@ -305,17 +305,17 @@ class Emitter:
         label = f"pb_end_{name}"
         title = f"{name} is {self.explain.names[v]}: {v.type}"
         if v in self.input_numbers:
-            place = Place("extract", v, input=self.input_numbers[v])
+            place = GraphPlace("extract", v, input=self.input_numbers[v])
             enter = self._extract(v, {"fail": self._fail(place, label)}, check)
         elif self._is_constant(v):
-            fail = self._fail(Place("extract", v), label)
+            fail = self._fail(GraphPlace("extract", v), label)
             enter = self._extract(v, {"fail": fail, "constant": "1"}, False)
         else:
-            enter = type_.c_init(name, {"fail": self._fail(Place("init", v), label)})
+            enter = type_.c_init(name, {"fail": self._fail(GraphPlace("init", v), label)})
         leave = braced(getattr(type_, "c_cleanup", lambda *_: "")(name, {"fail": "#error"}))
         if v in self.outputs:
             synced = f"pb_synced_{name}"
-            sync = self._sync(v, {"fail": self._fail(Place("sync", v), synced)}).strip()
+            sync = self._sync(v, {"fail": self._fail(GraphPlace("sync", v), synced)}).strip()
             end = [f"{synced}:;"] if f"goto {synced};" in sync else []
             leave = "\n".join([f"if (!pb_failed) {{\n{sync}\n}}", *end, leave])
         return Block(label, title, braced(enter), leave)
@@ -333,12 +333,11 @@ class Emitter:
             name = f"node_{i}"
             inputs = [self.literals.get(v) or self.names[v] for v in node.inputs]
             outputs = [self.names[v] for v in node.outputs]
-            fail = self._fail(Place("code", node=node), label)
+            fail = self._fail(GraphPlace("code", node=node), label)
             sub = {"fail": fail}
             try:
                 code = op.c_code(node, name, inputs, outputs, sub)
-                only_calls = getattr(op, "only_calls", False)
-                self._loops |= not only_calls and has_loop(code)
+                self._loops |= not op.only_calls and has_loop(code)
             except NotImplementedError as e:
                 in_c = False
                 if self.linker.demand_c:
@@ -356,8 +355,7 @@ class Emitter:
             owner = self._owners.get(op, op)
             found = self.apply_versions.setdefault(id(owner), [])
             found.append(tuple(op.c_code_cache_version_apply(node)))
-        needs = getattr(op, "c_needs_gil", lambda _: True)(node)
-        return Block(label, title, braced(code), braced(cleanup or "")), needs
+        return Block(label, title, braced(code), braced(cleanup or "")), op.c_needs_gil(node)
 
     def _perform(self, i: int, node: Apply, label: str) -> str:
         """The call of `perform`: C variables become Python objects and back.
@@ -365,14 +363,14 @@ class Emitter:
         c_sync may give away what a variable holds, so the inputs are extracted again.
         """
         end = f"pb_called_{i}"
-        place = self._fail(Place("code", node=node), end)
+        place = self._fail(GraphPlace("code", node=node), end)
         held = dict.fromkeys(v for v in node.inputs if not self._is_constant(v))
         head = [f"PyObject *py_{self.names[v]} = Py_NewRef(Py_None);" for v in held]
         head += [f"PyObject *py_{self.names[v]} = NULL;" for v in node.outputs]
         head.append("PyObject *pb_result = NULL;")
         body = []
         for v in held:
-            fail = self._fail(Place("sync", v, node), end)
+            fail = self._fail(GraphPlace("sync", v, node), end)
             body.append(braced(self._type(v).c_sync(self.names[v], {"fail": fail})))
         arguments = [
             self._constant(v.data) if isinstance(v, Constant) else f"py_{self.names[v]}"
@@ -389,8 +387,8 @@ class Emitter:
         for k, v in enumerate(node.outputs):
             name = self.names[v]
             body.append(f"py_{name} = Py_NewRef(PyTuple_GET_ITEM(pb_result, {k}));")
-            body.append(self._again(v, Place("extract", v, node), end, check=True))
-        body += [self._again(v, Place("extract", v, node), end, check=False) for v in held]
+            body.append(self._again(v, GraphPlace("extract", v, node), end, check=True))
+        body += [self._again(v, GraphPlace("extract", v, node), end, check=False) for v in held]
         tail = [f"Py_XDECREF(py_{self.names[v]});" for v in [*node.outputs, *held]]
         tail.append("Py_XDECREF(pb_result);")
         tail.append(f"if (pb_failed) goto {label};")
@@ -399,7 +397,7 @@ class Emitter:
     def _is_constant(self, v: Variable) -> bool:
         return isinstance(v, Constant) and v not in self.input_numbers
 
-    def _again(self, v: Variable, place: Place, end: str, check: bool) -> str:
+    def _again(self, v: Variable, place: GraphPlace, end: str, check: bool) -> str:
         cleanup = getattr(self._type(v), "c_cleanup", lambda *_: "")
         old = braced(cleanup(self.names[v], {"fail": "#error"}))
         new = braced(self._extract(v, {"fail": self._fail(place, end)}, check))
@@ -415,10 +413,9 @@ class Emitter:
         return "\n".join(lines)
 
     def _calls_torch(self, op: Any) -> bool:
-        headers = getattr(op, "c_headers", None)
-        if headers is None or parameters_of(op, "c_headers"):
+        if parameters_of(op, "c_headers"):
             return False
-        return any("cgotorch.h" in header for header in texts(headers()))
+        return any("cgotorch.h" in header for header in texts(op.c_headers()))
 
     # The function
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from ..errors import BridgeTypeError, BridgeValueError
 from ..graph.basic import Apply, Constant, Variable, among
+from ..types.schema import describe
 
 _NEIGHBOURS = 3  # nodes shown before and after the one that failed
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class GraphPlace:
     """A place in a graph where its code can fail.
 
     `phase` is "extract" (an input is taken from its Python object), "init" (a variable is
@@ -29,7 +30,7 @@ class Place:
     input: int | None = None  # the number of the variable among the graph's inputs
 
 
-class Names:
+class VariableNames:
     """What the variables of a graph are called: their names, else a letter and a number."""
 
     def __init__(self, inputs: Sequence[Variable], order: Sequence[Apply]) -> None:
@@ -63,7 +64,7 @@ def _has_dims(value: Any) -> bool:
     return bool(getattr(value, "ndim", 0))
 
 
-def picture(order: Sequence[Apply], at: int, names: Names) -> str:
+def picture(order: Sequence[Apply], at: int, names: VariableNames) -> str:
     """The node with its number and those around it: what computes its inputs, what uses it."""
     node = order[at]
     made_by = {v: i for i, n in enumerate(order[:at]) for v in n.outputs}
@@ -84,17 +85,18 @@ class Explainer:
         inputs: Sequence[Variable],
         outputs: Sequence[Variable],
         order: Sequence[Apply],
-        places: Sequence[Place],
+        places: Sequence[GraphPlace],
     ) -> None:
         self.outputs = list(outputs)
         self.order = list(order)
         self.places = list(places)
-        self.names = Names(inputs, order)
+        self.names = VariableNames(inputs, order)
         self.in_c: dict[str, str] = {}  # the name of each variable of the C code
         self.silent = False  # a part of a graph does not know where it is
 
-    def where(self, place: Place) -> str:
-        """The lines that say where a failure was."""
+    def where(self, place: GraphPlace, values: Sequence[Any] = ()) -> str:
+        """The lines that say where a failure was; `values` are those of the node's inputs, where
+        they are at hand."""
         names = self.names
         if place.node is None:
             assert place.variable is not None
@@ -107,15 +109,17 @@ class Explainer:
         lines = [f"In node {at} of {len(self.order)}, {place.node.op}"]
         if place.variable is not None:
             lines[0] += f", output {names[place.variable]}"
+        given = dict(zip(place.node.inputs, map(describe, values), strict=False))
         for v in dict.fromkeys(place.node.inputs):
             if not isinstance(v, Constant):
-                lines.append(f"  input {names[v]}: {v.type}")
+                got = f", given {given[v]}" if v in given else ""
+                lines.append(f"  input {names[v]}: {v.type}{got}")
         lines.append(picture(self.order, at, names))
         return "\n".join(lines)
 
-    def at(self, number: int, error: BaseException) -> BaseException:
-        """The exception with what is to be said of a place."""
-        return self(number, None, error)
+    def at(self, number: int, error: BaseException, values: Sequence[Any]) -> None:
+        """Adds to an exception what is to be said of a place, a node that was given values."""
+        self(number, None, error, values)
 
     def _named(self, message: str) -> str:
         """The message with the names of variables where the C code, which does not depend on
@@ -123,7 +127,11 @@ class Explainer:
         return re.sub(r"\{(V\d+)\}", lambda m: self.in_c.get(m[1], m[0]), message)
 
     def __call__(
-        self, number: int, message: str | None, raised: BaseException | None
+        self,
+        number: int,
+        message: str | None,
+        raised: BaseException | None,
+        values: Sequence[Any] = (),
     ) -> BaseException:
         """The exception for a failure at the place of a number, 0 for none; `message` is one of
         the C ABI, `raised` what was set in Python."""
@@ -132,9 +140,9 @@ class Explainer:
             message = self._named(message)
         elif raised is not None and len(raised.args) == 1 and isinstance(raised.args[0], str):
             raised.args = (self._named(raised.args[0]),)
-        where = "\n" + (self.where(place) if place else "In a c_sync") if not self.silent else ""
-        if place is not None and _explains_itself(place):
-            where = ""
+        where = ""
+        if not self.silent and (place is None or not _explains_itself(place)):
+            where = "\n" + (self.where(place, values) if place else "In a c_sync")
         if message is not None:
             error: BaseException = exception(message, place, where)
             error.__cause__ = raised
@@ -155,10 +163,12 @@ def picture_of(node: Apply) -> str:
     """A node with what computes its inputs."""
     near = list(dict.fromkeys(v.owner for v in node.inputs if v.owner is not None))
     order = [*near, node]
-    return picture(order, len(near), Names([v for v in node.inputs if v.owner is None], order))
+    return picture(
+        order, len(near), VariableNames([v for v in node.inputs if v.owner is None], order)
+    )
 
 
-def exception(message: str, place: Place | None, where: str) -> Exception:
+def exception(message: str, place: GraphPlace | None, where: str) -> Exception:
     """The Python exception for a "KindError: text" of the C ABI."""
     kind, colon, text = message.partition(": ")
     if not colon:
@@ -170,9 +180,9 @@ def exception(message: str, place: Place | None, where: str) -> Exception:
     return found(f"{text}{where}")
 
 
-def _explains_itself(place: Place) -> bool:
+def _explains_itself(place: GraphPlace) -> bool:
     """Whether the place is a check whose message says all that there is to say."""
-    return bool(getattr(getattr(place.node, "op", None), "explains_itself", False))
+    return place.node is not None and place.node.op.explains_itself
 
 
 def _class(kind: str, of_type: bool) -> type[Exception] | None:
@@ -187,6 +197,12 @@ def _class(kind: str, of_type: bool) -> type[Exception] | None:
         home = homes.get(kind) or (torch.distributed if kind.startswith("Dist") else torch)
         found = getattr(home, kind, None)
     return found if isinstance(found, type) and issubclass(found, Exception) else None
+
+
+def short(value: Any) -> str:
+    """A picture of a value in one line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _extended(error: BaseException, where: str) -> BaseException:

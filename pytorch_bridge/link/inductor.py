@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import replacing, toolchain
+from ..artifacts import digest_file
 from ..errors import BridgeTypeError, BridgeValueError, CompileError
 from ..graph.basic import Apply, Variable, among
 from ..graph.destroy import Memory
@@ -35,7 +36,7 @@ from . import cache
 from .c_linker import CacheVersionWarning
 from .compile import processor
 from .content import NoContent, content
-from .tracing import NUMBERS, check_traceable, head, kind_of, sources, traced
+from .torch_export import NUMBERS, check_traceable, head, kind_of, sources, traced
 
 _METADATA = "pytorch_bridge"  # where the package says what its inputs must be
 
@@ -93,12 +94,12 @@ class InductorLinker:
             shutil.copyfile(self.path, part)
         return target
 
-    def make_thunk(self) -> Thunk:
+    def make_thunk(self) -> InductorThunk:
         """A callable that takes the list of input values and returns the list of outputs."""
-        return Thunk(self)
+        return InductorThunk(self)
 
 
-class Thunk:
+class InductorThunk:
     """A package, loaded. Several threads may call it."""
 
     def __init__(self, linker: InductorLinker) -> None:
@@ -176,7 +177,7 @@ class _Make:
 
         linker = self.linker
         words = [
-            *map(cache.digest_file, (__file__, str(Path(__file__).with_name("tracing.py")))),
+            *map(digest_file, (__file__, str(Path(__file__).with_name("torch_export.py")))),
             torch.__version__,
             str(torch.get_num_threads()),  # is in the code
             shlex.join(self.compiler.command),

@@ -11,7 +11,7 @@ import os
 import threading
 from pathlib import Path
 
-from pytorch_bridge.extension import share_preemption
+from pytorch_bridge.boundary import share_preemption
 from pytorch_bridge.loading.building import Builder, check_folder, check_library
 from pytorch_bridge.loading.module import GoModule
 

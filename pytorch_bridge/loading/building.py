@@ -9,7 +9,6 @@ imports, or of gotorch has changed in content.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytorch_bridge import toolchain
-from pytorch_bridge.bootstrap import locked
+from pytorch_bridge.artifacts import Record, digest, digest_files, locked
 from pytorch_bridge.loading.errors import GoBuildError
 from pytorch_bridge.toolchain import ROOT
 
@@ -45,7 +44,7 @@ class Builder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        name = f"{folder.name}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]}"
+        name = f"{folder.name}-{digest(os.fsencode(folder))[:12]}"
         self.work = toolchain.build_dir() / "load_go" / name
         self.go = toolchain.find_go()
         self.env = {**os.environ, **toolchain.go_environment(self.go)}
@@ -60,40 +59,34 @@ class Builder:
     # What was built from what ------------------------------------------------------------------
 
     @property
-    def _record(self) -> Path:
-        return self.work / "made-from.json"
+    def _record(self) -> Record:
+        return Record(self.work / "made-from.json")
 
     def _current(self) -> Built | None:
         """The library, if nothing has changed since it was built."""
-        try:
-            record = json.loads(self._record.read_text())
-        except (OSError, ValueError):
+        folders = self._record.read().get("folders", [])
+        found = self._record.current(self._made_by(), self._files(folders))
+        if found is None or not (self.work / found["library"]).exists():
             return None
-        library = self.work / record["library"]
-        if not library.exists() or self._state(record["folders"]) != record["state"]:
-            return None
-        return Built(library, record["description"])
+        return Built(self.work / found["library"], found["description"])
 
-    def _state(self, folders: list[str]) -> str:
-        """A hash of the files in these folders, and of everything else that matters."""
-        digest = hashlib.sha256()
+    def _made_by(self) -> str:
         settings = {k: v for k, v in self.env.items() if re.match(r"GO|CGO_|CC$|CXX$", k)}
-        facts = [self.go.version, str(self.go.path), sorted(settings.items())]
-        digest.update(json.dumps(facts).encode())
+        return digest(json.dumps([self.go.version, str(self.go.path), sorted(settings.items())]))
+
+    def _files(self, folders: list[str]) -> list[Path]:
+        """The files that decide what is built: those in these folders, and in our own."""
+        found = []
         for folder in [*folders, str(_PYLOAD), str(_LOADGO), str(Path(__file__).parent)]:
-            digest.update(f"\0{folder}\0".encode())
             with contextlib.suppress(OSError):
-                for file in sorted(Path(folder).iterdir()):
-                    if file.is_file() and file.suffix not in (".pyc", ".so"):
-                        content = file.read_bytes()
-                        digest.update(f"\0{file.name}\0{len(content)}\0".encode())
-                        digest.update(content)
-        return digest.hexdigest()
+                found += [f for f in sorted(Path(folder).iterdir()) if f.is_file()]
+        return [f for f in found if f.suffix not in (".pyc", ".so")]
 
     # Building ----------------------------------------------------------------------------------
 
     def _build(self) -> Built:
-        self._record.unlink(missing_ok=True)
+        self._record.remove()
+        by = self._made_by()
         for left in self.work.glob("*.part"):  # by one that was killed: we hold the lock
             left.unlink()
         self._forget_others()
@@ -122,35 +115,28 @@ class Builder:
         loadgo = ["-list", str(work / "list.json"), "-package", path, "-o", str(main / "main.go")]
         described = self._run("run", "./gotorch/internal/loadgo", *loadgo, cwd=ROOT, GOWORK="off")
 
-        # The state as it was before: what is edited during the build is built again next time.
+        # As they were before: what is edited during the build is built again next time.
         folders = self._folders(packages)
-        state = self._state(folders)
-        library = work / f"{name}-{state[:16]}.so"
+        files = digest_files(self._files(folders))
+        library = work / f"{name}-{digest(by, json.dumps(files))[:16]}.so"
         partial = library.with_suffix(".part")
         output = ["-buildvcs=false", "-ldflags=-w", "-o", str(partial)]
         self._run("build", *options, *output, ".", cwd=main)
         partial.with_suffix(".h").unlink(missing_ok=True)
         partial.replace(library)
-        record = {
-            "folder": str(self.folder),
-            "library": library.name,
-            "folders": folders,
-            "state": state,
-            "description": json.loads(described),
-        }
-        partial.write_text(json.dumps(record, indent=1))
-        partial.replace(self._record)
+        facts = {"library": library.name, "folders": folders, "description": json.loads(described)}
+        self._record.write(by, files, folder=str(self.folder), **facts)
         older = sorted(work.glob("*.so"), key=lambda file: file.stat().st_mtime, reverse=True)
         for file in older[_KEPT:]:
             file.unlink()
-        return Built(library, record["description"])
+        return Built(library, facts["description"])
 
     def _forget_others(self) -> None:
         """Removes what was built of packages that are gone."""
-        for record in self.work.parent.glob(f"*/{self._record.name}"):
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                if not Path(json.loads(record.read_text())["folder"]).exists():
-                    shutil.rmtree(record.parent)
+        for path in self.work.parent.glob(f"*/{self._record.path.name}"):
+            with contextlib.suppress(OSError, KeyError):
+                if not Path(Record(path).read()["folder"]).exists():
+                    shutil.rmtree(path.parent)
 
     def _write_workspace(self) -> list[str]:
         """Writes go.work, and returns the options that make a plain folder a module."""

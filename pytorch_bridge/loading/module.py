@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pytorch_bridge.extension import call_shared, end_other_threads
+from pytorch_bridge.boundary import call_shared, end_other_threads
 from pytorch_bridge.loading.errors import GoError, exception
-from pytorch_bridge.loading.wire import Place, Reply, Slice, wire
+from pytorch_bridge.loading.wire import ArgumentPlace, Reply, SliceWire, wire
 
 _PANIC = (
     1  # what a reply starts with, see gotorch/internal/pyload/pyload.go; 0 where there are results
@@ -121,12 +121,12 @@ class _Function:
         self.wires = [wire(p["type"]) for p in params]
         if described["variadic"]:
             last = params[-1]["type"]
-            self.wires[-1] = Slice({"go": f"...{last['go']}", "elem": last})
+            self.wires[-1] = SliceWire({"go": f"...{last['go']}", "elem": last})
         self.option_wires = [wire(field["type"]) for field in options["fields"]]
         self.has_options = described["options"] is not None
         self.results = [wire(r["type"]) for r in described["results"]]
         self.title = f"{self.package}.{self.name}"
-        self.option_places = [Place(self.title, name) for name in self.options]
+        self.option_places = [ArgumentPlace(self.title, name) for name in self.options]
 
     def make(self) -> Callable[..., Any]:
         """A Python function with the names, types and comment of Go's.
@@ -153,7 +153,7 @@ class _Function:
         # All are checked before the first reference to a tensor is taken.
         for i, (each, name) in enumerate(zip(self.wires, self.names, strict=True)):
             scope |= {f"__check{i}": each.check, f"__pack{i}": each.pack}
-            scope[f"__place{i}"] = Place(self.title, name)
+            scope[f"__place{i}"] = ArgumentPlace(self.title, name)
             body.append(f"{name} = __check{i}({name}, __place{i})")
         if self.has_options:
             scope["__check_options"] = self._check_options

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from pytorch_bridge.extension import from_handle, to_handle
+from pytorch_bridge.boundary import from_handle, to_handle
 
 _INTEGERS = {
     "int8": "b",
@@ -36,7 +36,7 @@ _LENGTH = struct.Struct("=Q")
 _BYTE = struct.Struct("=B")
 
 
-class Place:
+class ArgumentPlace:
     """Where a value belongs: "Scale() argument 'x'", or an element of that."""
 
     def __init__(self, function: str, argument: str, inside: str = "") -> None:
@@ -44,8 +44,8 @@ class Place:
         self.argument = argument
         self.inside = inside
 
-    def of(self, element: object) -> Place:
-        return Place(self.function, self.argument, f"{self.inside}[{element!r}]")
+    def of(self, element: object) -> ArgumentPlace:
+        return ArgumentPlace(self.function, self.argument, f"{self.inside}[{element!r}]")
 
     def __str__(self) -> str:
         return f"{self.function}() argument '{self.argument}'{self.inside}"
@@ -96,7 +96,7 @@ class Wire:
     def __init__(self, shape: dict) -> None:
         self.go: str = shape["go"]
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: Any, place: ArgumentPlace) -> Any:
         raise NotImplementedError
 
     def pack(self, value: Any, parts: list[bytes]) -> None:
@@ -106,11 +106,11 @@ class Wire:
         raise NotImplementedError
 
 
-class Bool(Wire):
+class BoolWire(Wire):
     expected = "a bool"
     annotation = bool
 
-    def check(self, value: Any, place: Place) -> bool:
+    def check(self, value: Any, place: ArgumentPlace) -> bool:
         if isinstance(value, bool):
             return value
         raise place.wrong_type(self, value)
@@ -122,7 +122,7 @@ class Bool(Wire):
         return reply.take(1) != b"\0"
 
 
-class Number(Wire):
+class NumberWire(Wire):
     """A number of fixed width; `code` is its letter in the struct module."""
 
     def __init__(self, shape: dict, code: str) -> None:
@@ -143,7 +143,7 @@ class Number(Wire):
         return list(reply.read(struct.Struct(f"={n}{self.code}")))
 
 
-class Integer(Number):
+class IntegerWire(NumberWire):
     expected = "an int"
     annotation = int
 
@@ -153,7 +153,7 @@ class Integer(Number):
         signed = shape["kind"].startswith("int")
         self.range = (-1 << (bits - 1), 1 << (bits - 1)) if signed else (0, 1 << bits)
 
-    def check(self, value: Any, place: Place) -> int:
+    def check(self, value: Any, place: ArgumentPlace) -> int:
         if isinstance(value, (bool, torch.Tensor)):
             raise place.wrong_type(self, value)
         try:
@@ -165,14 +165,14 @@ class Integer(Number):
         return value
 
 
-class Float(Number):
+class FloatWire(NumberWire):
     expected = "a float"
     annotation = float
 
     def __init__(self, shape: dict) -> None:
         super().__init__(shape, _FLOATS[shape["kind"]])
 
-    def check(self, value: Any, place: Place) -> float:
+    def check(self, value: Any, place: ArgumentPlace) -> float:
         # A tensor has __float__ too, which copies it from its device: that must be written out.
         if isinstance(value, (bool, str, bytes, bytearray, torch.Tensor)):
             raise place.wrong_type(self, value)
@@ -186,14 +186,14 @@ class Float(Number):
         return value
 
 
-class Complex(Number):
+class ComplexWire(NumberWire):
     expected = "a complex"
     annotation = complex
 
     def __init__(self, shape: dict) -> None:
         super().__init__(shape, f"2{_COMPLEX[shape['kind']]}")
 
-    def check(self, value: Any, place: Place) -> complex:
+    def check(self, value: Any, place: ArgumentPlace) -> complex:
         if isinstance(value, (bool, str, torch.Tensor)):
             raise place.wrong_type(self, value)
         try:
@@ -219,11 +219,11 @@ class Complex(Number):
         return [self.unpack(reply) for _ in range(n)]
 
 
-class String(Wire):
+class StringWire(Wire):
     expected = "a str"
     annotation = str
 
-    def check(self, value: Any, place: Place) -> bytes:
+    def check(self, value: Any, place: ArgumentPlace) -> bytes:
         if not isinstance(value, str):
             raise place.wrong_type(self, value)
         try:
@@ -239,11 +239,11 @@ class String(Wire):
         return reply.text()
 
 
-class Bytes(Wire):
+class BytesWire(Wire):
     expected = "bytes"
     annotation = bytes
 
-    def check(self, value: Any, place: Place) -> bytes:
+    def check(self, value: Any, place: ArgumentPlace) -> bytes:
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value)
         raise place.wrong_type(self, value)
@@ -256,11 +256,11 @@ class Bytes(Wire):
         return reply.take(reply.length())
 
 
-class Tensor(Wire):
+class TensorWire(Wire):
     expected = "a torch.Tensor or None"
     annotation = torch.Tensor
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: Any, place: ArgumentPlace) -> Any:
         if value is None or isinstance(value, torch.Tensor):
             return value
         raise place.wrong_type(self, value)
@@ -272,43 +272,43 @@ class Tensor(Wire):
         return from_handle(reply.length())
 
 
-class DType(Wire):
+class DTypeWire(Wire):
     expected = "a torch.dtype or None"
     annotation = torch.dtype
 
-    def check(self, value: Any, place: Place) -> bytes:
+    def check(self, value: Any, place: ArgumentPlace) -> bytes:
         if value is None:
             return b""
         if isinstance(value, torch.dtype):
             return str(value).removeprefix("torch.").encode()
         raise place.wrong_type(self, value)
 
-    pack = String.pack
+    pack = StringWire.pack
 
     def unpack(self, reply: Reply) -> torch.dtype | None:
         name = reply.text()
         return getattr(torch, name) if name else None
 
 
-class Device(Wire):
+class DeviceWire(Wire):
     expected = "a torch.device, its name or None"
     annotation = torch.device
 
-    def check(self, value: Any, place: Place) -> bytes:
+    def check(self, value: Any, place: ArgumentPlace) -> bytes:
         if value is None:
             return b""
         if isinstance(value, (torch.device, str)):
             return str(torch.device(value)).encode()
         raise place.wrong_type(self, value)
 
-    pack = String.pack
+    pack = StringWire.pack
 
     def unpack(self, reply: Reply) -> torch.device | None:
         name = reply.text()
         return torch.device(name) if name else None
 
 
-class Scalar(Wire):
+class ScalarWire(Wire):
     expected = "a bool, an int, a float, a complex or None"
     annotation = complex
     _FORMS = (
@@ -320,7 +320,7 @@ class Scalar(Wire):
         struct.Struct("=Q"),
     )
 
-    def check(self, value: Any, place: Place) -> bytes:
+    def check(self, value: Any, place: ArgumentPlace) -> bytes:
         if value is None:
             return b"\0"
         if isinstance(value, bool):
@@ -349,17 +349,17 @@ class Scalar(Wire):
         return complex(*values) if len(values) == 2 else values[0]
 
 
-class Slice(Wire):
+class SliceWire(Wire):
     def __init__(self, shape: dict) -> None:
         super().__init__(shape)
         self.elem = wire(shape["elem"])
         self.expected = f"a list of {_plural(self.elem)}"
         self.annotation = list[self.elem.annotation]  # type: ignore[name-defined]
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: Any, place: ArgumentPlace) -> Any:
         if value is None and self.nil_is_none():
             return []
-        if isinstance(self.elem, Number):
+        if isinstance(self.elem, NumberWire):
             memory = self._memory(value)
             if memory is not None:
                 return memory
@@ -368,7 +368,7 @@ class Slice(Wire):
         if isinstance(value, (str, bytes, bytearray, Mapping)) or not hasattr(value, "__iter__"):
             raise place.wrong_type(self, value)
         elements = list(value)
-        if isinstance(self.elem, (Integer, Float)) and {type(e) for e in elements} <= {
+        if isinstance(self.elem, (IntegerWire, FloatWire)) and {type(e) for e in elements} <= {
             self.elem.annotation
         }:
             # At once; what does not fit is named below.
@@ -386,7 +386,7 @@ class Slice(Wire):
 
     def _memory(self, value: Any) -> bytes | None:
         """The elements of an array that lie as Go wants them; None for all else."""
-        assert isinstance(self.elem, Number)
+        assert isinstance(self.elem, NumberWire)
         try:
             view = memoryview(value)
         except TypeError:
@@ -398,12 +398,12 @@ class Slice(Wire):
 
     def pack(self, value: Any, parts: list[bytes]) -> None:
         if isinstance(value, bytes):
-            assert isinstance(self.elem, Number)
+            assert isinstance(self.elem, NumberWire)
             parts.append(_LENGTH.pack(len(value) // self.elem.form.size))
             parts.append(value)
             return
         parts.append(_LENGTH.pack(len(value)))
-        if isinstance(self.elem, Number):
+        if isinstance(self.elem, NumberWire):
             self.elem.pack_all(value, parts)
         else:
             for element in value:
@@ -411,12 +411,12 @@ class Slice(Wire):
 
     def unpack(self, reply: Reply) -> list:
         n = reply.length()
-        if isinstance(self.elem, Number):
+        if isinstance(self.elem, NumberWire):
             return self.elem.unpack_all(n, reply)
         return [self.elem.unpack(reply) for _ in range(n)]
 
 
-class Array(Slice):
+class ArrayWire(SliceWire):
     def __init__(self, shape: dict) -> None:
         super().__init__(shape)
         self.len = shape.get("len", 0)
@@ -425,25 +425,25 @@ class Array(Slice):
     def nil_is_none(self) -> bool:
         return False
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: Any, place: ArgumentPlace) -> Any:
         checked = super().check(value, place)
         n = len(checked)
         if isinstance(checked, bytes):
-            assert isinstance(self.elem, Number)
+            assert isinstance(self.elem, NumberWire)
             n //= self.elem.form.size
         if n != self.len:
             raise ValueError(f"{place} must have {self.len} elements (Go's {self.go}), not {n}")
         return checked
 
 
-class Map(Wire):
+class MapWire(Wire):
     def __init__(self, shape: dict) -> None:
         super().__init__(shape)
         self.key, self.elem = wire(shape["key"]), wire(shape["elem"])
         self.expected = f"a dict of {_plural(self.key)} and {_plural(self.elem)}"
         self.annotation = dict[self.key.annotation, self.elem.annotation]  # type: ignore[name-defined]
 
-    def check(self, value: Any, place: Place) -> list[tuple[Any, Any]]:
+    def check(self, value: Any, place: ArgumentPlace) -> list[tuple[Any, Any]]:
         if value is None:
             return []
         if not isinstance(value, Mapping):
@@ -465,14 +465,14 @@ class Map(Wire):
         return dict(sorted(pairs, key=lambda pair: pair[0]))
 
 
-class Pointer(Wire):
+class PointerWire(Wire):
     def __init__(self, shape: dict) -> None:
         super().__init__(shape)
         self.elem = wire(shape["elem"])
         self.expected = f"{self.elem.expected} or None"
         self.annotation = self.elem.annotation | None
 
-    def check(self, value: Any, place: Place) -> Any:
+    def check(self, value: Any, place: ArgumentPlace) -> Any:
         if value is None:
             return None
         try:
@@ -500,20 +500,20 @@ def _plural(wire: Wire) -> str:
 
 
 _WIRES: dict[str, Callable[[dict], Wire]] = {
-    "bool": Bool,
-    **dict.fromkeys(_INTEGERS, Integer),
-    **dict.fromkeys(_FLOATS, Float),
-    **dict.fromkeys(_COMPLEX, Complex),
-    "string": String,
-    "bytes": Bytes,
-    "tensor": Tensor,
-    "dtype": DType,
-    "device": Device,
-    "scalar": Scalar,
-    "slice": Slice,
-    "array": Array,
-    "map": Map,
-    "pointer": Pointer,
+    "bool": BoolWire,
+    **dict.fromkeys(_INTEGERS, IntegerWire),
+    **dict.fromkeys(_FLOATS, FloatWire),
+    **dict.fromkeys(_COMPLEX, ComplexWire),
+    "string": StringWire,
+    "bytes": BytesWire,
+    "tensor": TensorWire,
+    "dtype": DTypeWire,
+    "device": DeviceWire,
+    "scalar": ScalarWire,
+    "slice": SliceWire,
+    "array": ArrayWire,
+    "map": MapWire,
+    "pointer": PointerWire,
 }
 
 

@@ -20,9 +20,9 @@ from ..graph.basic import Apply, Variable
 from ..registry import Table
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.base import Sub
-from ..types.containers import List, Optional
+from ..types.containers import ListArg, Optional
 from ..types.faces import Kinds, kinds_of, nearest
-from ..types.numbers import Number
+from ..types.numbers import NumberArg
 from ..types.schema import Plain, describe
 from ..types.tensor import TensorArg, misfit
 from .op import Op, Storage
@@ -415,8 +415,8 @@ _copy_list = """{
   %(oname)s_len = %(iname)s_len;
 }"""
 for _plain in (_deep_copy, _view):
-    _add(_plain, (List, Number), _copy_list, (1,))
-    _add(_plain, (Optional, List, Number), _copy_list, (1,))
+    _add(_plain, (ListArg, NumberArg), _copy_list, (1,))
+    _add(_plain, (Optional, ListArg, NumberArg), _copy_list, (1,))
 _copy_tensors = """{
   Tensor *copy = (Tensor *)calloc(%(iname)s_len + 1, sizeof *copy);
   if (copy == NULL) {
@@ -435,5 +435,5 @@ _copy_tensors = """{
   %(oname)s = copy;
   %(oname)s_len = %(iname)s_len;
 }"""
-_add(_deep_copy, (List, TensorArg), _copy_tensors, (1,))
-_add(_deep_copy, (List, Optional), _copy_tensors, (1,))
+_add(_deep_copy, (ListArg, TensorArg), _copy_tensors, (1,))
+_add(_deep_copy, (ListArg, Optional), _copy_tensors, (1,))

@@ -9,7 +9,7 @@ from ..errors import BridgeTypeError, BridgeValueError
 from ..graph.basic import Apply, Variable
 from ..types import TensorType, literals
 from ..types.base import Sub
-from ..types.numbers import Number
+from ..types.numbers import NumberArg
 from ..types.schema import describe
 from .basic import view_op
 from .conditions import Condition, InC
@@ -93,7 +93,7 @@ class CheckSizes(_Passes):
         places += [(i, dim, c) for c in self.conditions for i, dim in c.sizes()]  # type: ignore[misc]
         for i, dim, about in places:
             t = inputs[i].type
-            fits = isinstance(t, Number) if dim is None else dim < (getattr(t, "ndim", 0) or 0)
+            fits = isinstance(t, NumberArg) if dim is None else dim < (getattr(t, "ndim", 0) or 0)
             if not fits:
                 raise BridgeTypeError(f"{self}: {about} fits no size of {t}")
         return Apply(self, list(inputs), [v.type.make_variable() for v in inputs])

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import BridgeTypeError
 from ..graph.basic import Apply, Constant, Variable, among, clone_graph, graph_inputs, toposort
 from ..types import TensorType, Type
-from ..types.numbers import Number
+from ..types.numbers import NumberArg
 from .element import ElementOp
 from .native import constant
 from .op import Op, Storage, constant_key
@@ -39,7 +39,7 @@ class Composite(Op):
                 raise BridgeTypeError(f"Composite: {node.op} is no scalar op")
         for v in [*inputs, *outputs]:
             element = isinstance(v.type, TensorType) and v.type.ndim == 0
-            if not element and not isinstance(v.type, Number):
+            if not element and not isinstance(v.type, NumberArg):
                 raise BridgeTypeError(f"Composite: {v} of type {v.type} is no element")
         self._structure = self._describe()
         self._hash = hash(self._structure)

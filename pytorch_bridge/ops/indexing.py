@@ -7,12 +7,12 @@ from typing import Any
 from ..errors import BridgeTypeError
 from ..graph.basic import Variable
 from ..types import TensorType
-from ..types.numbers import Number
+from ..types.numbers import NumberArg
 
 
 def _integer(v: Any) -> bool:
     if isinstance(v, Variable):
-        return isinstance(v.type, Number) and v.type.kind == "int"
+        return isinstance(v.type, NumberArg) and v.type.kind == "int"
     return isinstance(v, int) and not isinstance(v, bool)
 
 

@@ -13,7 +13,7 @@ from ..errors import MissingMethodError
 from ..graph.basic import Apply, Variable
 from ..types import TensorType, Type, literals, schema_type
 from ..types.base import Sub
-from ..types.numbers import Number
+from ..types.numbers import NumberArg
 from .functions import IN
 from .op import Op, Storage, parameter_key
 
@@ -197,7 +197,7 @@ class LibraryOp(Op):
             c, t = next(given)
             if isinstance(t, TensorType):
                 return [f"{{ValueTensor, 0, {{.tensor = {c}}}}}"]
-            if isinstance(t, Number):
+            if isinstance(t, NumberArg):
                 return [_number(t.kind, c)]
         if isinstance(value, tuple):
             inner = [v for x in value for v in self._value(x, given)]

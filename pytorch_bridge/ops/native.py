@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from ..errors import BridgeTypeError, ContractError, MissingMethodError
 from ..graph.basic import Apply, Variable, among
-from ..schema.functions import Argument, Function
+from ..schema.functions import Argument, SchemaFunction
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.base import Sub, load_graphs
-from ..types.containers import List, Optional, TensorList, element_of
+from ..types.containers import ListArg, Optional, TensorList, element_of
 from ..types.numbers import is_number
 from ..types.tensor import TensorArg
 from .functions import IN, corrected, lines, overloads
@@ -56,7 +56,7 @@ class NativeFunction:
 
     def __init__(self, name: str) -> None:
         variants, tags, page, schema = lines()[name]
-        self.function = Function(
+        self.function = SchemaFunction(
             schema, tuple(variants.split(",")), tuple(t for t in tags.split(",") if t), page
         )
         self.name = name
@@ -371,7 +371,7 @@ def _take(t: SchemaType, value: Any, inputs: list[Variable], strict: bool) -> An
         raise t.refusal(value)
     if strict and not t.holds(value):
         integer = isinstance(value, int) and not isinstance(value, bool)
-        listed = isinstance(t.required, List) and t.required.size
+        listed = isinstance(t.required, ListArg) and t.required.size
         if not (integer and (listed or getattr(t, "kind", "") == "float")):
             raise t.refusal(value)
     return _hashable(t.filter(value))

@@ -13,9 +13,9 @@ from ..errors import MissingMethodError
 from ..graph.basic import Apply
 from ..types import SchemaType, literals
 from ..types.base import Sub
-from ..types.containers import List, Optional, TensorList, element_of
-from ..types.literals import Literal
-from ..types.numbers import Number, ScalarArg
+from ..types.containers import BoolArray, ListArg, Optional, TensorList, element_of
+from ..types.literals import CLiteral
+from ..types.numbers import NumberArg, ScalarArg
 from ..types.tensor import TensorArg
 from .functions import IN
 
@@ -34,7 +34,7 @@ def _if(condition: str, fail: str) -> str:
     return f"if ({condition}) {{\n{inner}\n}}"
 
 
-class _Call:
+class _CallCode:
     """The pieces of one call, as they come up."""
 
     def __init__(self, sub: Sub) -> None:
@@ -44,7 +44,7 @@ class _Call:
         self.after: list[str] = []  # once the call has succeeded
         self.always: list[str] = []  # also where it failed
 
-    def bound(self, name: str, literal: Literal) -> None:
+    def bound(self, name: str, literal: CLiteral) -> None:
         """An argument whose value is known."""
         if literal.compound:
             self.before.append(literal.declaration(name))
@@ -63,13 +63,13 @@ class _Call:
         return name
 
 
-def _scalar_of(t: Number, c: str) -> str:
+def _scalar_of(t: NumberArg, c: str) -> str:
     """The initialiser of a Scalar with the value of a number's variable."""
     return _SCALAR[t.kind].format(c)
 
 
 def _argument(
-    call: _Call, t: SchemaType, name: str, value: Any, inputs: Iterator[tuple[str, Any]]
+    call: _CallCode, t: SchemaType, name: str, value: Any, inputs: Iterator[tuple[str, Any]]
 ) -> None:
     def is_input(v: Any) -> bool:
         return v is IN
@@ -78,16 +78,15 @@ def _argument(
     element = element_of(t)
     if is_input(value):
         c, given_type = next(inputs)
-        if isinstance(wanted, List):
+        if isinstance(wanted, ListArg):
             call.arguments += [c, f"{c}_len"]
-        elif isinstance(wanted, ScalarArg) and isinstance(given_type, Number):
-            call.bound(name, Literal("Scalar", _scalar_of(given_type, c), address=t is not wanted))
+        elif isinstance(wanted, ScalarArg) and isinstance(given_type, NumberArg):
+            call.bound(name, CLiteral("Scalar", _scalar_of(given_type, c), address=t is not wanted))
         elif wanted.nullable or t is wanted or isinstance(given_type, Optional):
             call.arguments.append(c)
-        elif isinstance(wanted, Number):
-            call.bound(name, Literal(wanted.c, c, address=True))
         else:
-            call.arguments.append(f"&{c}")
+            # A copy: what is known stands in the call as an expression, which has no address.
+            call.bound(name, CLiteral(wanted.c, c, address=True))
     elif isinstance(wanted, TensorArg):
         if value is None:
             call.arguments.append("NULL")
@@ -104,10 +103,12 @@ def _argument(
                 elements.append(_element(call, element, f"{name}_{i}", v))
                 continue
             c, given_type = next(inputs)
-            scalar = isinstance(element, ScalarArg) and isinstance(given_type, Number)
+            scalar = isinstance(element, ScalarArg) and isinstance(given_type, NumberArg)
             elements.append(_scalar_of(given_type, c) if scalar else c)
         values = f"{{{', '.join(elements) or '0'}}}"
-        call.bound(name, Literal(element.c, values, array=True, length=len(elements)))
+        # C knows how many a bool[N] has.
+        length = None if isinstance(wanted, BoolArray) else len(elements)
+        call.bound(name, CLiteral(element.c, values, array=True, length=length))
     else:
         literal = t.literal(value)
         if literal is None:
@@ -115,7 +116,7 @@ def _argument(
         call.bound(name, literal)
 
 
-def _element(call: _Call, t: SchemaType, name: str, value: Any) -> str:
+def _element(call: _CallCode, t: SchemaType, name: str, value: Any) -> str:
     """An element of a list that is known."""
     if isinstance(t, (TensorArg, Optional)):
         return "NULL" if value is None else call.number_tensor(name, value)
@@ -132,7 +133,7 @@ def call(
     MissingMethodError where a parameter has no form in C, such as a Generator.
     """
     function = op.native.function
-    pieces = _Call(sub)
+    pieces = _CallCode(sub)
     given = iter(list(zip(inputs, (v.type for v in node.inputs), strict=True)))
     for argument, t, value in zip(function.arguments, op.native.types, op.arguments, strict=True):
         _argument(pieces, t, f"arg_{argument.name}", value, given)
@@ -155,7 +156,7 @@ def call(
     return "\n".join([*lines, *pieces.after])
 
 
-def _list_result(pieces: _Call, op: NativeOp, name: str, outputs: Sequence[str]) -> None:
+def _list_result(pieces: _CallCode, op: NativeOp, name: str, outputs: Sequence[str]) -> None:
     """A result that is a list: its tensors are handed to the outputs."""
     n = len(outputs)
     pieces.before.append(f"Tensor *{name} = NULL;\nint64_t {name}_len = 0;")

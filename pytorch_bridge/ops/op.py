@@ -75,6 +75,7 @@ class Op(HasCode):
     default_output: int | None = None  # the one that a call returns, where others are hidden
     check_input = True  # False: this op does not need the checks of its inputs' c_extract
     only_calls = False  # True: the loops in its C code, if any, are over dimensions and not data
+    explains_itself = False  # True: its errors say all that there is to say
     random = False  # True: each application is its own, never merged or computed beforehand
     leaves_out = False  # True: an output may be None whatever its type is, an undefined tensor
 
@@ -185,6 +186,10 @@ def apply_to(op: Op, inputs: Sequence[Any]) -> Apply:
             "Apply: Apply(self, [inputs], [outputs])"
         )
     return node
+
+
+def has_perform(op: Op) -> bool:
+    return type(op).perform is not Op.perform
 
 
 def run_perform(node: Apply, inputs: Sequence[Any], storage: Sequence[Storage]) -> None:

@@ -29,7 +29,7 @@ class NoKernel(Exception):
     """A function cannot run so: without data, or on tensors as large."""
 
 
-class Refused(Exception):
+class RefusedSamples(Exception):
     """A function takes no inputs that were tried; its cause is PyTorch's own error."""
 
 
@@ -147,7 +147,7 @@ class Samples:
     # Finding sizes
     def runs(self) -> list[list[Any]]:
         """The results of some runs, at least one: at sizes that are not alike, as far as the
-        function takes them. Refused where it takes none; NoKernel where it cannot be run."""
+        function takes them. RefusedSamples where it takes none; NoKernel where it cannot be run."""
         ndim = max((t.ndim or 0 for t in self.inputs if isinstance(t, TensorType)), default=0)
         hints = next(sizes for most, sizes in _META.items() if ndim <= most)
         try:
@@ -183,7 +183,7 @@ class Samples:
                     raise
                 except Exception:
                     continue
-        raise Refused from refusal
+        raise RefusedSamples from refusal
 
     def tied(self) -> Iterator[dict[tuple[int, int], int]]:
         """Ways to give open sizes the values of sizes and numbers that are known."""

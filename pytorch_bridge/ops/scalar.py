@@ -16,7 +16,7 @@ from ..errors import BridgeTypeError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable
 from ..types import TensorType, Type, schema_type
 from ..types.base import Sub
-from ..types.numbers import Number, ScalarArg
+from ..types.numbers import NumberArg, ScalarArg
 from .native import constant, native, native_op
 from .op import Op, Storage
 
@@ -321,7 +321,7 @@ class ScalarOp(Op):
             return self._on_elements(variables)
         kinds = []
         for i, v in enumerate(variables):
-            kind = getattr(v.type, "kind", "") if isinstance(v.type, Number) else ""
+            kind = getattr(v.type, "kind", "") if isinstance(v.type, NumberArg) else ""
             if kind not in _ORDER:
                 raise BridgeTypeError(
                     f"{self}: input {i} must be a number, got {v} of type {v.type}"
@@ -397,7 +397,7 @@ class ScalarOp(Op):
     def c_code(
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
     ) -> str:
-        if not all(isinstance(v.type, Number) for v in node.inputs):
+        if not all(isinstance(v.type, NumberArg) for v in node.inputs):
             raise MissingMethodError(f"{self} has C code on its own for numbers only")
         kinds = [getattr(v.type, "kind", "") for v in node.inputs]
         chosen = kinds[1:] if self.name == "where" else kinds
@@ -550,7 +550,7 @@ def by_native(base: str) -> ScalarOp:
 def native_form(scalar: Any, inputs: Sequence[Any], inplace: bool = False) -> Apply:
     """The node of the native function that a scalar op stands for."""
     inputs = [
-        v.data if isinstance(v, Constant) and isinstance(v.type, Number) else v for v in inputs
+        v.data if isinstance(v, Constant) and isinstance(v.type, NumberArg) else v for v in inputs
     ]
     name = scalar.entry.inplace if inplace else scalar.entry.native
     if not name:

@@ -20,7 +20,7 @@ from ..types.numbers import ScalarArg
 from ..types.tensor import TensorArg
 from .functions import IN, corrected
 from .op import parameter_key
-from .samples import NoKernel, Refused, Samples
+from .samples import NoKernel, RefusedSamples, Samples
 from .shapes import KEEPS_SHAPE, Result, broadcast, by_rule
 from .sizes import NotProved, prove
 
@@ -242,7 +242,7 @@ class _Asked:
             types, lists = self._joined(self.samples.runs())
         except NoKernel:
             return self._unknown(), ()
-        except Refused as e:
+        except RefusedSamples as e:
             raise self._refusal(e.__cause__ or e) from None
         if changes:
             return tuple(_shapeless(t) for t in types), lists

@@ -94,7 +94,7 @@ def _op(node: Apply, device: str) -> Any:
             f"{op} is told to compute on the CPU, so the graph cannot be on {device}"
         )
     tensors = any(isinstance(v.type, TensorType) for v in [*node.inputs, *node.outputs])
-    if tensors and not getattr(op, "only_calls", False):
+    if tensors and not op.only_calls:
         raise MissingMethodError(
             f"{op} has C code of its own, which computes on the processor: the graph cannot be on "
             f"{device}"

@@ -27,7 +27,7 @@ def inplace(fgraph: FunctionGraph) -> int:
 
 def _inplace(fgraph: FunctionGraph, replace: Replace) -> int:
     order = fgraph.toposort()
-    known = _Known(fgraph, order)
+    known = _KnownGraph(fgraph, order)
     count = 0
     for i, node in enumerate(order):
         form = _form(node)
@@ -43,7 +43,7 @@ def _inplace(fgraph: FunctionGraph, replace: Replace) -> int:
     return count
 
 
-def _loop(node: Apply, i: int, known: _Known, replace: Replace) -> int:
+def _loop(node: Apply, i: int, known: _KnownGraph, replace: Replace) -> int:
     """Lets a fused loop write its outputs where its inputs were; returns how many."""
     op = node.op
     if type(op) is not Elemwise or not op.composite:
@@ -64,7 +64,7 @@ def _loop(node: Apply, i: int, known: _Known, replace: Replace) -> int:
     return len(op.inplace)
 
 
-def _part(node: Apply, i: int, known: _Known, replace: Replace) -> int:
+def _part(node: Apply, i: int, known: _KnownGraph, replace: Replace) -> int:
     """Lets a node write a part of a tensor where that is; returns how many."""
     op = node.op
     if not isinstance(op, Written) or op.in_place:
@@ -90,7 +90,7 @@ def _form(node: Apply) -> tuple[InPlace, Apply] | None:
     return InPlace(op), plain
 
 
-class _Known:
+class _KnownGraph:
     """What lies where, and who reads it last, in the graph as it was."""
 
     def __init__(self, fgraph: FunctionGraph, order: list[Apply]) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from ..errors import ContractError, InconsistencyError
 from ..graph.basic import Apply, Constant, Variable
-from ..graph.features import Feature
 from ..graph.function_graph import FunctionGraph
 from ..ops.op import Op, constant_key
 from .sharing import Sharing
@@ -115,33 +114,3 @@ class _Laws:
 
 def _props(op: Op) -> str:
     return ", ".join(f"{p}={getattr(op, p)!r}" for p in op.__props__ or ())
-
-
-class MergeFeature(Feature):
-    """Merges while the graph is built: a node that arrives and is there already is given up at
-    `merge_new`."""
-
-    def __init__(self) -> None:
-        self._arrived = False
-
-    def on_import(self, fgraph: FunctionGraph, node: Apply, reason: str) -> None:
-        self._arrived = True
-
-    def on_change_input(
-        self,
-        fgraph: FunctionGraph,
-        client: Apply | str,
-        i: int,
-        old: Variable,
-        new: Variable,
-        reason: str,
-    ) -> None:
-        self._arrived = True
-
-    def merge_new(self, fgraph: FunctionGraph) -> int:
-        """Merges, where anything has changed since the last time."""
-        if not self._arrived:
-            return 0
-        count = merge(fgraph)
-        self._arrived = False
-        return count

@@ -1,7 +1,7 @@
 """PyTorch's native functions as a typed model: what there is, what it is called, what it means."""
 
 from .docs import Description, Docs
-from .functions import Argument, Function, Return, load_reference, read_installed
+from .functions import Argument, Return, SchemaFunction, load_reference, read_installed
 from .names import Names
 from .subjects import Subject, Subjects
 
@@ -9,9 +9,9 @@ __all__ = [
     "Argument",
     "Description",
     "Docs",
-    "Function",
     "Names",
     "Return",
+    "SchemaFunction",
     "Subject",
     "Subjects",
     "load_reference",

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..tables import read_table
-from .functions import Argument, Function
+from .functions import Argument, SchemaFunction
 
 DOCS_FILE = Path(__file__).with_name("docs.yaml")
 
@@ -55,7 +55,7 @@ def kind(argument: Argument) -> str:
 class Description:
     """A text and the function that it is to be read for."""
 
-    function: Function
+    function: SchemaFunction
     text: str
     distinguishing: tuple[Argument, ...] = ()  # arguments whose kind overloads differ in
     sentences: tuple[str, ...] = ()  # what holds for parameters wherever they are
@@ -124,9 +124,9 @@ class Docs:
         self.texts = {key: text for key, text in table.items() if not key.startswith("{")}
         self.sentences = {key[1:-1]: text for key, text in table.items() if key.startswith("{")}
 
-    def of(self, functions: list[Function]) -> dict[str, Description]:
+    def of(self, functions: list[SchemaFunction]) -> dict[str, Description]:
         """The description of each function, by its schema name."""
-        families: dict[str, list[Function]] = defaultdict(list)
+        families: dict[str, list[SchemaFunction]] = defaultdict(list)
         for f in functions:
             families[f.family].append(f)
         found = {}
@@ -150,7 +150,7 @@ class Docs:
         return found
 
 
-def _read(f: Function) -> list[Argument]:
+def _read(f: SchemaFunction) -> list[Argument]:
     """The arguments that the functional form has, too."""
     outs = {a.name for a in f.parsed.arguments.out}
     return [a for a in f.arguments if a.name not in outs]

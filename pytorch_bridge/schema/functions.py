@@ -56,7 +56,7 @@ class Return:
 
 
 @dataclass(frozen=True)
-class Function:
+class SchemaFunction:
     """One `func:` entry of native_functions.yaml."""
 
     schema: str
@@ -167,7 +167,7 @@ def torch_version(directory: Path | None = None) -> str:
     return found[1]
 
 
-def read_installed(with_pages: bool = False) -> list[Function]:
+def read_installed(with_pages: bool = False) -> list[SchemaFunction]:
     """The native functions of the installed torch, sorted by name.
 
     with_pages imports torch to see which functions have a page in its documentation.
@@ -180,7 +180,7 @@ def read_installed(with_pages: bool = False) -> list[Function]:
     native = Path(spec.origin).parent / "packaged" / "ATen" / "native"
     parsed = parse_native_yaml(str(native / "native_functions.yaml"), str(native / "tags.yaml"))
     functions = [
-        Function(
+        SchemaFunction(
             str(f.func),
             tuple(sorted(v.name for v in f.variants)),
             tuple(sorted({*f.tags, *_autograd_tags(f), *_list_tags(f)})),
@@ -239,7 +239,7 @@ def _page(f: object) -> str:
     return ""
 
 
-def load_reference(path: Path = REFERENCE_FILE) -> list[Function]:
+def load_reference(path: Path = REFERENCE_FILE) -> list[SchemaFunction]:
     """The committed functions, sorted by name."""
     functions = []
     for line in path.read_text().splitlines():
@@ -247,14 +247,14 @@ def load_reference(path: Path = REFERENCE_FILE) -> list[Function]:
             continue
         variants, tags, page, schema = line.split("\t")
         functions.append(
-            Function(
+            SchemaFunction(
                 schema, tuple(variants.split(",")), tuple(t for t in tags.split(",") if t), page
             )
         )
     return functions
 
 
-def reference_text(version: str, functions: list[Function]) -> str:
+def reference_text(version: str, functions: list[SchemaFunction]) -> str:
     """The text of the reference file for these functions."""
     lines = [f"{','.join(f.variants)}\t{','.join(f.tags)}\t{f.page}\t{f.schema}" for f in functions]
     return REFERENCE_HEADER + f"# torch {version.split('+')[0]}\n\n" + "\n".join(lines) + "\n"

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from ..tables import read_table
-from .functions import Function
+from .functions import SchemaFunction
 
 NAMES_FILE = Path(__file__).with_name("names.yaml")
 
@@ -58,7 +58,7 @@ class Names:
         """`nll_loss` to `NLLLoss`."""
         return "".join(self.words.get(w.lower(), w[:1].upper() + w[1:]) for w in snake.split("_"))
 
-    def c(self, f: Function) -> str:
+    def c(self, f: SchemaFunction) -> str:
         """The C symbol, which is the Op's name too."""
         known = self.exceptions.get(f.name)
         if known is not None:
@@ -78,7 +78,7 @@ class Names:
             )
         return name + ("_" if base.inplace else "")
 
-    def go(self, f: Function) -> str | None:
+    def go(self, f: SchemaFunction) -> str | None:
         """The exported Go name, or None for a private function that Go does not have."""
         name = self.c(f)
         if not f.private:

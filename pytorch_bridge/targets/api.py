@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ..schema import Argument, Description, Docs, Function, Names, Return
+from ..schema import Argument, Description, Docs, Names, Return, SchemaFunction
 from ..schema.docs import kind
 from ..types import SchemaType, schema_type
 from .go_types import GoOption, go
@@ -51,10 +51,10 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Op:
+class Wrapped:
     """A function as the emitters need it."""
 
-    function: Function
+    function: SchemaFunction
     c: str
     go: str | None
     index: int  # of its thunk; -1 where Go has none
@@ -102,14 +102,14 @@ def docs() -> Docs:
 class Named:
     """The ops by their names in the schema, for what one's comment says of another."""
 
-    def __init__(self, ops: list[Op]) -> None:
-        self._families: dict[str, list[Op]] = defaultdict(list)
-        self._ops: dict[str, Op] = {}
+    def __init__(self, ops: list[Wrapped]) -> None:
+        self._families: dict[str, list[Wrapped]] = defaultdict(list)
+        self._ops: dict[str, Wrapped] = {}
         for op in sorted(ops, key=lambda op: (op.go is None, len(op.c), op.c)):
             self._families[op.function.family].append(op)
             self._ops[op.function.name] = op
 
-    def seen_from(self, op: Op, name: str) -> Op | None:
+    def seen_from(self, op: Wrapped, name: str) -> Wrapped | None:
         """The op of this name. Of a family, the one that takes what `op` takes, as an alias does;
         or else the one with the plainest name."""
         if name in self._ops and "." in name:
@@ -119,12 +119,12 @@ class Named:
         return next(iter(alike or family), None)
 
 
-def _taken(op: Op) -> tuple[object, ...]:
+def _taken(op: Wrapped) -> tuple[object, ...]:
     """What the op takes, and whether it writes it."""
     return tuple((a.name, kind(a), a.written) for a in op.function.arguments)
 
 
-def resolve(functions: list[Function], names: Names) -> list[Op]:
+def resolve(functions: list[SchemaFunction], names: Names) -> list[Wrapped]:
     """The ops of these functions, sorted by C name. ValueError where two get one name."""
     functions = [f for f in functions if f.name not in names.skipped]
     described = docs().of(functions)
@@ -153,7 +153,7 @@ def resolve(functions: list[Function], names: Names) -> list[Op]:
     return numbered
 
 
-def _options_of(op: Op, by_go: dict[str, Op]) -> str:
+def _options_of(op: Wrapped, by_go: dict[str, Wrapped]) -> str:
     """Add for Add_ and AddOut: the functional form, if its options are the same."""
     assert op.go is not None
     form = by_go.get(op.go.removesuffix("_").removesuffix("Out"))
@@ -164,7 +164,7 @@ def _options_of(op: Op, by_go: dict[str, Op]) -> str:
     return form.go or "" if same else ""
 
 
-def _check_parameters(f: Function, parameters: list[Parameter]) -> None:
+def _check_parameters(f: SchemaFunction, parameters: list[Parameter]) -> None:
     """ValueError where Go would not take a name, or a reader not know it for one."""
     names = [p.go for p in parameters]
     for p in parameters:
@@ -175,7 +175,7 @@ def _check_parameters(f: Function, parameters: list[Parameter]) -> None:
             )
 
 
-def _resolve(f: Function, names: Names, description: Description) -> Op:
+def _resolve(f: SchemaFunction, names: Names, description: Description) -> Wrapped:
     parameters = []
     for a in f.arguments:
         t = schema_type(a.type)
@@ -204,7 +204,7 @@ def _resolve(f: Function, names: Names, description: Description) -> Op:
         results.append(
             Result(r, schema_type(r.type), c, f"r{i}", by_name[same.name] if same else None)
         )
-    return Op(
+    return Wrapped(
         f,
         names.c(f),
         go_name,

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..errors import MissingMethodError
-from ..types.containers import BoolArray, List, Optional
+from ..types.containers import BoolArray, ListArg, Optional
 from ..types.faces import Face
-from ..types.numbers import Number, ScalarArg
+from ..types.numbers import NumberArg, ScalarArg
 from ..types.objects import Enum, Handle, StreamArg, String
 from ..types.tensor import TensorArg
 
@@ -64,8 +64,8 @@ aten.of(StreamArg)(lambda t: Cpp("stream"))
 aten.of(BoolArray)(lambda t: Cpp(f"bools<{t.size}>", named=True))
 
 
-@aten.of(Number)
-def _number(t: Number) -> Cpp:
+@aten.of(NumberArg)
+def _number(t: NumberArg) -> Cpp:
     result = {
         "SymInt": "{x}.expect_int()",
         "SymBool": "{x}.expect_bool()",
@@ -110,8 +110,8 @@ def _string(t: String) -> Cpp:
     )
 
 
-@aten.of(List)
-def _list(t: List) -> Cpp:
+@aten.of(ListArg)
+def _list(t: ListArg) -> Cpp:
     def is_default(n: str, default: str) -> str:
         values = numbers(default, t.size)
         conditions = [f"{n}_len == {len(values)}"]
@@ -127,9 +127,9 @@ def _list(t: List) -> Cpp:
     return Cpp(function, "{n}, {n}_len", is_default=is_default, default=made)
 
 
-@aten.of(List, TensorArg)
-@aten.of(List, Optional)
-def _tensors(t: List) -> Cpp:
+@aten.of(ListArg, TensorArg)
+@aten.of(ListArg, Optional)
+def _tensors(t: ListArg) -> Cpp:
     optional = isinstance(t.elem, Optional)
     return Cpp(
         "in_opt_list" if optional else "in_list",
@@ -155,7 +155,7 @@ def _optional(t: Optional) -> Cpp:
         return elem.empty if default == "None" else elem.default(default)
 
     number = {"SymInt": "symint_opt"}.get(t.elem.schema, "opt")
-    function = number if isinstance(t.elem, Number) else f"{elem.function}_opt"
+    function = number if isinstance(t.elem, NumberArg) else f"{elem.function}_opt"
     return Cpp(
         function, elem.arguments, unrecorded=elem.unrecorded, is_default=is_default, default=made
     )

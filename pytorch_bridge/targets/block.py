@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..types.containers import List, Optional
+from ..types.containers import ListArg, Optional
 from ..types.faces import Face
-from ..types.numbers import Number, ScalarArg
+from ..types.numbers import NumberArg, ScalarArg
 from ..types.objects import Enum
 from ..types.schema import SchemaType
 from ..types.tensor import TensorArg
@@ -51,7 +51,7 @@ block: Face[Passed] = Face("field of a block", __name__)
 block.of(SchemaType)(lambda t: _one(t.c))
 block.of(Enum)(lambda t: _one("int64_t", f"go_{t.function}(b.{{n}})"))
 block.of(TensorArg)(lambda t: _one("Word", 'used(b.{n}, "{n}")', words="b.{n}"))
-block.of(List)(lambda t: Passed(_pair(t.elem.c), ["b.{n}", "b.{n}_len"]))
+block.of(ListArg)(lambda t: Passed(_pair(t.elem.c), ["b.{n}", "b.{n}_len"]))
 block.of(Optional)(lambda t: block(t.elem) if t.elem.nullable else _one(t.c))
 block.of(Optional, TensorArg)(lambda t: _one("Word", 'used_opt(b.{n}, "{n}")', words="b.{n}"))
 block.of(Optional, Enum)(lambda t: _one("int64_t", f"Opt{t.elem.c}(b.{{n}}).get()"))
@@ -60,15 +60,15 @@ block.of(Optional, ScalarArg)(
 )
 
 
-@block.of(Number)
-def _number(t: Number) -> Passed:
+@block.of(NumberArg)
+def _number(t: NumberArg) -> Passed:
     c = "double" if t.kind == "float" else "int64_t"
     return _one(c, "b.{n} != 0" if t.kind == "bool" else "b.{n}")
 
 
-@block.of(List, TensorArg)
-@block.of(List, Optional)
-def _tensors(t: List) -> Passed:
+@block.of(ListArg, TensorArg)
+@block.of(ListArg, Optional)
+def _tensors(t: ListArg) -> Passed:
     optional = ", true" if isinstance(t.elem, Optional) else ""
     used = f'const UsedList {{n}}(b.{{n}}, b.{{n}}_len, "{{n}}"{optional});'
     return Passed(_pair("Word"), ["{n}.data()", "{n}.size()"], [used])
@@ -84,11 +84,11 @@ def _plain(t: SchemaType, c: str = "int64_t", value: str = "{n}") -> Passed:
 # As Go has it: one more than in C, 0 for what is not set.
 result.of(Enum)(lambda t: _plain(t, value="{n} + 1"))
 result.of(ScalarArg)(lambda t: _plain(t, "Scalar"))
-result.of(Number)(lambda t: _plain(t, block(t).fields[0].c))
+result.of(NumberArg)(lambda t: _plain(t, block(t).fields[0].c))
 result.of(TensorArg)(
     lambda t: Passed([Field("", "OutTensor")], ["&b.{n}.handle"], after=["describe(b.{n});"])
 )
-result.of(List, TensorArg)(
+result.of(ListArg, TensorArg)(
     lambda t: Passed(
         [Field("", "OutTensors")],
         ["&{n}", "&{n}_len"],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..schema import Names, Subject
 from ..tables import read_table
-from .api import FORMAT, Named, Op, Parameter
+from .api import FORMAT, Named, Parameter, Wrapped
 from .block import block, result
 from .go_types import go, in_go
 
@@ -17,7 +17,7 @@ _CORRECTIONS = Path(__file__).parents[1] / "ops/corrections.yaml"
 DOCS_URL = "https://docs.pytorch.org/docs/stable/generated/{}.html"
 
 
-def numbers(ops: list[Op], api_hash: str, subjects: list[Subject]) -> str:
+def numbers(ops: list[Wrapped], api_hash: str, subjects: list[Subject]) -> str:
     """ops_gen.go: the op numbers, their names for errors, which of them write into an argument, and
     the hash that C compares. Its package comment, which go doc shows after doc.go's, says in which
     file which functions are."""
@@ -59,7 +59,7 @@ def _silent_writers() -> dict[str, object]:
     return read_table(_CORRECTIONS)["writes"]
 
 
-def _writes(op: Op) -> bool:
+def _writes(op: Wrapped) -> bool:
     """Whether the op changes what its caller has: by the schema, or where that is silent."""
     if any(p.argument.written for p in op.parameters):
         return True
@@ -67,7 +67,7 @@ def _writes(op: Op) -> bool:
     return name in known or f"{name.partition('.')[0]}.*" in known
 
 
-def wrappers(ops: list[Op], known: Named) -> str:
+def wrappers(ops: list[Wrapped], known: Named) -> str:
     """One file of wrappers. `known` are all ops, which the comments may refer to."""
     out = [GENERATED, 'package gotorch\n\nimport (\n\t"runtime"\n\t"unsafe"\n)\n']
     for op in ops:
@@ -82,7 +82,7 @@ def wrappers(ops: list[Op], known: Named) -> str:
     return "\n".join(out)
 
 
-def doc(op: Op, known: Named) -> Iterator[str]:
+def doc(op: Wrapped, known: Named) -> Iterator[str]:
     """The comment of a function, line by line."""
     parameters = {p.argument.name: p.go_doc for p in op.parameters}
 
@@ -133,7 +133,7 @@ def _paragraph(text: str) -> Iterator[str]:
     yield line
 
 
-def _options(op: Op) -> str:
+def _options(op: Wrapped) -> str:
     out = [f"// {op.options_type} are the arguments of [{op.go}] that have defaults."]
     out.append(f"type {op.options_type} struct {{")
     for p in op.optional:
@@ -148,7 +148,7 @@ def _options(op: Op) -> str:
     return "\n".join(out)
 
 
-def _parameter_list(parameters: list[Parameter], op: Op) -> str:
+def _parameter_list(parameters: list[Parameter], op: Wrapped) -> str:
     """`self, mat2 Tensor, opts ...MMOptions`: names of one type are grouped."""
     groups: list[tuple[list[str], str]] = []
     for p in parameters:
@@ -162,7 +162,7 @@ def _parameter_list(parameters: list[Parameter], op: Op) -> str:
     return ", ".join(parts)
 
 
-def _results(op: Op) -> str:
+def _results(op: Wrapped) -> str:
     types = [go(r.type).type for r in op.results]
     if not types:
         return ""
@@ -189,7 +189,7 @@ def _result_name(schema: str) -> str:
     return _names().go_parameter(schema)
 
 
-def _function(op: Op, known: Named, as_method: bool = False) -> str:
+def _function(op: Wrapped, known: Named, as_method: bool = False) -> str:
     out = list(doc(op, known))
     head, parameters = f"func {op.go}", op.required
     if as_method:
@@ -210,7 +210,6 @@ def _function(op: Op, known: Named, as_method: bool = False) -> str:
     if op.options_type:
         body.append(f"var opt {op.options_type}")
         body.append(f"if given(len(opts), op{op.go}) {{\n\t\topt = opts[0]\n\t}}")
-    uses_op = False
     values = {p.argument.name: p.go for p in op.parameters}
     for p in op.parameters:
         value = p.go
@@ -228,7 +227,6 @@ def _function(op: Op, known: Named, as_method: bool = False) -> str:
             fill = [go(p.type).fill.format(n=p.go, x=value, arg=p.argument.name)]
         body += fill
         values[p.argument.name] = value
-        uses_op = uses_op or any("(op, " in s or ", op, " in s for s in fill)
     if op.options_type == "TensorOptions" and all(p.argument.name != FORMAT for p in op.optional):
         body.append(f"refuseFormat(opt.MemoryFormat, op{op.go})")
     if op.factory:
@@ -252,7 +250,7 @@ def _function(op: Op, known: Named, as_method: bool = False) -> str:
     return "\n".join(out)
 
 
-def _method(op: Op) -> str:
+def _method(op: Wrapped) -> str:
     receiver = next(p for p in op.parameters if p.argument.name == "self")
     others = [p for p in op.required if p is not receiver]
     arguments = [p.go for p in op.required] + (["opts..."] if op.options_type else [])

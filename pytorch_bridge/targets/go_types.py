@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import MissingMethodError
-from ..types.containers import BoolArray, List, Optional
+from ..types.containers import BoolArray, ListArg, Optional
 from ..types.faces import Face
-from ..types.numbers import Number, ScalarArg
+from ..types.numbers import NumberArg, ScalarArg
 from ..types.objects import Enum, Handle, StreamArg, String
 from ..types.tensor import TensorArg
 from . import aten
@@ -93,8 +93,8 @@ def _replaced(type_: str, zero: str, default: str) -> GoOption:
     return GoOption(type_, default, zero, default)
 
 
-@go.of(Number)
-def _number(t: Number) -> GoType:
+@go.of(NumberArg)
+def _number(t: NumberArg) -> GoType:
     name = {"int": "int64", "float": "float64", "bool": "bool"}[t.kind]
 
     def option(default: str) -> GoOption:
@@ -137,8 +137,8 @@ def _string(t: String) -> GoType:
     )
 
 
-@go.of(List)
-def _list(t: List) -> GoType:
+@go.of(ListArg)
+def _list(t: ListArg) -> GoType:
     name = f"[]{go(t.elem).type}"
 
     def option(default: str) -> GoOption:
@@ -151,14 +151,14 @@ def _list(t: List) -> GoType:
     return GoType(name, slice_, option=option)
 
 
-go.of(List, ScalarArg)(
+go.of(ListArg, ScalarArg)(
     lambda t: GoType("[]Scalar", 'blk.{n}, blk.{n}Len = makeScalars({x}, op, "{arg}")')
 )
 
 
-@go.of(List, TensorArg)
-@go.of(List, Optional)
-def _tensors(t: List) -> GoType:
+@go.of(ListArg, TensorArg)
+@go.of(ListArg, Optional)
+def _tensors(t: ListArg) -> GoType:
     words = "optWords({x})" if isinstance(t.elem, Optional) else 'words({x}, op, "{arg}")'
     return GoType(
         "[]Tensor",
@@ -187,7 +187,7 @@ go.of(Optional, Handle)(lambda t: _optional(t, note="the default one"))
 go.of(Optional, String)(lambda t: _optional(t, "*string", 'blk.{n} = optString({x}, op, "{arg}")'))
 
 
-@go.of(Optional, Number)
+@go.of(Optional, NumberArg)
 def _pointer(t: Optional) -> GoType:
     made = _optional(t, f"*{go(t.elem).type}", "blk.{n} = unsafe.Pointer({x})")
     # Where the schema says `int? size=0` or `bool? pin_memory=False`, none means the same.

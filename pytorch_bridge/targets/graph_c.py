@@ -2,9 +2,10 @@
 
     const char *Name(inputs..., outputs...)
 
-has the forms of arguments and the convention of errors of cgotorch.h. It is the same code as for
-Python between the boundaries; there, `c_take` and `c_give` of the types stand for `c_extract` and
-`c_sync`. Every op must have C code. Constants that are tensors come first, as an array.
+has the forms of arguments and the convention of errors of cgotorch.h; a number or an enum that may
+be none is two results, `int64_t *out, bool *out_given`. It is the same code as for Python between
+the boundaries; there, `c_take` and `c_give` of the types stand for `c_extract` and `c_sync`. Every
+op must have C code. Constants that are tensors come first, as an array.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from ..graph.basic import Apply, Constant, Variable
 from ..link.blocks import Block, indented, remark, shown
 from ..link.c_linker import CLinker
 from ..link.emit import Emitter, check_argument, literal_of
-from ..link.explain import Place
+from ..link.explain import GraphPlace
 from ..types import literals
 from ..types.base import Sub, Type
-from ..types.schema import Plain
+from ..types.schema import Plain, SchemaType
 from ..types.tensor import TensorArg
 from .c import GENERATED_C
 
@@ -114,14 +115,22 @@ class CEmitter(Emitter):
             if not isinstance(type_, TensorArg):
                 raise MissingMethodError(f"the constant {v} of type {v.type} has no form in C")
             return f"{name} = RetainTensor(constants[{len(self.tensors) - 1}]);"
+        if not isinstance(type_, SchemaType):
+            # The variable is all that there is of a registered type, members and all.
+            return f"{name} = {literal.value};"
+        known = f"{name}_known"
+        if literal.value == "NULL":
+            if literal.length is not None:
+                return type_.c_init(name, sub)  # no list
+            # As an expression it has no type that could be followed where it is not NULL.
+            return f"{literal.c} {known} = NULL;\n{take(name, known, sub, **checks)}"
         if literal.inline:
             return take(name, f"({literal.value})", sub, **checks)
-        if not literal.compound:
-            return type_.c_init(name, sub)  # no list
-        known = f"{name}_known"
-        lines = [literal.declaration(f"{known}_value" if literal.address else known)]
-        if literal.address:
-            lines.append(f"const {literal.c} *{known} = &{known}_value;")
+        # What may be none is a pointer, which is compared with NULL.
+        pointer = literal.address or literal.length is not None
+        lines = [literal.declaration(f"{known}_value" if pointer else known)]
+        if pointer:
+            lines.append(f"const {literal.c} *{known} = {literal.reference(f'{known}_value')};")
         if literal.length is not None:
             lines.append(f"const int64_t {known}_len = {literal.length};")
         return "\n".join([*lines, take(name, known, sub, **checks)])
@@ -230,7 +239,7 @@ class CFunction(CLinker):
         found = super().headers()
         return found if "<cgotorch.h>" in found else [*found, "<cgotorch.h>"]
 
-    def _where(self, place: Place) -> str:
+    def _where(self, place: GraphPlace) -> str:
         names = self._code.explain.names
         if place.node is not None:
             at = self.order.index(place.node)

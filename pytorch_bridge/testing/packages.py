@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from pytorch_bridge import toolchain
-from pytorch_bridge.bootstrap import locked
+from pytorch_bridge.artifacts import locked
 from pytorch_bridge.toolchain import ROOT, build_dir
 
 PAGE = ROOT / "docs/aoti.md"

@@ -203,13 +203,6 @@ class CType(Type, HasCode):
         """Fills the variables from py_<name>, a borrowed reference; checks it if check_input."""
         raise self._missing("c_extract")
 
-    def c_extract_out(self, name: str, sub: Sub, check_input: bool = True, **kwargs: Any) -> str:
-        """Fills an output's variables from an old value in py_<name>, which may be None."""
-        return (
-            f"if (py_{name} == Py_None) {{\n{self.c_init(name, sub)}\n}} else {{\n"
-            f"{self.c_extract(name, sub, check_input)}\n}}"
-        )
-
     def c_sync(self, name: str, sub: Sub) -> str:
         """Puts the value into py_<name>, giving up the reference that was there."""
         raise self._missing("c_sync")

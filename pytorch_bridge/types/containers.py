@@ -1,4 +1,4 @@
-"""Optional and List, which are made of other schema types."""
+"""Optional and ListArg, which are made of other schema types."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from . import c_support
 from .base import Sub, Type
-from .literals import Literal
-from .numbers import Number
+from .literals import CLiteral
+from .numbers import NumberArg
 from .schema import Plain, Refused, SchemaType, converted
 from .tensor import TensorArg
 
@@ -17,7 +17,7 @@ class Optional(SchemaType):
     """A value or None.
 
     In C it is what the element is where that can be NULL, and else a pointer; in a graph it points
-    to a variable beside it.
+    to a variable beside it, and a result is two: the value, and whether there is one.
     """
 
     nullable = True
@@ -58,9 +58,9 @@ class Optional(SchemaType):
     def may_share_memory(self, a: Any, b: Any) -> bool:  # type: ignore[override]
         return self.elem.may_share_memory(a, b)
 
-    def literal(self, value: Any) -> Literal | None:
+    def literal(self, value: Any) -> CLiteral | None:
         if value is None:
-            return Literal(self.c, "NULL", length=0 if isinstance(self.elem, List) else None)
+            return CLiteral(self.c, "NULL", length=0 if isinstance(self.elem, ListArg) else None)
         found = self.elem.literal(value)
         if found is None or self.elem.nullable:
             return found
@@ -75,7 +75,8 @@ class Optional(SchemaType):
         return self.elem.c_parameters(n) if self.elem.nullable else super().c_parameters(n)
 
     def c_results(self, n: str) -> list[str]:
-        return self.elem.c_results(n) if self.elem.nullable else super().c_results(n)
+        value = self.elem.c_results(n)
+        return value if self.elem.nullable else [*value, f"bool *{n}_given"]
 
     def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
         if self.elem.nullable:
@@ -114,12 +115,13 @@ class Optional(SchemaType):
         return f"{name} = NULL;\nif ({n}) {{\n{name}_value = *{n};\n{name} = &{name}_value;\n}}"
 
     def c_give(self, name: str, n: str, sub: Sub) -> str:
-        return (
-            self.elem.c_give(name, n, sub) if self.elem.nullable else super().c_give(name, n, sub)
-        )
+        if self.elem.nullable:
+            return self.elem.c_give(name, n, sub)
+        # The variable beside it ends with the function, so that what is given is a copy.
+        return f"*{n}_given = {name} != NULL;\nif ({name}) *{n} = *{name};"
 
 
-class List(SchemaType):
+class ListArg(SchemaType):
     """A list. Where the schema names a `size`, one number may stand for as many.
 
     In C it is a pointer to the elements and their number; in a graph the memory is the variable's
@@ -134,7 +136,7 @@ class List(SchemaType):
 
     @property
     def kinds(self) -> tuple[type, ...]:
-        return (List, *self.elem.kinds)
+        return (ListArg, *self.elem.kinds)
 
     @property
     def function(self) -> str:
@@ -157,7 +159,7 @@ class List(SchemaType):
     def values_eq_approx(self, a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(map(self.elem.values_eq_approx, a, b))
 
-    def literal(self, value: Any) -> Literal | None:
+    def literal(self, value: Any) -> CLiteral | None:
         found = [self.elem.literal(v) for v in value]
         texts = [e.value for e in found if e is not None]
         if len(texts) < len(found):
@@ -165,7 +167,7 @@ class List(SchemaType):
         # An array of nothing is no C, and an empty list is not none.
         nothing = "{0}" if self.elem.c == "Scalar" else "0"
         values = ", ".join(texts) or nothing
-        return Literal(self.elem.c, f"{{{values}}}", array=True, length=len(texts))
+        return CLiteral(self.elem.c, f"{{{values}}}", array=True, length=len(texts))
 
     # In C
     def c_parameters(self, n: str) -> list[str]:
@@ -226,8 +228,11 @@ class BoolArray(SchemaType):
         listed = isinstance(value, (list, tuple)) and len(value) == self.size
         return listed and all(map(self.elem.holds, value))
 
-    def literal(self, value: Any) -> Literal:
-        return Literal("bool", f"{{{', '.join(str(v).lower() for v in value)}}}", array=True)
+    def literal(self, value: Any) -> CLiteral:
+        return CLiteral("bool", f"{{{', '.join(str(v).lower() for v in value)}}}", array=True)
+
+    def c_results(self, n: str) -> list[str]:
+        return [f"bool *{n}"]
 
     def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
         return f"bool {name}[{self.size}];"
@@ -247,6 +252,10 @@ class BoolArray(SchemaType):
     def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
         return f"memcpy({name}, {n}, sizeof {name});"
 
+    def c_give(self, name: str, n: str, sub: Sub) -> str:
+        # The caller has an array for as many.
+        return f"memcpy({n}, {name}, sizeof {name});"
+
 
 class OptionalTensor(Optional, TensorArg):
     """A tensor or None; in a graph, what may turn out to be none at run time."""
@@ -265,7 +274,7 @@ class OptionalTensor(Optional, TensorArg):
         return TensorArg.c_take(self, name, n, sub, check_input)
 
 
-class TensorList(List):
+class TensorList(ListArg):
     """Tensors, some of which may be None where the schema says `Tensor?[]`. In a graph an op takes
     them one by one; a variable of this type is one list, which owns them."""
 
@@ -300,9 +309,9 @@ class TensorList(List):
 def element_of(t: Type) -> SchemaType | None:
     """The type of the elements of a list, also of an optional one; None for what is no list."""
     t = t.required if isinstance(t, SchemaType) else t
-    return t.elem if isinstance(t, (List, BoolArray)) else None
+    return t.elem if isinstance(t, (ListArg, BoolArray)) else None
 
 
 def is_number_list(t: Type) -> bool:
     """Whether values are lists of any number of numbers, or none."""
-    return isinstance(element_of(t), Number) and not isinstance(t, BoolArray)
+    return isinstance(element_of(t), NumberArg) and not isinstance(t, BoolArray)

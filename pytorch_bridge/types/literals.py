@@ -6,11 +6,11 @@ import math
 from typing import Any, NamedTuple
 
 
-class Literal(NamedTuple):
+class CLiteral(NamedTuple):
     """A known value in C: an initialiser `value` of the type `c`, which is given as it is, by its
     `address`, or as an `array`, with its `length` where that is a parameter of its own.
 
-    `Literal("int64_t", "INT64_C(5)")`, `Literal("Scalar", "{ScalarInt, {INT64_C(5)}}")`.
+    `CLiteral("int64_t", "INT64_C(5)")`, `CLiteral("Scalar", "{ScalarInt, {INT64_C(5)}}")`.
     """
 
     c: str

@@ -7,14 +7,14 @@ from typing import Any
 
 from . import literals
 from .base import Sub, Type
-from .literals import Literal
+from .literals import CLiteral
 from .schema import Plain, Refused
 
 _PYTHON = {"int": int, "float": float, "bool": bool}
 _C = {"int": "int64_t", "float": "double", "bool": "bool"}
 
 
-class Number(Plain):
+class NumberArg(Plain):
     """float, bool, and what is one of those or an int in Python and C: SymInt, SymBool,
     DeviceIndex, QScheme. `kind` says which."""
 
@@ -50,8 +50,8 @@ class Number(Plain):
     def values_eq_approx(self, a: Any, b: Any) -> bool:
         return close(a, b)
 
-    def literal(self, value: Any) -> Literal:
-        return Literal(self.c, literals.number(self.kind, value))
+    def literal(self, value: Any) -> CLiteral:
+        return CLiteral(self.c, literals.number(self.kind, value))
 
     def c_init(self, name: str, sub: Sub) -> str:
         return f"{name} = 0;"
@@ -73,7 +73,7 @@ class ScalarArg(Plain):
         return number
 
     def is_super(self, otype: Type) -> bool | None:
-        return self == otype or isinstance(otype, Number) or None
+        return self == otype or isinstance(otype, NumberArg) or None
 
     def values_eq(self, a: Any, b: Any) -> bool:
         return type(a) is type(b) and a == b
@@ -81,13 +81,13 @@ class ScalarArg(Plain):
     def values_eq_approx(self, a: Any, b: Any) -> bool:
         return type(a) is type(b) and close(a, b)
 
-    def literal(self, value: Any) -> Literal:
-        return Literal("Scalar", literals.scalar(value))
+    def literal(self, value: Any) -> CLiteral:
+        return CLiteral("Scalar", literals.scalar(value))
 
 
 def is_number(t: Type) -> bool:
     """Whether the values of a type are numbers."""
-    return isinstance(t, (Number, ScalarArg))
+    return isinstance(t, (NumberArg, ScalarArg))
 
 
 def item(value: Any) -> Any:

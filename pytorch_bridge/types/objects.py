@@ -8,7 +8,7 @@ from typing import Any
 from . import c_support, literals
 from .base import Sub
 from .enums import DEVICES, DTYPES, LAYOUTS, MEMORY_FORMATS, device_parts, dtype_name
-from .literals import Literal
+from .literals import CLiteral
 from .schema import Plain, Refused, SchemaType, converted
 
 # By the schema's name: the class in torch, what C calls it in names, and the numbers.
@@ -47,11 +47,11 @@ class Enum(Plain):
             raise Refused(value, f": {e}") from None
         raise Refused(value)
 
-    def literal(self, value: Any) -> Literal:
+    def literal(self, value: Any) -> CLiteral:
         if self.schema == "Device":
             kind, index = device_parts(value)
-            return Literal(self.c, f"{{{DEVICES[kind]}, {index}}}")
-        return Literal(self.c, str(self._numbers[str(value).removeprefix("torch.")]))
+            return CLiteral(self.c, f"{{{DEVICES[kind]}, {index}}}")
+        return CLiteral(self.c, str(self._numbers[str(value).removeprefix("torch.")]))
 
     def c_support_code(self) -> Sequence[str]:
         return c_support.ENUM_HELPERS
@@ -65,8 +65,8 @@ class String(Plain):
     def holds(self, value: Any) -> bool:
         return isinstance(value, str)
 
-    def literal(self, value: Any) -> Literal:
-        return Literal(self.c, literals.string(value))
+    def literal(self, value: Any) -> CLiteral:
+        return CLiteral(self.c, literals.string(value))
 
     def c_init(self, name: str, sub: Sub) -> str:
         return f"{name} = NULL;"
@@ -108,6 +108,6 @@ class StreamArg(Plain):
 
         return isinstance(value, torch.Stream)
 
-    def literal(self, value: Any) -> Literal:
+    def literal(self, value: Any) -> CLiteral:
         parts = (value.stream_id, value.device_index, value.device_type)
-        return Literal("Stream", f"{{{', '.join(f'INT64_C({p})' for p in parts)}}}")
+        return CLiteral("Stream", f"{{{', '.join(f'INT64_C({p})' for p in parts)}}}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from .base import Type
-from .containers import BoolArray, List, Optional, OptionalTensor, TensorList
-from .numbers import Number, ScalarArg
+from .containers import BoolArray, ListArg, Optional, OptionalTensor, TensorList
+from .numbers import NumberArg, ScalarArg
 from .objects import ENUMS, Enum, Handle, StreamArg, String
 from .schema import SchemaType
 from .tensor import TensorArg, TensorType
@@ -16,10 +16,10 @@ _TYPES: dict[str, SchemaType] = {
     "Scalar": ScalarArg("Scalar"),
     "str": String("str"),
     "Stream": StreamArg("Stream"),
-    "bool": Number("bool", "bool"),
-    "SymBool": Number("SymBool", "bool"),
-    "float": Number("float", "float"),
-    **{name: Number(name, "int") for name in ("int", "SymInt", "DeviceIndex", "QScheme")},
+    "bool": NumberArg("bool", "bool"),
+    "SymBool": NumberArg("SymBool", "bool"),
+    "float": NumberArg("float", "float"),
+    **{name: NumberArg(name, "int") for name in ("int", "SymInt", "DeviceIndex", "QScheme")},
     **{name: Enum(name) for name in ENUMS},
     **{name: Handle(name) for name in ("Generator", "Storage")},
 }
@@ -51,4 +51,4 @@ def _contained(elem: SchemaType, optional: str | None, size: str | None) -> Sche
         return TensorList(elem, n)
     if elem.schema in ("bool", "SymBool"):
         return BoolArray(elem, n) if n else None
-    return List(elem, n) if isinstance(elem, (Number, ScalarArg)) else None
+    return ListArg(elem, n) if isinstance(elem, (NumberArg, ScalarArg)) else None

@@ -9,7 +9,7 @@ from .. import toolchain
 from ..errors import BridgeTypeError
 from . import c_support
 from .base import CType, Sub, Type
-from .literals import Literal
+from .literals import CLiteral
 
 
 class Refused(Exception):
@@ -79,7 +79,7 @@ class SchemaType(CType):
         except Refused as e:
             raise self.refusal(e.value, e.why) from None
 
-    def literal(self, value: Any) -> Literal | None:
+    def literal(self, value: Any) -> CLiteral | None:
         """A value that is known in C, or None where it has no literal."""
         return None
 

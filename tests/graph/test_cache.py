@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from doubles import Binary, Double, add, compiled, double, graph
 
-from pytorch_bridge.build import dependencies
+from pytorch_bridge.artifacts import dependencies
 from pytorch_bridge.errors import CompileError
 from pytorch_bridge.link import c_linker, cache
 from pytorch_bridge.link.c_linker import CacheVersionWarning, CLinker
@@ -528,18 +528,16 @@ def test_a_lock_ends_with_its_block_also_where_a_process_was_forked(folder):
     code = """
 import fcntl, os, sys
 from pathlib import Path
-from pytorch_bridge.bootstrap import locked
-from pytorch_bridge.link.cache import Cache
+from pytorch_bridge.artifacts import locked
 end, mine = os.pipe()
 path = Path(sys.argv[1]) / "it.lock"
-for held in (Cache(path.parent)._locked(path), locked(path, "")):
-    with held:
-        child = os.fork()
-        if child == 0:
-            os.close(mine)
-            os._exit(len(os.read(end, 1)))  # when its parent is gone
-    with path.open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+with locked(path):
+    child = os.fork()
+    if child == 0:
+        os.close(mine)
+        os._exit(len(os.read(end, 1)))  # when its parent is gone
+with path.open() as file:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 """
     done = python(code, str(folder))
     _, err = done.communicate()

@@ -21,8 +21,8 @@ from torch.utils import _pytree
 
 import pytorch_bridge as pb
 from pytorch_bridge import TensorType, env, ops, schema_type
+from pytorch_bridge.boundary import live_handles
 from pytorch_bridge.errors import BridgeTypeError, BridgeValueError, MissingMethodError
-from pytorch_bridge.extension import live_handles
 from pytorch_bridge.model import Model
 from pytorch_bridge.ops.op import Op
 from pytorch_bridge.targets.go_package import ExportError, export_go, folder

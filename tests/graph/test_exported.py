@@ -17,7 +17,7 @@ from torch.utils import _pytree
 
 import pytorch_bridge as pb
 from pytorch_bridge import BridgeTypeError, BridgeValueError
-from pytorch_bridge.extension import live_handles
+from pytorch_bridge.boundary import live_handles
 from pytorch_bridge.fx import UnsupportedNode
 from pytorch_bridge.graph.basic import toposort
 from pytorch_bridge.ops import library

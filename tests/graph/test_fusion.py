@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import pytorch_bridge as pb
 from pytorch_bridge import TensorType, build, function, ops
-from pytorch_bridge.extension import borrow, from_handle, live_handles
+from pytorch_bridge.boundary import borrow, from_handle, live_handles
 from pytorch_bridge.graph.function_graph import FunctionGraph
 from pytorch_bridge.ops import Composite, Elemwise, scalar
 from pytorch_bridge.ops.native import NativeOp, constant

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import subprocess
 
 import pytest
 import torch
-from doubles import double, graph, in_threads
+from doubles import compiled, double, graph, in_threads
 
 from pytorch_bridge import build, ops
+from pytorch_bridge.boundary import borrow, from_handle, live_handles
 from pytorch_bridge.errors import BridgeTypeError, BridgeValueError, MissingMethodError
-from pytorch_bridge.extension import borrow, from_handle, live_handles
-from pytorch_bridge.graph.basic import Apply
+from pytorch_bridge.graph.basic import Apply, Constant
 from pytorch_bridge.ops.native import constant
 from pytorch_bridge.ops.op import Op
+from pytorch_bridge.schema.functions import load_reference
 from pytorch_bridge.targets.graph_c import CFunction
 from pytorch_bridge.types import TensorType, schema_type
+from pytorch_bridge.types.containers import BoolArray, ListArg, Optional
+from pytorch_bridge.types.objects import Handle
+from pytorch_bridge.types.tensor import TensorArg
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-O1", "-fPIC"]
 LIB = build.toolchain.build_dir() / "lib"
@@ -274,3 +279,99 @@ def test_a_generated_function_under_the_address_sanitizer(tmp_path):
     done = subprocess.run([str(program)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "0 0\n"
+
+
+# Every type of PyTorch's schemas
+
+VALUES = {
+    "int64_t": [5, -(2**63)],
+    "double": [0.5, float("-inf")],
+    "bool": [True, False],
+    "const char *": ['"größe"?', ""],
+    "Tensor": [torch.ones(2), torch.zeros(())],
+    "Scalar": [True, -2, 2**63, 0.5, 1 - 2j],
+    "Device": [torch.device("cpu"), torch.device("cuda:1")],
+    "Stream": [torch.Stream(stream_id=3, device_index=0, device_type=1)],
+    "ScalarType": [torch.uint8, torch.bfloat16],
+    "Layout": [torch.strided, torch.sparse_csr],
+    "MemoryFormat": [torch.contiguous_format, torch.channels_last],
+}
+
+
+def schema_types():
+    """The types of all arguments and results, those once that are one in C."""
+    found = {}
+    for f in load_reference():
+        for t in (schema_type(str(x.type)) for x in [*f.arguments, *f.returns]):
+            if isinstance(t.required, Handle):
+                continue  # Generator and Storage: graphs have none
+            plain = t if isinstance(t, BoolArray) else re.sub(r"\[\d\]", "[]", t.schema)
+            found.setdefault(re.sub("^Sym(Int|Bool)", lambda m: m[1].lower(), str(plain)), t)
+    return [pytest.param(t, id=name) for name, t in sorted(found.items())]
+
+
+def values_of(t):
+    if isinstance(t, Optional):
+        return [None, *values_of(t.elem)]
+    if isinstance(t, BoolArray):
+        return [[i % 2 == 0 for i in range(t.size)]]
+    return [[], values_of(t.elem)] if isinstance(t, ListArg) else VALUES[t.c]
+
+
+class Called(Op):
+    """Calls a C function that has been loaded, as C programs do."""
+
+    def __init__(self, function, address):
+        self.function, self.address = function, address
+        tensors = [c.data for c in function.constants]
+        self.constants = (ctypes.c_void_p * len(tensors))(*map(borrow, tensors))
+
+    def make_node(self, *inputs):
+        return Apply(self, list(inputs), [v.type() for v in self.function.outputs])
+
+    def c_code(self, node, name, inputs, outputs, sub):
+        given = [f"(const Tensor *){ctypes.addressof(self.constants)}"] if self.constants else []
+        rooms, after = [], []
+        for v, c in zip(node.inputs, inputs, strict=True):
+            given += [c, f"{c}_len"] if isinstance(v.type.required, ListArg) else [c]
+        for i, (v, c) in enumerate(zip(node.outputs, outputs, strict=True)):
+            if isinstance(v.type.required, ListArg):
+                given += [f"&{c}", f"&{c}_len"]
+            elif isinstance(v.type, BoolArray):
+                given.append(c)
+            elif isinstance(v.type, Optional) and not v.type.elem.nullable:
+                rooms.append(f"bool given_{i} = true;")
+                given += [f"&{c}_value", f"&given_{i}"]
+                after.append(f"{c} = given_{i} ? &{c}_value : NULL;")
+            else:
+                given.append(f"&{c}")
+        kind = self.function.prototype().replace(f"{self.function.name}(", "(*called)(")
+        called = f"{kind} = ({kind.replace('called', '')}){self.address};"
+        call = f"if ((pb_error = called({', '.join(given)}))) {sub['fail']}"
+        return "\n".join(["{", called, *rooms, call, *after, "}"])
+
+
+def same(a, b):
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, torch.Tensor):
+        return a is b
+    return type(a) is type(b) and a == b
+
+
+@pytest.mark.filterwarnings("ignore::pytorch_bridge.link.c_linker.CacheVersionWarning")
+@pytest.mark.parametrize("t", schema_types())
+def test_a_value_of_each_type_in_and_out_and_as_a_constant(load, t):
+    values = values_of(t)
+    x = t("x")
+    # A list of tensors that are known has no form in C.
+    lists = isinstance(t, ListArg) and isinstance(t.elem.required, TensorArg)
+    known = [] if lists else [Constant(t, v) for v in values]
+    f = CFunction(graph([x], [x, *known]), "Carried")
+    address = ctypes.cast(load(f), ctypes.c_void_p).value
+    call = compiled([x], Called(f, address).make_node(x).outputs)
+    for value in values:
+        out = call(value)
+        given, constants = (out[0], out[1:]) if known else (out, [])
+        assert same(given, value), (given, value)
+        assert same(list(constants), [v for v in values if known]), constants

@@ -29,7 +29,7 @@ from pytorch_bridge.link import cache, inductor
 from pytorch_bridge.link.c_linker import CacheVersionWarning
 from pytorch_bridge.link.content import NoContent, content
 from pytorch_bridge.link.inductor import Assumed, InductorLinker
-from pytorch_bridge.link.tracing import named_constants, traced
+from pytorch_bridge.link.torch_export import named_constants, traced
 from pytorch_bridge.ops import scalar
 from pytorch_bridge.ops.basic import shape
 from pytorch_bridge.ops.checks import Require

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import subprocess
 import sys
 
@@ -12,8 +13,9 @@ from doubles import VersionedDouble, compiled, graph
 
 import pytorch_bridge as pb
 from pytorch_bridge import ops
+from pytorch_bridge.boundary import live_handles
 from pytorch_bridge.errors import MissingMethodError
-from pytorch_bridge.extension import live_handles
+from pytorch_bridge.graph.basic import Constant
 from pytorch_bridge.link.c_linker import CLinker
 from pytorch_bridge.link.dual import DualLinker
 from pytorch_bridge.link.opwise import OpWiseLinker
@@ -27,6 +29,7 @@ from pytorch_bridge.ops.basic import (
     register_view_op_c_code,
     shape,
 )
+from pytorch_bridge.schema.functions import load_reference
 from pytorch_bridge.types import TensorType, schema_type
 
 
@@ -281,6 +284,61 @@ def test_forms_of_arguments(build, expected):
     else:
         assert result.dtype == expected.dtype
         assert torch.equal(result, expected)
+
+
+CONVOLVED = [torch.randn(1, 2, 3, 3) for _ in range(2)]
+WEIGHT = torch.randn(2, 2, 1, 1)
+BACKWARD = ([2], [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+# By the type of the list, which has the variable k in it.
+WITH_VARIABLES = {
+    "int[]": (lambda x, k: ops.reshape(x, (k, -1)), (X, 3), X.reshape(3, 2)),
+    "int[]?": (
+        lambda x, k: ops.upsample_nearest1d.vec(x, [k], None),
+        (X[None], 6),
+        X[None].repeat_interleave(2, 2),
+    ),
+    "float[]?": (
+        lambda x, k: ops.upsample_nearest1d.vec(x, None, [k]),
+        (X[None], 2.0),
+        X[None].repeat_interleave(2, 2),
+    ),
+    "Scalar[]": (lambda x, k: ops._foreach_add.ScalarList([x], [k]), (X, 2), X + 2),
+    "bool[]": (
+        lambda g, x, w, k: ops.convolution_backward(g, x, w, *BACKWARD, [k, True, False])[1],
+        (*CONVOLVED, WEIGHT, False),
+        torch.ops.aten.convolution_backward(*CONVOLVED, WEIGHT, *BACKWARD, [True] * 3)[1],
+    ),
+    "Tensor[]": (lambda x, k: ops.stack([x, k]), (X, X), torch.stack([X, X])),
+    "Tensor?[]": (lambda x, k: ops.index(x, [None, k]), (X, I[0]), X[:, I[0]]),
+}
+
+
+@pytest.mark.parametrize("kind", WITH_VARIABLES)
+def test_a_variable_among_the_elements_of_a_list(kind):
+    build, values, expected = WITH_VARIABLES[kind]
+    result = call(build, *values)
+    assert torch.equal(result, expected)
+
+
+def test_lists_of_every_type_have_been_tried():
+    found = {str(a.type) for f in load_reference() for a in f.arguments if "[" in str(a.type)}
+    assert {
+        re.sub(r"\[\d\]", "[]", t.replace("Sym", "").replace("Int", "int")) for t in found
+    } == set(WITH_VARIABLES)
+
+
+def test_a_variable_in_the_place_of_what_may_be_none():
+    x = TensorType("float32", X.shape)("x")
+    layout = schema_type("MemoryFormat")
+    known = Constant(layout, torch.contiguous_format)
+    for memory_format, given in ((layout("f"), (torch.contiguous_format,)), (known, ())):
+        variables = [x, memory_format][: 1 + len(given)]
+        y = ops.clone(x, memory_format=memory_format)
+        (result,) = CLinker(graph(variables, [y]), demand_c=True).make_thunk()(
+            [X.T.contiguous().T, *given]
+        )
+        assert result.is_contiguous()
+        assert torch.equal(result, X)
 
 
 def test_a_number_in_the_place_of_a_tensor_does_not_promote():

@@ -648,6 +648,17 @@ def test_b9_the_linker_leaves_temporaries_for_the_next_call():
     assert second.tolist() == [9.0, 12.0]
 
 
+def test_what_a_call_leaves_behind_is_no_constants_value():
+    x, known = vector("x"), constant(B)
+    thunk = PythonLinker(FunctionGraph([x], [known, x + known]), gc=False).make_thunk()
+    for _ in range(2):
+        kept, total = thunk([A])
+        assert kept is known.data
+        assert torch.equal(total, A + B)
+    with pytest.raises(TypeError, match="the graph has 1 inputs, the call gives 2"):
+        thunk([A, A])
+
+
 def test_b9_an_op_that_misuses_its_old_storage_is_caught():
     def accumulates(inputs, outputs):
         old = outputs[0][0]

@@ -14,13 +14,13 @@ from torch.utils import _pytree
 
 import pytorch_bridge as pb
 from pytorch_bridge import TensorType, function, ops, schema_type
+from pytorch_bridge.boundary import live_handles
 from pytorch_bridge.errors import (
     BridgeTypeError,
     BridgeValueError,
     DuplicateError,
     RegistrationError,
 )
-from pytorch_bridge.extension import live_handles
 from pytorch_bridge.graph.basic import Apply, Constant
 from pytorch_bridge.graph.destroy import DestroyHandler
 from pytorch_bridge.graph.features import Feature

@@ -34,9 +34,9 @@ def parts(t: Type) -> list[Part]:
             f"a Go package cannot have an input or output of type {t}: it is neither one of "
             "PyTorch's types nor registered with pytorch_bridge.extending"
         )
-    from ...extending import boundaries
+    from ...extending import parameters
 
-    return [Part(leaf.path, leaf.type) for leaf in boundaries.leaves(t)]
+    return [Part(leaf.path, leaf.type) for leaf in parameters.leaves(t)]
 
 
 def go_type(t: Type) -> str:
@@ -57,14 +57,14 @@ def go_type(t: Type) -> str:
 def go_struct(t: Type) -> tuple[str, str] | None:
     """The name and the documented definition of the Go struct for a type, None where it has none
     (it is no struct)."""
-    from ...extending import boundaries, types
+    from ...extending import parameters, types
     from ...extending.models import StructModel, default_manager
     from ...extending.selecting import show
 
     model = default_manager.lookup(t)
     if not isinstance(model, StructModel) or isinstance(t, (types.BaseTuple, types.Complex)):
         return None
-    boundaries.leaves(t)  # says what Go cannot have
+    parameters.leaves(t)  # says what Go cannot have
     doc = (type(t).__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
     name = model.go_type
     lines = [f"// {name} is {t} of the graph: {doc}" if doc else f"// {name} is {t} of the graph."]

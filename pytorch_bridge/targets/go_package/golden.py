@@ -17,9 +17,9 @@ from typing import Any
 from ...errors import BridgeError, BridgeTypeError, BridgeValueError
 from ...graph.basic import Variable
 from ...types.base import Type
-from ...types.containers import List, Optional, TensorList
+from ...types.containers import ListArg, Optional, TensorList
 from ...types.faces import Face
-from ...types.numbers import Number, ScalarArg
+from ...types.numbers import NumberArg, ScalarArg
 from ...types.objects import String
 from ...types.schema import SchemaType
 from ...types.tensor import TensorArg, TensorType
@@ -71,9 +71,9 @@ def random_value(t: Type, generator: Any) -> Any:
         return torch.randint(0, 2, shape, generator=generator).to(dtype)
     if isinstance(t, TensorList):
         return [torch.randn(OPEN, generator=generator) for _ in range(2)]
-    if isinstance(t, (Number, ScalarArg)):
+    if isinstance(t, (NumberArg, ScalarArg)):
         return {"int": 2, "float": 0.5, "bool": True, "scalar": 0.5}[t.kind]
-    if isinstance(t, List):
+    if isinstance(t, ListArg):
         return [random_value(t.elem, generator)] * (t.size or 2)
     if isinstance(t, Optional) and not isinstance(t, TensorArg):
         return random_value(t.elem, generator)
@@ -193,10 +193,10 @@ kind_of: Face[str] = Face("method of graphtest.Golden", __name__)
 kind_of.of(TensorArg)(lambda t: "Tensor")
 kind_of.of(String)(lambda t: "String")
 kind_of.of(ScalarArg)(lambda t: "Scalar")
-kind_of.of(Number)(lambda t: t.kind.title())
+kind_of.of(NumberArg)(lambda t: t.kind.title())
 kind_of.of(Optional)(lambda t: kind_of(t.elem))
-kind_of.of(Optional, Number)(lambda t: f"Opt{kind_of(t.elem)}")
-kind_of.of(List)(lambda t: f"{kind_of(t.elem)}s")
+kind_of.of(Optional, NumberArg)(lambda t: f"Opt{kind_of(t.elem)}")
+kind_of.of(ListArg)(lambda t: f"{kind_of(t.elem)}s")
 
 
 def read(name: str, crossing: Crossing) -> str:

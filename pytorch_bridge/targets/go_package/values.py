@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...errors import MissingMethodError
-from ...types.containers import List, Optional
+from ...types.containers import ListArg, Optional
 from ...types.faces import Face
-from ...types.numbers import Number, ScalarArg
+from ...types.numbers import NumberArg, ScalarArg
 from ...types.objects import String
 from ...types.schema import SchemaType
 from ...types.tensor import TensorArg
@@ -74,9 +74,9 @@ def _as_in_gotorch(t: SchemaType, fill: str = "") -> Input:
     return Input(_fields(t), fill or go_types.go(t).fill, arguments)
 
 
-given.of(Optional, Number)(_as_in_gotorch)
-given.of(List, Number)(_as_in_gotorch)
-given.of(Optional, List, Number)(_as_in_gotorch)
+given.of(Optional, NumberArg)(_as_in_gotorch)
+given.of(ListArg, NumberArg)(_as_in_gotorch)
+given.of(Optional, ListArg, NumberArg)(_as_in_gotorch)
 given.of(String)(lambda t: _as_in_gotorch(t, "blk.{n} = graph.CString({x}, op, {arg})"))
 given.of(ScalarArg)(
     lambda t: Input(
@@ -85,8 +85,8 @@ given.of(ScalarArg)(
 )
 
 
-@given.of(Number)
-def _number(t: Number) -> Input:
+@given.of(NumberArg)
+def _number(t: NumberArg) -> Input:
     return _as_in_gotorch(t, "blk.{n} = graph.Bool({x})" if t.kind == "bool" else "")
 
 
@@ -101,9 +101,9 @@ def _tensor(t: TensorArg) -> Input:
     )
 
 
-@given.of(List, TensorArg)
-@given.of(List, Optional)
-def _tensors(t: List) -> Input:
+@given.of(ListArg, TensorArg)
+@given.of(ListArg, Optional)
+def _tensors(t: ListArg) -> Input:
     words = "Opt" * isinstance(t.elem, Optional) + "Words"
     return Input(
         go_types.in_go([Field("", "const Tensor *"), Field("len", "int64_t")]),
@@ -125,22 +125,22 @@ taken.of(TensorArg)(
     )
 )
 taken.of(Optional, TensorArg)(lambda t: taken(t.elem))
-taken.of(Optional, List)(lambda t: taken(t.elem))
+taken.of(Optional, ListArg)(lambda t: taken(t.elem))
 
 
-@taken.of(Number)
-def _number_taken(t: Number) -> Output:
+@taken.of(NumberArg)
+def _number_taken(t: NumberArg) -> Output:
     if t.kind == "bool":
         return Output(_fields(t), "blk.{n} != 0", ["&{n}"], ["bool {n};"], ["b->{n} = {n};"])
     return Output(_fields(t), "blk.{n}")
 
 
-@taken.of(List, Number)
-def _list_taken(t: List, function: str = "") -> Output:
+@taken.of(ListArg, NumberArg)
+def _list_taken(t: ListArg, function: str = "") -> Output:
     function = function or {"int": "TakeInts", "float": "TakeFloats"}[t.elem.kind]  # type: ignore[attr-defined]
     fields = [GoField("", f"struct {{ {t.elem.c} *data; int64_t len; }}", "graph.List")]
     return Output(fields, f"graph.{function}(blk.{{n}})", ["&b->{n}.data", "&b->{n}.len"])
 
 
-taken.of(List, TensorArg)(lambda t: _list_taken(t, "Tensors"))
-taken.of(List, Optional)(lambda t: _list_taken(t, "Tensors"))
+taken.of(ListArg, TensorArg)(lambda t: _list_taken(t, "Tensors"))
+taken.of(ListArg, Optional)(lambda t: _list_taken(t, "Tensors"))

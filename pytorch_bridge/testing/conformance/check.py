@@ -12,7 +12,7 @@ import torch
 
 from . import reasons
 from .cases import Case, Copier, show, tensors_in
-from .harness import FUNCTION, METHOD, Broken, GoCrash, GoError, Harness, absent
+from .harness import FUNCTION, METHOD, Broken, GoCrash, Harness, WrapperError, absent
 from .operators import Operator
 
 SEED = 20260401
@@ -250,7 +250,7 @@ class Run:
                 case.operator, run.values, form, options, case.requires_grad
             )
             run.random_state = _random_state(case.operator)
-        except GoError as err:
+        except WrapperError as err:
             run.error = (err.kind, err.message)
             if err.op != case.operator.name:
                 run.error = (err.kind, f"(of {err.op!r}) {err.message}")
@@ -276,7 +276,7 @@ class Run:
                 self.grads = [t.grad for t in inputs]
             else:
                 self.grads = harness.grad(outputs, grads, inputs)
-        except GoError as err:
+        except WrapperError as err:
             self.grads, self.grad_error = [], (err.kind, err.message)
         except Exception as err:
             self.grads = []

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pytorch_bridge import toolchain
-from pytorch_bridge.extension import from_handle, to_handle
+from pytorch_bridge.boundary import from_handle, to_handle
 from pytorch_bridge.testing.gotests import ensure_library, run_go
 
 from .operators import Operator, operators
@@ -43,7 +43,7 @@ class Absent:
 absent = Absent()
 
 
-class GoError(Exception):
+class WrapperError(Exception):
     """A wrapper panicked with *gotorch.Error."""
 
     def __init__(self, op: str, kind: str, message: str) -> None:
@@ -222,7 +222,7 @@ class Response:
             results = [self.value() for _ in range(self.next())]
             return results, [self.value() for _ in range(self.next())]
         if ended == ENDED_IN_ERROR:
-            raise GoError(self.value(), self.value(), self.value())
+            raise WrapperError(self.value(), self.value(), self.value())
         raise (GoCrash if ended == ENDED_BADLY else Broken)(self.value())
 
     def value(self) -> Any:

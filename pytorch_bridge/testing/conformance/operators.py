@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
-from pytorch_bridge.schema import Argument, Function, Names, load_reference
-from pytorch_bridge.targets.api import Op, resolve
+from pytorch_bridge.schema import Argument, Names, SchemaFunction, load_reference
+from pytorch_bridge.targets.api import Wrapped, resolve
 
 
 @dataclass(frozen=True)
 class Operator:
     """A function that Go has."""
 
-    op: Op
+    op: Wrapped
     index: int  # in the harness's table
 
     @property
@@ -26,7 +26,7 @@ class Operator:
         return self.op.function.name
 
     @property
-    def function(self) -> Function:
+    def function(self) -> SchemaFunction:
         return self.op.function
 
     @cached_property

@@ -23,7 +23,7 @@ from typing import Any
 
 from ...toolchain import ROOT, build_dir
 from . import report
-from .catalogue import GO, Entry, entries
+from .catalogue import GO, ZooModel, entries
 
 # What one stage of one model may take, with all processes that it starts.
 CPU_SECONDS = {"model": 600, "go": 900, "torch": 900}
@@ -81,7 +81,7 @@ def limited(command: list[str], seconds: float) -> tuple[str, str | None]:
         return out.read(), reason
 
 
-def run(entry: Entry, stage: str, under: str) -> dict[str, Any]:
+def run(entry: ZooModel, stage: str, under: str) -> dict[str, Any]:
     module = f"{__package__}.one"
     command = [*shlex.split(under), sys.executable, "-m", module, entry.key, stage]
     text, reason = limited(command, CPU_SECONDS[stage])

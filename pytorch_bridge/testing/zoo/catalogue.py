@@ -15,7 +15,7 @@ TOKENS = ((2, 12), (3, 9), (5, 17), (1, 12), (2, 16), (4, 12))
 
 
 @dataclass(frozen=True)
-class Entry:
+class ZooModel:
     """A model. `make` returns it with a function from sizes to its arguments; the first of `sizes`
     is the one that it is exported with, `open` the number of open dimensions of each argument."""
 
@@ -49,7 +49,7 @@ _SIDES = {"inception_v3": 128, "maxvit_t": 224, "alexnet": 96, "s3d": 224, "dens
 _SIDES |= {"mvit_v1_b": 224, "mvit_v2_s": 224}
 
 
-def _torchvision(name: str) -> Entry:
+def _torchvision(name: str) -> ZooModel:
     def make() -> tuple[Any, Callable[..., tuple[Any, ...]]]:
         import torch
         import torchvision  # type: ignore[import-not-found]
@@ -69,7 +69,7 @@ def _torchvision(name: str) -> Entry:
     sizes = ((1,),) if name.startswith("mvit") else tuple((n,) for n in BATCHES)
     if name.startswith("mvit"):
         sizes = ((2,), (1,), (3,))
-    return Entry("torchvision", name, make, sizes)
+    return ZooModel("torchvision", name, make, sizes)
 
 
 TIMM = _words("""
@@ -94,7 +94,7 @@ vit_srelpos_small_patch16_224 vitamin_small_224 volo_d1_224 xception41 xcit_nano
 """)
 
 
-def timm_entry(name: str) -> Entry:
+def timm_entry(name: str) -> ZooModel:
     def make() -> tuple[Any, Callable[..., tuple[Any, ...]]]:
         import timm  # type: ignore[import-not-found]
         import torch
@@ -115,7 +115,7 @@ def timm_entry(name: str) -> Entry:
             side = known["input_size"][1]
         return model, inputs
 
-    return Entry("timm", name, make, tuple((n,) for n in BATCHES))
+    return ZooModel("timm", name, make, tuple((n,) for n in BATCHES))
 
 
 # Sizes that every model of transformers gets, where its configuration has them.
@@ -259,7 +259,7 @@ class _First:
         return First()
 
 
-def _transformers(name: str) -> Entry:
+def _transformers(name: str) -> ZooModel:
     def make() -> tuple[Any, Callable[..., tuple[Any, ...]]]:
         import torch
         import transformers
@@ -287,7 +287,7 @@ def _transformers(name: str) -> Entry:
         return _First(model, ("input_ids",)), lambda n, m: (ids(n, m),)
 
     sizes = tuple((n,) for n in BATCHES) if name in (*_IMAGES, *_SOUNDS) else TOKENS
-    return Entry("transformers", name, make, sizes)
+    return ZooModel("transformers", name, make, sizes)
 
 
 # What else is exported to Go, and compiled by torch.compile.
@@ -300,7 +300,7 @@ transformers-mixtral transformers-detr transformers-wav2vec2
 """)
 
 
-def entries() -> Iterator[Entry]:
+def entries() -> Iterator[ZooModel]:
     """All models. They come from the libraries in turn, so that a part of them is a sample."""
     lists = [
         [_torchvision(n) for n in TORCHVISION],

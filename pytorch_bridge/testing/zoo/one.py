@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from ... import toolchain
-from .catalogue import Entry, entries
+from .catalogue import ZooModel, entries
 
 SIZES = 3  # how many are compared
 ROUNDS, SECONDS = 15, 20.0  # of measuring
 
 
-def prepare(entry: Entry) -> tuple[Any, Callable[..., tuple[Any, ...]]]:
+def prepare(entry: ZooModel) -> tuple[Any, Callable[..., tuple[Any, ...]]]:
     """The model, with weights that tell everything that could be confused."""
     import torch
 
@@ -63,7 +63,7 @@ def arguments(inputs: Callable[..., tuple[Any, ...]], sizes: Sequence[int]) -> t
     return inputs(*sizes)
 
 
-def exported(entry: Entry, model: Any, inputs: Callable[..., tuple[Any, ...]]) -> Any:
+def exported(entry: ZooModel, model: Any, inputs: Callable[..., tuple[Any, ...]]) -> Any:
     import torch
 
     first = entry.sizes[0]
@@ -148,11 +148,11 @@ def ratio(eager: Callable[..., Any], ours: Callable[..., Any], args: Sequence[An
     return [round(statistics.median(t), 3) for t in times]
 
 
-def model_stage(entry: Entry) -> dict[str, Any]:
+def model_stage(entry: ZooModel) -> dict[str, Any]:
     import torch
 
     import pytorch_bridge as pb
-    from pytorch_bridge import extension  # noqa: F401  # may be compiled now, and is no model's
+    from pytorch_bridge import boundary  # noqa: F401  # may be compiled now, and is no model's
 
     model, inputs = prepare(entry)
     found: dict[str, Any] = {"stage": "export"}
@@ -197,7 +197,7 @@ def model_stage(entry: Entry) -> dict[str, Any]:
     return found
 
 
-def go_stage(entry: Entry) -> dict[str, Any]:
+def go_stage(entry: ZooModel) -> dict[str, Any]:
     import pytorch_bridge as pb
     from pytorch_bridge.testing.gotests import run_go
 
@@ -236,7 +236,7 @@ def go_stage(entry: Entry) -> dict[str, Any]:
     return found
 
 
-def torch_stage(entry: Entry) -> dict[str, Any]:
+def torch_stage(entry: ZooModel) -> dict[str, Any]:
     import torch
 
     model, inputs = prepare(entry)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...toolchain import ROOT
-from .catalogue import Entry, entries, timm_entry
+from .catalogue import ZooModel, entries, timm_entry
 from .one import exported, prepare
 
 FOLDER = ROOT / "tests/graph/saved"
@@ -22,7 +22,7 @@ TIMM = ("test_convnext", "test_efficientnet", "test_vit")
 TRANSFORMERS = ("bert", "gpt2", "llama", "mixtral", "t5", "wav2vec2", "deberta-v2")
 
 
-def chosen() -> list[Entry]:
+def chosen() -> list[ZooModel]:
     found = [timm_entry(name) for name in TIMM]
     wanted = {f"transformers-{name}" for name in TRANSFORMERS}
     return found + [e for e in entries() if e.key in wanted]
@@ -59,7 +59,7 @@ def argument(example: Any, batch: int) -> Any:
     return torch.randn(sizes) if example.is_floating_point() else torch.randint(3, 100, sizes)
 
 
-def save(entry: Entry) -> Path:
+def save(entry: ZooModel) -> Path:
     import torch
 
     model, inputs = prepare(entry)

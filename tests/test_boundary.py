@@ -20,34 +20,34 @@ from pytorch_bridge.testing.gotests import ensure_library
 
 
 @functools.cache
-def extension() -> types.ModuleType:
+def boundary() -> types.ModuleType:
     """Imported when the first test runs, because that may compile it."""
     ensure_library()
-    return importlib.import_module("pytorch_bridge.extension")
+    return importlib.import_module("pytorch_bridge.boundary")
 
 
 def to_handle(*args):
-    return extension().to_handle(*args)
+    return boundary().to_handle(*args)
 
 
 def from_handle(*args):
-    return extension().from_handle(*args)
+    return boundary().from_handle(*args)
 
 
 def borrow(*args):
-    return extension().borrow(*args)
+    return boundary().borrow(*args)
 
 
 def peek_handle(*args):
-    return extension().peek_handle(*args)
+    return boundary().peek_handle(*args)
 
 
 def free_handle(*args):
-    return extension().free_handle(*args)
+    return boundary().free_handle(*args)
 
 
 def live_handles():
-    return extension().live_handles()
+    return boundary().live_handles()
 
 
 pytestmark = pytest.mark.smoke
@@ -227,16 +227,16 @@ def test_wrong_objects_are_typed_errors(call, error, said):
 
 
 def test_an_import_compiles_nothing_that_is_there():
-    loaded = Path(sys.modules["pytorch_bridge.extension._compiled"].__file__)
+    loaded = Path(sys.modules["pytorch_bridge.boundary._compiled"].__file__)
     made = loaded.stat()
-    assert extension().compiling.ensure() == loaded
+    assert boundary().compiling.ensure() == loaded
     assert loaded.stat().st_mtime_ns == made.st_mtime_ns
 
 
 def test_without_the_library_the_import_says_what_to_type(tmp_path):
     env = {"GOTORCH_BUILD_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
-        [sys.executable, "-c", "import pytorch_bridge.extension"],
+        [sys.executable, "-c", "import pytorch_bridge.boundary"],
         cwd=toolchain.ROOT,
         env=env,
         capture_output=True,
@@ -249,7 +249,7 @@ def test_without_the_library_the_import_says_what_to_type(tmp_path):
 
 
 def test_environments_that_share_a_checkout_have_an_extension_each(monkeypatch):
-    compiling = extension().compiling
+    compiling = boundary().compiling
     out, torch_here = toolchain.build_dir(), toolchain.find_torch()
     first = compiling.ensure()
     made = []
@@ -258,7 +258,7 @@ def test_environments_that_share_a_checkout_have_an_extension_each(monkeypatch):
         made.append(build.settings.library)
         build.settings.library.write_bytes(b"")
 
-    monkeypatch.setattr(compiling.Build, "run", run)
+    monkeypatch.setattr(compiling.ExtensionBuild, "run", run)
     monkeypatch.setattr(sys, "prefix", "/another/environment")
     try:
         for _ in range(2):
@@ -266,7 +266,7 @@ def test_environments_that_share_a_checkout_have_an_extension_each(monkeypatch):
         assert made == [second]
         assert second == compiling.library(out, torch_here) != first
     finally:
-        for path in [second, compiling._record(second)]:
+        for path in [second, second.with_suffix(".made-from.json")]:
             path.unlink(missing_ok=True)
     monkeypatch.undo()
     assert compiling.ensure() == first

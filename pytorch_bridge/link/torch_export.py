@@ -15,7 +15,7 @@ from ..ops.conditions import parse
 from ..ops.op import Op
 from ..ranges import linear, size_rules
 from ..types import TensorType, Type
-from ..types.numbers import Number
+from ..types.numbers import NumberArg
 
 _LINES = 12  # of what torch says about a failure
 
@@ -26,7 +26,7 @@ NUMBERS = {"int": "int64", "float": "float64", "bool": "bool"}
 def kind_of(t: Type, where: str, an_input: bool) -> str:
     """ "tensor", or what a number is: "int", "float", "bool". BridgeTypeError for what cannot go
     into or out of a program of torch.export."""
-    if isinstance(t, Number) and (t.kind != "bool" or not an_input):
+    if isinstance(t, NumberArg) and (t.kind != "bool" or not an_input):
         return t.kind
     if not isinstance(t, TensorType):
         kinds = "tensors, integers and floats" if an_input else "tensors and numbers"
@@ -204,7 +204,7 @@ def _is_tensor(v: Variable) -> bool:
 def _as_tensor(value: Any, t: Type) -> Any:
     import torch
 
-    if not isinstance(t, Number):
+    if not isinstance(t, NumberArg):
         return value
     if isinstance(value, torch.SymBool):
         value = torch.sym_ite(value, 1, 0)

@@ -213,7 +213,7 @@ PyType_Slot graph_slots[] = {
     {0, nullptr},
 };
 
-PyType_Spec graph_spec = {"pytorch_bridge.extension.Graph", sizeof(Graph), 0,
+PyType_Spec graph_spec = {"pytorch_bridge.boundary.Graph", sizeof(Graph), 0,
                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
                           graph_slots};
 
@@ -311,7 +311,7 @@ PyType_Slot entry_slots[] = {
     {0, nullptr},
 };
 
-PyType_Spec entry_spec = {"pytorch_bridge.extension.Entry", sizeof(Entry), 0,
+PyType_Spec entry_spec = {"pytorch_bridge.boundary.Entry", sizeof(Entry), 0,
                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
                           entry_slots};
 

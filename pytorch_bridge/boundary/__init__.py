@@ -25,8 +25,8 @@ import sys
 
 import torch  # noqa: F401  # first: the extension is linked to its libraries
 
+from pytorch_bridge.boundary import compiling
 from pytorch_bridge.build import CompileError
-from pytorch_bridge.extension import compiling
 from pytorch_bridge.toolchain import Missing
 
 
@@ -45,7 +45,7 @@ def _load(name: str) -> None:
 
 _load(f"{__name__}._compiled")
 
-from pytorch_bridge.extension._compiled import (  # noqa: E402
+from pytorch_bridge.boundary._compiled import (  # noqa: E402
     Entry,
     Graph,
     borrow,

@@ -16,7 +16,7 @@ from ..graph.basic import Apply, Variable
 from ..ops.op import Op, Storage
 from ..types import TensorType, schema_type
 from ..types.base import Sub, Type
-from ..types.numbers import Number
+from ..types.numbers import NumberArg
 from . import types
 from .boxing import support_code
 from .builder import CBuilder, Value, is_number
@@ -48,7 +48,7 @@ _KINDS: dict[str, Type] = {"int": types.int64, "float": types.float64, "bool": t
 def typing_type(v: Variable) -> Type:
     """What typing says of a graph's variable."""
     t = v.type
-    if isinstance(t, Number):
+    if isinstance(t, NumberArg):
         return _KINDS[t.kind]
     if isinstance(t, TensorType) and not isinstance(t, types.Array):
         return types.Array.of(t)
@@ -164,7 +164,7 @@ def _plain(text: str) -> bool:
 
 
 def _ctype(t: Type) -> str:
-    if isinstance(t, Number):
+    if isinstance(t, NumberArg):
         return t.c
     return default_manager.lookup(t).c_type
 

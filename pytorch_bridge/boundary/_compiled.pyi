@@ -1,4 +1,4 @@
-"""What extension.cc and graph_call.cc define."""
+"""What boundary.cc and graph_call.cc define."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-// extension.cc: torch.Tensor to a handle of the C ABI and back, without a copy.
+// boundary.cc: torch.Tensor to a handle of the C ABI and back, without a copy.
 //
 // A handle is the at::TensorImpl that a Python tensor holds, with one more reference. libtorch
 // keeps the Python object of a TensorImpl, so a tensor that comes back is the object that went.

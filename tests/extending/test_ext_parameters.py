@@ -9,10 +9,18 @@ import pytest
 
 from pytorch_bridge import toolchain
 from pytorch_bridge.errors import MissingMethodError
-from pytorch_bridge.extending import jit, make_attribute_wrapper, models, register_model, types
-from pytorch_bridge.extending.lowered import graph_type
+from pytorch_bridge.extending import (
+    jit,
+    lower_constant,
+    make_attribute_wrapper,
+    models,
+    register_model,
+    types,
+)
+from pytorch_bridge.extending.graph_ops import graph_type
 from pytorch_bridge.extending.proxies import Proxy
 from pytorch_bridge.extending.tracing import Trace
+from pytorch_bridge.graph.basic import Constant
 from pytorch_bridge.graph.function_graph import FunctionGraph
 from pytorch_bridge.targets.go_package.crossing import go_struct
 from pytorch_bridge.targets.graph_c import CFunction
@@ -61,24 +69,30 @@ def traced(f, *arguments):
     return FunctionGraph(inputs, outputs)
 
 
-def test_a_struct_is_passed_member_by_member(registered, tmp_path):
-    function = CFunction(traced(lambda r: (r.hi - r.lo, r), ("r", RangeType())), "Width")
-    assert function.prototype() == (
-        "const char *Width(double r_lo, double r_hi, int64_t r_n_steps, double *out0, "
-        "double *out1_lo, double *out1_hi, int64_t *out1_n_steps)"
-    )
-    source = tmp_path / "width.c"
+def loaded(function, folder):
+    """The C function, callable."""
+    source = folder / "graph.c"
     source.write_text(function.source())
     root = toolchain.ROOT
-    library = tmp_path / "width.so"
+    library = source.with_suffix(".so")
     subprocess.run(
         ["cc", "-std=c99", "-Wall", "-Werror", "-Wno-unused", "-shared", "-fPIC",
          f"-I{root}/cgotorch", str(source), "-o", str(library), f"-L{root}/build/lib",
          f"-Wl,-rpath,{root}/build/lib", "-lcgotorch"],
         check=True,
     )  # fmt: skip
-    width = ctypes.CDLL(str(library)).Width
-    width.restype = ctypes.c_char_p
+    found = getattr(ctypes.CDLL(str(library)), function.name)
+    found.restype = ctypes.c_char_p
+    return found
+
+
+def test_a_struct_is_passed_member_by_member(registered, tmp_path):
+    function = CFunction(traced(lambda r: (r.hi - r.lo, r), ("r", RangeType())), "Width")
+    assert function.prototype() == (
+        "const char *Width(double r_lo, double r_hi, int64_t r_n_steps, double *out0, "
+        "double *out1_lo, double *out1_hi, int64_t *out1_n_steps)"
+    )
+    width = loaded(function, tmp_path)
     out, lo, hi, n = ctypes.c_double(), ctypes.c_double(), ctypes.c_double(), ctypes.c_int64()
     given = (ctypes.c_double(1.5), ctypes.c_double(4.0))
     results = (ctypes.byref(out), ctypes.byref(lo), ctypes.byref(hi), ctypes.byref(n))
@@ -87,6 +101,19 @@ def test_a_struct_is_passed_member_by_member(registered, tmp_path):
     error = width(*given, ctypes.c_int64(40000), *results).decode()
     assert error.startswith("OverflowError: 40000 does not fit int16")
     assert "input 0, r" in error
+
+
+def test_a_struct_that_is_known(registered, tmp_path):
+    @lower_constant(RangeType)
+    def constant(context, builder, ty, value):
+        c = context.get_value_type(ty)
+        return builder.expression(f"({c}){{{value[0]}, {value[1]}, {value[2]}}}", c)
+
+    known = Constant(RangeType(), (1.5, 4.0, 7))
+    function = loaded(CFunction(FunctionGraph([], [known]), "Known"), tmp_path)
+    lo, hi, n = ctypes.c_double(), ctypes.c_double(), ctypes.c_int64()
+    assert function(*map(ctypes.byref, (lo, hi, n))) is None
+    assert (lo.value, hi.value, n.value) == (1.5, 4.0, 7)
 
 
 def test_structs_in_structs_and_tensors(registered):

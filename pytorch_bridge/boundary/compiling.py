@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytorch_bridge import build, toolchain
-from pytorch_bridge.bootstrap import locked
+from pytorch_bridge.artifacts import Record, digest, digest_files, locked
 from pytorch_bridge.toolchain import Missing
 
 SOURCES = sorted(Path(__file__).parent.glob("*.cc"))
@@ -20,7 +19,7 @@ _SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 
 
 @dataclass(frozen=True)
-class Settings(build.Settings):
+class ExtensionSettings(build.Settings):
     """What to build the extension with, and where to put it."""
 
     @property
@@ -33,7 +32,7 @@ class Settings(build.Settings):
 
     @property
     def objects(self) -> Path:
-        return self.out / "obj/extension" / _key(self.torch)
+        return self.out / "obj/boundary" / _key(self.torch)
 
     def compile_flags(self) -> list[str]:
         # torch brings the pybind11 that it was itself compiled with.
@@ -50,25 +49,17 @@ class Settings(build.Settings):
         return [*flags, f"-fsanitize={self.sanitize}"] if self.sanitize else flags
 
 
-class Build(build.Build):
+class ExtensionBuild(build.Build):
     """One run: compiles and links if anything changed."""
 
     def run(self) -> str:
-        settings = self.settings
-        settings.objects.mkdir(parents=True, exist_ok=True)
-        units = [
-            build.Unit(source, settings.objects / f"{source.stem}{_SUFFIX}.o") for source in SOURCES
-        ]
-        stale = [unit for unit in units if not self._up_to_date(unit)]
-        for unit in stale:
-            self._compile(unit)
-        linked = self._link(units)
-        return "compiled, linked" if stale else "linked" if linked else ""
+        objects = self.settings.objects
+        return self._made([build.Unit(s, objects / f"{s.stem}{_SUFFIX}.o") for s in SOURCES])
 
 
 def _key(torch: toolchain.Torch) -> str:
     """Tells apart the environments that use one folder of everything built."""
-    return build._digest(str(torch), sys.prefix)[:12]
+    return digest(str(torch), sys.prefix)[:12]
 
 
 def library(out: Path, torch: toolchain.Torch) -> Path:
@@ -81,36 +72,24 @@ def ensure() -> Path:
 
     Raises Missing where libcgotorch.so or a compiler is absent, CompileError where it fails.
     """
-    out = toolchain.build_dir()
-    torch = toolchain.find_torch()
-    if _current(out, torch):
-        return library(out, torch)
+    out, torch = toolchain.build_dir(), toolchain.find_torch()
+    made = library(out, torch)
+    # What an import compares, without asking a compiler for its version.
+    by, record = digest(str(torch), sys.prefix), Record(made.with_suffix(".made-from.json"))
+    files = [*SOURCES, *HEADERS, Path(__file__), *sorted(build.SOURCES.glob("*.h"))]
+
+    def there() -> bool:
+        return made.exists() and record.current(by, files) is not None
+
+    if there():
+        return made
     if not (out / "lib/libcgotorch.so").exists():
         raise Missing(f"{out / 'lib/libcgotorch.so'} is not built.", "make build")
-    settings = Settings(torch, toolchain.find_compiler(), out, build.sanitizer_of(out))
-    with contextlib.redirect_stdout(sys.stderr), locked(out / "extension.lock", "build"):
-        if not _current(out, torch):  # by whoever held the lock
+    settings = ExtensionSettings(torch, toolchain.find_compiler(), out, build.sanitizer_of(out))
+    with contextlib.redirect_stdout(sys.stderr), locked(out / "boundary.lock", "build"):
+        if not there():  # by whoever held the lock
             print("pytorch_bridge: compiling the Python extension, once ...", flush=True)
-            # What an import compares, without asking a compiler for its version. Taken before: what
-            # is edited meanwhile is compiled again next time.
-            state = _state(torch)
-            Build(settings, jobs=1).run()
-            build._write(_record(settings.library), json.dumps(state, indent=1) + "\n")
-    return settings.library
-
-
-def _record(library: Path) -> Path:
-    return library.with_suffix(".made-from.json")
-
-
-def _state(torch: toolchain.Torch) -> dict:
-    files = [*SOURCES, *HEADERS, Path(__file__), *sorted(build.SOURCES.glob("*.h"))]
-    return {"torch": str(torch), "python": sys.prefix, "files": build._digest_files(files)}
-
-
-def _current(out: Path, torch: toolchain.Torch) -> bool:
-    made = library(out, torch)
-    try:
-        return made.exists() and json.loads(_record(made).read_text()) == _state(torch)
-    except (OSError, ValueError):
-        return False
+            before = digest_files(files)
+            ExtensionBuild(settings, jobs=build.default_jobs()).run()
+            record.write(by, before)
+    return made
