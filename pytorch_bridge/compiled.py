@@ -11,7 +11,6 @@ from .errors import BridgeTypeError, BridgeValueError, GradientError
 from .graph.basic import Variable
 from .graph.function_graph import FunctionGraph
 from .registry import Table, load_extensions
-from .rewrite.prepare import listed, prepared, written_inputs
 
 _linkers = Table("linker", unique=True, resolved=False)
 
@@ -79,6 +78,8 @@ def function(
     the outputs need a variable that is no input, or there is no such mode or rewrite.
     BridgeTypeError where something else stands for a variable.
     """
+    from .rewrite.prepare import listed, prepared  # late: it brings all rewrites
+
     ins, outs = listed("inputs", inputs), listed("outputs", outputs)
     mutable = listed("mutable", mutable)
     single = isinstance(outputs, Variable)
@@ -141,6 +142,8 @@ class CompiledFunction:
         self.rewrite = rewrite
         self.thunk = linker.make_thunk()
         self._single = single
+        from .rewrite.prepare import written_inputs
+
         self._written = written_inputs(inputs, outputs, self.mutable)
         self._previous: list[Any] = [None] * len(inputs)
         self._checked = bool(getattr(linker, "checks_inputs", False))

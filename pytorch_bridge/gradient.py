@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import Any
 
+from . import ops
 from .derivatives import decompose, native_grad
 from .errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from .graph.basic import Apply, Variable, toposort
@@ -68,8 +69,6 @@ def _backward(
     blocked: list[str],
     known: Set[Variable] | None = None,
 ) -> list[Variable | None]:
-    from . import ops
-
     order = toposort(outputs)
     depends = _depend(order, wanted) if known is None else known
     grads: dict[Variable, Variable] = {}
@@ -197,8 +196,6 @@ def _no_gradient(cost: Variable, v: Variable, blocked: Sequence[str]) -> str:
 def _ones_like(v: Variable) -> Variable:
     import torch
 
-    from . import ops
-
     t = v.type
     if isinstance(t, TensorType) and t.dtype and t.shape is not None and t.device == "cpu":
         return ops.constant(torch.ones([d or 1 for d in t.shape], dtype=t.torch_dtype))
@@ -206,8 +203,6 @@ def _ones_like(v: Variable) -> Variable:
 
 
 def _zeros_like(v: Variable) -> Variable | None:
-    from . import ops
-
     return ops.zeros_like(v) if isinstance(v.type, TensorType) else None
 
 

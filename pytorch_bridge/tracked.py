@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import ops
+from .derivatives import _examples, _flat, differentiable
 from .errors import BridgeError, GradientError
 from .gradient import vector_jacobian
 from .graph.basic import Apply, Variable, toposort
@@ -25,6 +27,7 @@ from .ops.basic import Shape, Shape_i, SpecifyShape, ViewOp, deep_copy_op
 from .ops.native import NativeOp, native
 from .ops.op import CallsTorch, Op, Storage
 from .ops.separate import separated
+from .ops.sizes import NotProved, prove
 from .types import TensorType
 from .types.base import Sub
 
@@ -433,8 +436,6 @@ def _base(v: Variable) -> Variable | None:
 
 def _with(base: Variable, view: Variable, new: Variable) -> Variable:
     """The base with a new value in the place of its view."""
-    from . import ops
-
     assert view.owner is not None
     op = view.owner.op
     if not isinstance(op, NativeOp):
@@ -484,8 +485,6 @@ class _Scatter(CallsTorch):
     def grad(
         self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
     ) -> Sequence[Variable | None]:
-        from . import ops
-
         (g,) = output_grads
         return [self(g, ops.zeros_like(inputs[1])), self.view(g)]
 
@@ -506,8 +505,6 @@ def _tracked(order: Sequence[Apply], wanted: Sequence[Variable]) -> set[Variable
 
 
 def _outputs(node: Apply, flags: tuple[bool, ...]) -> tuple[bool, ...]:
-    from .derivatives import differentiable
-
     possible = tuple(differentiable(v.type) for v in node.outputs)
     op = node.op
     if not isinstance(op, NativeOp):
@@ -522,9 +519,6 @@ def _outputs(node: Apply, flags: tuple[bool, ...]) -> tuple[bool, ...]:
 def _asked(node: Apply, flags: tuple[bool, ...]) -> tuple[bool, ...] | None:
     """What PyTorch says when the op runs on tensors without data; None where it does not, or not
     the same at all sizes that the types leave open."""
-    from .derivatives import _examples, _flat
-    from .ops.sizes import NotProved, prove
-
     op = node.op
     assert isinstance(op, NativeOp)
     destroyed = _destroyed(node)

@@ -16,8 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from . import ops
+from .compiled import function
 from .errors import BridgeTypeError, BridgeValueError
+from .gradient import grad
 from .graph.basic import Variable, toposort
+from .ops import scalar
+from .ops.in_place import SHORT
 from .types import TensorType, schema_type
 
 if TYPE_CHECKING:
@@ -61,8 +66,6 @@ class SGD:
     def update(
         self, parameter: Any, gradient: Any, state: Mapping[str, Any], lr: Any, step: Any
     ) -> Sequence[Variable]:
-        from . import ops
-
         found = []
         if self.weight_decay:
             gradient = ops.add(gradient, parameter, alpha=self.weight_decay)
@@ -77,9 +80,6 @@ class SGD:
 
 def _times(x: Any, number: Any) -> Any:
     """Multiplies in place, as Python's mul_ does."""
-    from . import ops
-    from .ops.in_place import SHORT
-
     if x.type.dtype in SHORT:  # where aten::mul_.Scalar rounds the number first
         return ops.copy_(x, ops.mul(x, number))
     return ops.mul_(x, number)
@@ -105,9 +105,6 @@ class Adam:
     def update(
         self, parameter: Any, gradient: Any, state: Mapping[str, Any], lr: Any, step: Any
     ) -> Sequence[Variable]:
-        from . import ops
-        from .ops import scalar
-
         beta1, beta2 = self.betas
         if self.weight_decay and self.decoupled:
             parameter = _times(parameter, 1 - lr * self.weight_decay)
@@ -135,8 +132,6 @@ class AdamW(Adam):
 def cross_entropy(outputs: Any, target: Any) -> Any:
     """The mean cross entropy of the first output, as F.cross_entropy has it, with classes in
     dimension 1 and a target of class numbers."""
-    from . import ops
-
     return ops.cross_entropy_loss(first(outputs), target)
 
 
@@ -270,9 +265,6 @@ def _trainable(v: Variable) -> bool:
 def step_graph(model: Model, training: Training | bool = True) -> StepGraph:
     """The graph of a training step. BridgeValueError where the loss does not depend on any
     parameter, or a parameter is lent to the optimiser without a gradient."""
-    from . import ops
-    from .gradient import grad
-
     if training is True:
         training = Training()
     if not isinstance(training, Training):
@@ -334,8 +326,6 @@ class TrainingStep:
     """
 
     def __init__(self, model: Model, training: Training | bool = True, mode: str | None = None):
-        from .compiled import function
-
         self.graph = graph = step_graph(model, training)
         self.steps = 0
         self.weights = {n: graph.values[n].detach().clone() for n in graph.weights}

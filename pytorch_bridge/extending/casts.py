@@ -21,7 +21,7 @@ from . import types
 from .builder import CBuilder, Value
 from .errors import LoweringError
 from .ranking import Conversion, casts, find_cast
-from .selecting import check, listing
+from .selecting import check, listing, matches
 
 if TYPE_CHECKING:
     from .context import Context
@@ -67,6 +67,4 @@ def cast(context: Context, builder: CBuilder, value: Value, fromty: Type, toty: 
 
 def _reaches(entry: Entry, fromty: Type, toty: Type) -> bool:
     """Whether a conversion has one of its two ends here."""
-    from .selecting import matches
-
     return matches(entry.specs[0], fromty) or matches(entry.specs[1], toty)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
+from ..compiled import function
 from ..errors import BridgeTypeError, RegistrationError
 from ..graph.basic import Apply, Variable
 from ..ops.op import Op, Storage
@@ -108,8 +109,6 @@ class LoweredOp(Op):
         self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
     ) -> None:
         """Runs the C, as a graph of this op alone."""
-        from ..compiled import function
-
         if self._alone is None:
             variables = [t.make_variable() for t in self.itypes or ()]
             self._alone = function(variables, self.make_node(*variables).outputs[0], mode="c")

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .. import ops
 from ..graph.basic import Variable
-from ..ops.native import NativeFunction, Packet
+from ..ops import scalar
+from ..ops.native import NativeFunction, Packet, find_method, find_packet
+from ..ops.native import native as overload_of
 from ..ops.op import Op
 from ..types import TensorType
 from . import types
@@ -51,9 +54,6 @@ def _compare(name: str) -> Callable[[Any, Any], Any]:
     """Variables are equal by identity, so == and != of their values have functions here."""
 
     def compare(a: Any, b: Any) -> Any:
-        from .. import ops
-        from ..ops import scalar
-
         if _number(a) and _number(b):
             return getattr(scalar, name)(a, b)
         return getattr(ops, name)(a, b)
@@ -76,8 +76,6 @@ _ON_VARIABLES: dict[Any, Callable[..., Any]] = {
 
 def _of_torch(func: Any) -> str | None:
     """The name of PyTorch's native function behind a function or a method, or None."""
-    from ..ops.native import find_packet
-
     name = getattr(func, "__name__", None)
     module = getattr(func, "__module__", None) or ""
     owner = getattr(func, "__objclass__", None) or getattr(func, "__self__", None)
@@ -127,8 +125,6 @@ def native(func: Any) -> Callable[..., Any]:
     """The function on variables."""
     if isinstance(func, (Op, Packet, NativeFunction)):
         return func
-    from ..ops.native import find_packet
-    from ..ops.native import native as overload_of
 
     if func in _ON_VARIABLES:
         return _ON_VARIABLES[func]
@@ -191,8 +187,6 @@ _VIEWS = ("T", "mT", "H", "mH", "real", "imag")
 
 
 def _tensor_attribute(trace: Trace, owner: Proxy, t: types.Array, name: str) -> Any:
-    from ..ops.native import find_method, find_packet
-
     v: Any = owner._pb_variable
     if name == "shape":
         return trace.wrap(v.shape)
@@ -289,8 +283,6 @@ def _to_float(trace: Trace, x: Any = 0.0) -> Any:
 
 def _extremum(name: str) -> Callable[..., Any]:
     def function(trace: Trace, *args: Any, **kwargs: Any) -> Any:
-        from ..ops import scalar
-
         values = list(args[0]) if len(args) == 1 else list(args)
         if kwargs or not values:
             raise TypingError(f"{name}() of traced values takes numbers, and nothing by keyword")

@@ -22,6 +22,7 @@ from ..errors import RegistrationError
 from ..ops.op import parameter_key
 from ..registry import place_of
 from . import lowering, templates
+from .errors import TypingError
 from .models import StructModel, registered_model
 from .selecting import check, show
 
@@ -154,8 +155,6 @@ class Intrinsic:
         self.place = place_of(function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from .errors import TypingError
-
         raise TypingError(
             f"{self.__name__} ({self.place}) is C: it can be called in traced code only"
         )

@@ -29,6 +29,7 @@ from ..registry import Entry
 from ..types.base import Type
 from . import templates
 from .errors import TypingError
+from .models import StructModel, default_manager
 from .overloads import (
     AttributeOverload,
     Intrinsic,
@@ -36,10 +37,11 @@ from .overloads import (
     Overload,
     check_parameters,
 )
-from .ranking import Rank, rank
+from .ranking import Rank, can_convert, rank
 from .selecting import Any as AnyType
 from .signatures import Signature
 from .templates import AttributeTemplate, Template
+from .typeof import typeof_constant
 
 _NONE: Rank = (0, 0, 0)
 
@@ -48,8 +50,6 @@ class TypingContext:
     """The `context` of templates: types values and calls."""
 
     def resolve_value_type(self, value: Any) -> Type:
-        from .typeof import typeof_constant
-
         return typeof_constant(value)
 
     def resolve_function_type(
@@ -63,8 +63,6 @@ class TypingContext:
         return found.type if found is not None else None
 
     def can_convert(self, a: Type, b: Type) -> Any:
-        from .ranking import can_convert
-
         return can_convert(a, b)
 
 
@@ -255,8 +253,6 @@ def resolve_attribute(t: Type, attr: str) -> ResolvedAttribute | None:
 
 
 def _struct(t: Type) -> Any:
-    from .models import StructModel, default_manager
-
     model = default_manager.lookup(t)
     if not isinstance(model, StructModel):
         raise RegistrationError(f"{t} is no struct: its model is {type(model).__name__}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import RegistrationError
+from ..types.base import Type
 
 if TYPE_CHECKING:
     from ..types.base import Type
@@ -32,8 +33,6 @@ class Signature:
 
 def signature(return_type: Type, *args: Type, recvr: Type | None = None) -> Signature:
     """Returns the Signature of a call that takes args. RegistrationError for what is no type."""
-    from ..types.base import Type
-
     for what, t in (
         ("the return type", return_type),
         *((f"argument {i}", t) for i, t in enumerate(args)),

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import BridgeTypeError, RegistrationError
 from ..graph.basic import Variable, ancestors
+from ..ops.basic import Shape_i
 from ..ops.native import Packet
 from ..types.base import Type
 from ..variables import collected
@@ -118,8 +119,6 @@ class Trace:
 
     def need_value(self, proxy: Proxy) -> None:
         """NeedSizes where knowing all sizes might tell the value of a proxy."""
-        from ..ops.basic import Shape_i
-
         if self.sizes_open and any(
             v.owner is not None and isinstance(v.owner.op, Shape_i)
             for v in ancestors([proxy._pb_variable])

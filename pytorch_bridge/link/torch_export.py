@@ -16,6 +16,7 @@ from ..ops.op import Op
 from ..ranges import linear, size_rules
 from ..types import TensorType, Type
 from ..types.numbers import NumberArg
+from .explain import picture_of
 
 _LINES = 12  # of what torch says about a failure
 
@@ -127,8 +128,6 @@ def _shapes(inputs: Sequence[Variable], example: Sequence[Any]) -> str:
 
 
 def _failure(place: list[int], order: Sequence[Apply], e: Exception, shapes: str) -> CompileError:
-    from .explain import picture_of
-
     what = head(f"{type(e).__name__}: {e}") + f"\ntraced with {shapes}"
     if not place:
         return CompileError(f"mode 'inductor': torch.export refuses the graph: {what}")

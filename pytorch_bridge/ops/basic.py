@@ -25,6 +25,7 @@ from ..types.faces import Kinds, kinds_of, nearest
 from ..types.numbers import NumberArg
 from ..types.schema import Plain, describe
 from ..types.tensor import TensorArg, misfit
+from .native import constant
 from .op import Op, Storage
 
 # By the class of a type, or those of a container and its element: C code, perhaps more, a version.
@@ -94,8 +95,6 @@ class _OnOne(Op):
     table: Table
 
     def _variable(self, x: Any) -> Variable:
-        from .native import constant
-
         return x if isinstance(x, Variable) else constant(x)
 
     def c_code(
@@ -249,8 +248,6 @@ class SpecifyShape(Op):
         self.sizes = tuple(sizes)
 
     def make_node(self, x: Any) -> Apply:
-        from .native import constant
-
         x = x if isinstance(x, Variable) else constant(x)
         if not isinstance(x.type, TensorType):
             raise BridgeTypeError(f"{self} needs a tensor, got {x} of type {x.type}")

@@ -13,6 +13,7 @@ from ..types.numbers import NumberArg
 from ..types.schema import describe
 from .basic import view_op
 from .conditions import Condition, InC
+from .native import constant
 from .op import Op, Storage
 
 
@@ -319,8 +320,6 @@ class Require(_Passes):
         self.message = message
 
     def make_node(self, x: Any, condition: Any) -> Apply:
-        from .native import constant
-
         x, condition = constant(x), constant(condition)
         if getattr(condition.type, "kind", "") not in ("bool", "int"):
             raise BridgeTypeError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import ops
 from ..errors import BridgeTypeError
 from ..graph.basic import Variable
 from ..types import TensorType
@@ -19,8 +20,6 @@ def _integer(v: Any) -> bool:
 def get_item(x: Any, index: Any) -> Any:
     """x at integers, slices, None, `...`, and tensors of integers or booleans."""
     import torch
-
-    from .. import ops
 
     items = list(index) if isinstance(index, tuple) else [index]
     if x.type.ndim is None:
@@ -92,8 +91,6 @@ def _rest(items: list[Any], tensors: list[Any]) -> int:
 
 
 def _slice(x: Any, dim: int, s: slice) -> Any:
-    from .. import ops
-
     for v in (s.start, s.stop, s.step):
         if v is not None and not _integer(v):
             raise BridgeTypeError(f"a slice of {x} needs integers, got {v!r}")

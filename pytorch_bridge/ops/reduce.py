@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import BridgeTypeError
-from ..graph.basic import Apply, Variable
+from ..graph.basic import Apply, Variable, toposort
 from ..types import TensorType
 from ..types.base import Sub
 from .native import constant, derivatives, native, results_of
 from .op import CallsTorch, Storage
+from .scalar import ScalarOp
 
 
 class Reduce(CallsTorch):
@@ -22,8 +23,6 @@ class Reduce(CallsTorch):
     def __init__(
         self, scalar_op: Any, axes: int | Sequence[int] | None = None, keepdim: bool = False
     ) -> None:
-        from .scalar import ScalarOp
-
         if not isinstance(scalar_op, ScalarOp) or scalar_op.entry.reduction is None:
             raise BridgeTypeError(f"Reduce cannot fold with {scalar_op!r}")
         self.scalar_op = scalar_op
@@ -95,8 +94,6 @@ class Reduce(CallsTorch):
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
     ) -> str:
         """One call, or one after the other where the function takes one axis only."""
-        from ..graph.basic import toposort
-
         x = node.inputs[0].type.make_variable()
         steps = toposort([self.expand(x)])
         lines = [f"Tensor {name}_{k} = NULL;" for k in range(len(steps) - 1)]

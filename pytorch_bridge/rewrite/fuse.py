@@ -10,6 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..graph.basic import Apply, Variable
+from ..ops.composite import Composite
+from ..ops.element import Kernel, element, element_node, form, native_node
+from ..ops.elemwise import Elemwise
+from ..ops.fused_dtypes import known
+from ..ops.native import NativeOp
+from ..ops.scalar import native_form
 from ..types import TensorType
 
 if TYPE_CHECKING:
@@ -59,10 +65,6 @@ class _Step:
 
 def _step(node: Apply) -> _Step | None:
     """What a loop computes for a node; None for what no loop computes."""
-    from ..ops.elemwise import Elemwise
-    from ..ops.native import NativeOp
-    from ..ops.scalar import native_form
-
     op = node.op
     if not all(_fits(v) for v in [*node.inputs, *node.outputs]):
         return None
@@ -83,8 +85,6 @@ def _step(node: Apply) -> _Step | None:
 
 def _dissolve(composite: Composite, step: _Step) -> bool:
     """Takes a Composite apart; whether that can be done."""
-    from ..ops.element import element_node, native_node
-
     if len({v.type.shape for v in step.node.outputs}) > 1:  # type: ignore[attr-defined]
         return False
     became: dict[Variable, Variable] = dict(zip(composite.inputs, step.inputs, strict=True))
@@ -104,9 +104,6 @@ def _dissolve(composite: Composite, step: _Step) -> bool:
 
 def _computable(step: _Step) -> bool:
     """Whether a loop has a form for each op; counts the kernels, and the weight."""
-    from ..ops.element import Kernel, form
-    from ..ops.fused_dtypes import known
-
     for op, inputs, result in step.ops:
         found = form(op, [_dtype(v) for v in inputs], _dtype(result))
         if found is None:
@@ -157,10 +154,6 @@ class _Group:
     ) -> list[tuple[Variable, Variable]]:
         """The group's outputs, each with that of the one node that computes them all. `became` has
         what other groups' outputs are now."""
-        from ..ops.composite import Composite
-        from ..ops.element import element, element_node
-        from ..ops.elemwise import Elemwise
-
         members = {s.node for s in self.steps}
         known: dict[Variable, Variable] = {}
         leaves: dict[Variable, Variable] = {}

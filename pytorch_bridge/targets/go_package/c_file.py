@@ -13,6 +13,7 @@ from typing import Any
 
 from ...graph.basic import Variable
 from ...link.blocks import shown
+from ...types import schema_type
 from ...types.base import Sub
 from ..graph_c import CEmitter, CFunction
 from .crossing import Crossing
@@ -213,8 +214,6 @@ class PackageFunction(CFunction):
 
     def _foreign(self, folders: Sequence[str], method: str) -> list[str]:
         """The folders that are not gotorch's own."""
-        from ...types import schema_type
-
         own = getattr(schema_type("Tensor"), method)()
         return [d for d in folders if d not in own]
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BridgeError, BridgeValueError
+from .export import export_go
 
 
 def main(options: argparse.Namespace) -> int:
     """Exports; an error is one line on the standard error."""
     try:
         program = load(options.model)
-        from .export import export_go
 
         folder = export_go(
             program,

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import MissingMethodError
+from ...extending import parameters, types
+from ...extending.models import StructModel, default_manager
+from ...extending.selecting import show
 from ...types.base import Type
 from ...types.schema import SchemaType
 from . import values
@@ -34,7 +37,6 @@ def parts(t: Type) -> list[Part]:
             f"a Go package cannot have an input or output of type {t}: it is neither one of "
             "PyTorch's types nor registered with pytorch_bridge.extending"
         )
-    from ...extending import parameters
 
     return [Part(leaf.path, leaf.type) for leaf in parameters.leaves(t)]
 
@@ -57,10 +59,6 @@ def go_type(t: Type) -> str:
 def go_struct(t: Type) -> tuple[str, str] | None:
     """The name and the documented definition of the Go struct for a type, None where it has none
     (it is no struct)."""
-    from ...extending import parameters, types
-    from ...extending.models import StructModel, default_manager
-    from ...extending.selecting import show
-
     model = default_manager.lookup(t)
     if not isinstance(model, StructModel) or isinstance(t, (types.BaseTuple, types.Complex)):
         return None
@@ -149,7 +147,6 @@ class Crossing:
 def _composed(t: Type, path: tuple[str, ...], values: dict[tuple[str, ...], str]) -> str:
     if path in values:
         return values[path]
-    from ...extending.models import StructModel, default_manager
 
     model = default_manager.lookup(t)
     assert isinstance(model, StructModel)
@@ -168,7 +165,6 @@ def structs(types: list[Type]) -> dict[str, str]:
         t = pending.pop(0)
         if isinstance(t, SchemaType):
             continue
-        from ...extending.models import StructModel, default_manager
 
         made = go_struct(t)
         if made is None:

@@ -14,6 +14,7 @@ from .c_file import PackageFunction
 from .crossing import Crossing
 from .go_file import GoFunction, Package
 from .source import Source, source
+from .training import trained_package
 
 GO_MOD = """\
 {mark}
@@ -73,8 +74,6 @@ def export_go(
     if training is None or training is False:
         written = _package(made, package, name)
     else:
-        from .training import trained_package
-
         written = trained_package(graph, training, made, package, name)
     files = _files(written, made, example, golden)
     if module is not None:

@@ -6,10 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ... import ops
 from ...compiled import CompiledFunction, function
 from ...errors import BridgeTypeError, BridgeValueError
+from ...exported import from_exported
+from ...extending.jitted import Jit, _key
 from ...graph.basic import Constant, Variable
 from ...graph.function_graph import FunctionGraph
+from ...model import CompiledModel, Model
 from ...rewrite import names
 from ...rewrite.devices import located
 from ...rewrite.prepare import prepared
@@ -95,14 +99,9 @@ def source(graph: Any, example: Sequence[Any] | None, device: str | None = None)
 
 
 def _source(graph: Any, example: Sequence[Any] | None) -> Source:
-    from ...extending.jitted import Jit
-    from ...model import CompiledModel, Model
-
     if isinstance(graph, CompiledModel):
         graph = graph.model
     if type(graph).__name__ == "ExportedProgram":
-        from ...exported import from_exported
-
         graph = from_exported(graph)
     if isinstance(graph, Model):
         return _model(graph)
@@ -159,8 +158,6 @@ def _compiled(f: CompiledFunction) -> Source:
 
 
 def _jitted(f: Any, example: Sequence[Any] | None) -> Source:
-    from ...extending.jitted import _key
-
     if example is not None:
         args = f._bind(tuple(example), {}) if len(example) != f._n else tuple(example)
         f(*example)
@@ -182,8 +179,6 @@ def _jitted(f: Any, example: Sequence[Any] | None) -> Source:
 
 
 def _model(model: Any) -> Source:
-    from ... import ops
-
     inputs = list(model.inputs)
     names = _names(inputs)
     state = dict(model.state)

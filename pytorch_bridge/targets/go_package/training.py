@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import BridgeTypeError, BridgeValueError
+from ...exported import from_exported
 from ...graph.basic import Variable
 from ...model import CompiledModel, Model
 from ...training import (
@@ -32,8 +33,6 @@ def trained_package(
     """The package of a model and its training step. BridgeTypeError for what is no model."""
     model = graph.model if isinstance(graph, CompiledModel) else graph
     if type(model).__name__ == "ExportedProgram":
-        from ...exported import from_exported
-
         model = from_exported(model)
     if not isinstance(model, Model):
         raise BridgeTypeError(
