@@ -120,6 +120,7 @@ SEED ?= 10000
 soak-graphs: build
 	@$(PY) tests/graph/random_graphs.py '$(SEED):' '$(DURATION)'
 	@CONFORMANCE=full $(PY) tests/graph/rule_cases.py '$(SEED)' 50
+	@CONFORMANCE=full $(PY) tests/graph/gradient_cases.py '$(SEED)' 50
 
 test-cuda: build ## what needs a GPU; where there is none it says so
 	@found=$$($(PY) -W ignore -c 'import torch; print(torch.cuda.is_available())') || exit 1; \

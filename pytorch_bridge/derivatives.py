@@ -70,9 +70,9 @@ class _Trace:
     results: Sequence[Any]  # the gradients, None where there is none
     module: Any
     ties: Mapping[tuple[int, int], int]  # (input, dimension) to a size that it took for granted
-    empty: frozenset[
-        int
-    ]  # inputs whose gradient may have another shape where they have no elements
+    rules: tuple[SizeRule, ...]  # sizes of several inputs that it took for the same
+    # Inputs whose gradient may have another shape where they have no elements.
+    empty: frozenset[int]
 
 
 _traces: dict[Any, _Trace | None] = {}
@@ -120,6 +120,8 @@ def native_grad(
     values.update(zip(trace.outputs, node.outputs, strict=True))
     values.pop(None, None)
     given_inputs = [_checked(op, i, v, trace.ties) for i, v in enumerate(node.inputs)]
+    if trace.rules:
+        given_inputs = _related(op, given_inputs, trace.rules)
     values.update(zip(trace.inputs, given_inputs, strict=True))
     values.update(zip(trace.grads, grads, strict=True))
     known = set(values)
@@ -151,6 +153,45 @@ def _checked(op: NativeOp, i: int, x: Variable, ties: Mapping[tuple[int, int], i
     if _any_size(op) or not any((i, d) in ties for d in range(len(shape))):
         return x
     return specify_shape(x, [ties.get((i, d), size) for d, size in enumerate(shape)])
+
+
+def _related(op: NativeOp, inputs: list[Variable], rules: Sequence[SizeRule]) -> list[Variable]:
+    """The inputs, whose sizes must be related as a record takes them to be."""
+    places = sorted({rule.input for rule in rules})
+    names = [f"input {i} of {op}, for its gradient" for i in places]
+    moved = [rule._replace(input=places.index(rule.input)) for rule in rules]
+    checked = CheckSizes(names, moved).make_node(*(inputs[i] for i in places)).outputs
+    found = dict(zip(places, checked, strict=True))
+    return [found.get(i, v) for i, v in enumerate(inputs)]
+
+
+def _relations(
+    op: NativeOp, types: Sequence[Type], module: Any, ties: Mapping[tuple[int, int], int]
+) -> tuple[SizeRule, ...]:
+    """The open sizes of several inputs that were taken for the same, or a multiple of it, where the
+    op takes others: it broadcasts them somewhere, and there a record does something else."""
+    if _any_size(op) or op.native.pointwise or op.native.function.family in _ALIKE:
+        return ()
+    found: dict[Any, list[tuple[int, int, Any]]] = {}
+    for i, (t, node) in enumerate(zip(types, placeholders(module.graph), strict=False)):
+        for d, size in enumerate((t.shape or ()) if isinstance(t, TensorType) else ()):
+            if size is not None or (i, d) in ties:
+                continue
+            expression = node.meta["val"].shape[d].node.expr
+            for symbol in expression.free_symbols:
+                found.setdefault(symbol, []).append((i, d, expression))
+    rules = []
+    for symbol, places in found.items():
+        if len({i for i, _, _ in places}) < 2:
+            continue
+        for i, d, expression in places:
+            scale, offset = expression.coeff(symbol, 1), expression.coeff(symbol, 0)
+            if not (scale.is_Integer and offset.is_Integer) or scale < 1:
+                raise _TooSpecial(
+                    f"size {d} of input {i} is {expression} there; give it in the type"
+                )
+            rules.append(SizeRule(i, d, str(symbol), int(scale), int(offset)))
+    return tuple(rules)
 
 
 def _reshaped(importer: Importer, target: Any, args: Any, kwargs: Any) -> Any:
@@ -597,6 +638,7 @@ def _record(
     outputs, found = outputs_of(module.graph)
     results = iter(found)
     inputs = list(nodes[:n])
+    rules = _relations(op, types, traced, ties) if mode_name == "symbolic" else ()
     empty = _without_elements(op, types, module, example, given, need)
     return _Trace(
         inputs,
@@ -605,6 +647,7 @@ def _record(
         [next(results) if w else None for w in need],
         module,
         ties,
+        rules,
         empty,
     )
 

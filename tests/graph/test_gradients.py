@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import gradient_cases
 import operator_database as database
 import pytest
 import torch
@@ -463,6 +464,27 @@ def test_b11_gradients_of_the_operator_database_are_autograds(part):
             problems.append(f"{name}, {function_.name}: {problem}")
     assert not problems, "\n".join(problems)
     assert checked >= 10
+
+
+@pytest.mark.parametrize("part", range(database.PARTS))
+def test_gradients_with_open_sizes_are_autograds_whatever_the_sizes_are(part):
+    counts, wrong = gradient_cases.hold(1, 3, part)
+    assert not wrong, "\n".join(wrong)
+    assert counts["right"] > 5 * counts["refused"]
+    assert counts["right"] > 30
+
+
+def test_a_gradient_is_checked_where_sizes_of_one_are_broadcast_inside():
+    x, y = matrix("x"), matrix("y")
+    cost = ops.cosine_similarity(x, y, 1).sum()
+    f = function([x, y], grad(cost, [x, y]), mode="py")
+    a, b = torch.randn(4, 5), torch.randn(4, 5)
+    leaves = [a.clone().requires_grad_(), b.clone().requires_grad_()]
+    expected = torch.autograd.grad(torch.cosine_similarity(*leaves).sum(), leaves)
+    for got, want in zip(f(a, b), expected, strict=True):
+        torch.testing.assert_close(got, want)
+    with pytest.raises(ValueError, match=r"gradient: dimension 1 must be 5, .* got 1"):
+        f(a, b[:, :1])
 
 
 def _gradient_problem(function_, values):

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...compiled import CompiledFunction, function, prepared
+from ...compiled import CompiledFunction, function
 from ...errors import BridgeTypeError, BridgeValueError
 from ...graph.basic import Constant, Variable
 from ...graph.function_graph import FunctionGraph
 from ...rewrite import names
 from ...rewrite.devices import located
+from ...rewrite.prepare import prepared
 from . import outputs as results
 from .outputs import Tree
 
