@@ -21,7 +21,7 @@ from .schema.functions import (
     torch_dir,
     torch_version,
 )
-from .targets import c, conformance, go
+from .targets import c, conformance, go, stubs
 from .targets.api import Named, Op, resolve
 from .toolchain import find_go
 
@@ -39,7 +39,7 @@ def reference_is_installed() -> bool:
 
 
 def files(functions: list[Function], version: str) -> dict[Path, str]:
-    """Every generated file of C and Go with its text, before gofmt."""
+    """Every generated file with its text, before gofmt."""
     names = Names()
     ops = resolve(functions, names)
     digest = api_hash(ops)
@@ -52,6 +52,7 @@ def files(functions: list[Function], version: str) -> dict[Path, str]:
     known = Named(ops)
     for subject, mine in by_subject(ops).items():
         out[Path("gotorch") / subject.file] = go.wrappers(mine, known)
+    out.update(stubs.files())
     out[conformance.TABLE] = conformance.table(ops, names.hand_written)
     return out
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..graph.basic import Constant, Variable
+    from ..variables import TensorVariable
 
 Shape = tuple[int | None, ...]
 
@@ -56,6 +57,11 @@ class TensorType(TensorArg):
     `TensorType()` is what the schema calls Tensor. `broadcastable` is the older way to give the
     shape: True is a 1, False any size.
     """
+
+    if TYPE_CHECKING:
+
+        def __call__(self, name: str | None = None) -> TensorVariable: ...
+        def make_variable(self, name: str | None = None) -> TensorVariable: ...
 
     def __init__(
         self,
