@@ -128,6 +128,20 @@ def test_dir_lists_methods_and_functions(x):
     assert all(getattr(x, n) for n in ("relu", "sum", "softmax"))
 
 
+def test_the_reference_has_every_public_name():
+    page = (ROOT / "docs/reference/pytorch_bridge.md").read_text()
+    for name in pb.__all__:
+        found = getattr(pb, name)
+        if inspect.isclass(found) or inspect.isfunction(found):
+            assert f"\n## {name}\n" in page
+    index = (ROOT / "docs/reference/README.md").read_text()
+    for file in (ROOT / "docs/reference").glob("*.md"):
+        assert f"({file.name})" in index or file.name == "README.md"
+    assert "- `softmax(self, dim, dtype=None)`: Returns exp(x)" in "".join(
+        file.read_text() for file in (ROOT / "docs/reference").glob("ops_*.md")
+    )
+
+
 def test_a_refusal_has_each_schema_once_and_hides_out(x):
     with pytest.raises(pb.BridgeTypeError) as e:
         ops.add(x, "a", alpha=2)
