@@ -73,11 +73,13 @@ class TensorMethods(NativeMethods):
     @property
     def dtype(self) -> DType | None:
         """The dtype, which is equal to its name and to torch's dtype."""
-        return self.type.dtype
+        known: DType | None = self.type.dtype
+        return known
 
     @property
     def ndim(self) -> int | None:
-        return self.type.ndim
+        known: int | None = self.type.ndim
+        return known
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -186,7 +188,8 @@ def _make_constant(t: Type, value: Any, name: str | None) -> Constant:
 def _specify_shape(v: Variable, shape: Any) -> Variable:
     from .ops.basic import specify_shape
 
-    return specify_shape(v, shape)
+    specified: Variable = specify_shape(v, shape)
+    return specified
 
 
 register_graphs(Graphs(Variable, _make_variable, _make_constant, _specify_shape))

@@ -20,8 +20,8 @@ from ..ops.native import Packet
 from ..types.base import Type
 from ..variables import collected
 from . import lowering, natives, types
-from .casts import cast, find_cast
-from .conversions import can_convert
+from .casts import cast
+from .conversions import can_convert, find_cast
 from .errors import AssignmentError, LoweringError, RegistrationError, TypingError
 from .lowered import graph_type, lowered, typing_type, widened
 from .overloads import Intrinsic

@@ -23,7 +23,8 @@ from ..types.tensor import TensorArg
 from .functions import IN, corrected, lines, overloads
 from .native_c import call
 from .op import CallsTorch, Storage, parameter_key
-from .typing import Result, output_types
+from .shapes import Result
+from .typing import output_types
 
 
 class Derivatives(NamedTuple):
@@ -813,7 +814,7 @@ class NativeOp(CallsTorch):
     @cached_property
     def c_name(self) -> str:
         """The name of the C function."""
-        return _names().c(self.native.function)
+        return str(_names().c(self.native.function))
 
     def c_code(
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub

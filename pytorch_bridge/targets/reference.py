@@ -9,10 +9,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from inspect import Parameter
 from pathlib import Path
 
 from ..ops import HAND_WRITTEN
-from ..ops.signatures import Parameter, common_signature, is_out, shown, summary
+from ..ops.signatures import common_signature, is_out, shown, summary
 from ..schema import Subject
 from ..schema.functions import Function
 
@@ -128,10 +129,8 @@ def _entry(node: Found, name: str) -> Iterator[str]:
         return
     init = next((m for m in _methods(node) if m.name == "__init__"), None)
     bases = ", ".join(map(ast.unparse, node.bases))
-    yield from _code(
-        f"class {name}{_signature(init, 1) if init else ''}"
-        + (f"    # derived from {bases}" if bases else "")
-    )
+    derived = f"    # derived from {bases}" if bases else ""
+    yield from _code(f"class {name}{_signature(init, 1) if init else ''}{derived}")
     yield _doc(node)
     for m in _methods(node):
         if m.name.startswith("_") or not ast.get_docstring(m):

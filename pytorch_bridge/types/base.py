@@ -76,6 +76,7 @@ class Type:
                     "which cannot be converted"
                 )
             other = converted
+        assert isinstance(other, graphs().variable)
         return other
 
     def convert_variable(self, var: Variable) -> Variable | None:
@@ -103,7 +104,7 @@ class Type:
 
     def values_eq(self, a: Any, b: Any) -> bool:
         """Whether two values are equal."""
-        return a == b
+        return bool(a == b)
 
     def values_eq_approx(self, a: Any, b: Any) -> bool:
         """Whether two values are equal up to rounding."""

@@ -13,8 +13,9 @@ from typing import Any
 from ...errors import MissingMethodError
 from ...types.base import Type
 from ...types.schema import SchemaType
+from ..go_types import GoField
 from . import values
-from .values import GoField, Output, given, taken
+from .values import Output, given, taken
 
 
 @dataclass(frozen=True)
