@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .graph.function_graph import FunctionGraph
     from .graph.printing import dprint, draw
     from .loading import load_go
+    from .loading.errors import GoBuildError, GoError
     from .model import Model
     from .ops.fused_dtypes import FusedDType, register_fused_dtype
     from .ops.native import constant
@@ -137,6 +138,8 @@ __all__ = [
     "FunctionGraph",
     "FusedDType",
     "Generic",
+    "GoBuildError",
+    "GoError",
     "GradientError",
     "InconsistencyError",
     "MissingMethodError",
@@ -177,14 +180,16 @@ def load_graphs() -> None:
     importlib.import_module(".gradient", __name__)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return importlib.import_module(f".{name}", __name__)
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_LATER[name]}", __name__), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # which would let every name pass
+
+    def __getattr__(name: str) -> Any:
+        if name in _PACKAGES:
+            return importlib.import_module(f".{name}", __name__)
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f".{_LATER[name]}", __name__), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -21,7 +21,7 @@ from .schema.functions import (
     torch_dir,
     torch_version,
 )
-from .targets import c, conformance, go
+from .targets import c, conformance, go, reference, stubs
 from .targets.api import Named, Wrapped, resolve
 from .toolchain import find_go
 
@@ -39,7 +39,7 @@ def reference_is_installed() -> bool:
 
 
 def files(functions: list[SchemaFunction], version: str) -> dict[Path, str]:
-    """Every generated file of C and Go with its text, before gofmt."""
+    """Every generated file with its text, before gofmt."""
     names = Names()
     ops = resolve(functions, names)
     digest = api_hash(ops)
@@ -50,8 +50,11 @@ def files(functions: list[SchemaFunction], version: str) -> dict[Path, str]:
     out[Path("cgotorch/thunks_gen.cc")] = c.table(ops)
     out[Path("gotorch/ops_gen.go")] = go.numbers(ops, digest, Subjects().all)
     known = Named(ops)
-    for subject, mine in by_subject(ops).items():
+    parts = by_subject(ops)
+    for subject, mine in parts.items():
         out[Path("gotorch") / subject.file] = go.wrappers(mine, known)
+    out.update(stubs.files())
+    out.update(reference.files({s: [op.function for op in mine] for s, mine in parts.items()}))
     out[conformance.TABLE] = conformance.table(ops, names.hand_written)
     return out
 
@@ -157,8 +160,9 @@ def main(check: bool = False) -> int:
                 stale.append(str(path))
         elif _write(ROOT / path, text):
             stale.append(str(path))
-    for folder in ("cgotorch", "gotorch"):
-        for path in sorted((ROOT / folder).glob("*ops_*gen*.*")):
+    patterns = ("cgotorch/*ops_*gen*.*", "gotorch/*ops_*gen*.*", "docs/reference/*.md")
+    for pattern in patterns:
+        for path in sorted(ROOT.glob(pattern)):
             if path.relative_to(ROOT) not in wanted:
                 stale.append(f"{path.relative_to(ROOT)} (no longer generated)")
                 if not check:

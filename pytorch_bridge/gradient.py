@@ -198,7 +198,8 @@ def _ones_like(v: Variable) -> Variable:
 
     t = v.type
     if isinstance(t, TensorType) and t.dtype and t.shape is not None and t.device == "cpu":
-        return ops.constant(torch.ones([d or 1 for d in t.shape], dtype=t.torch_dtype))
+        one: Variable = ops.constant(torch.ones([d or 1 for d in t.shape], dtype=t.torch_dtype))
+        return one
     return ops.ones_like(v)
 
 

@@ -313,7 +313,7 @@ class _Results:
 
 
 def _same(a: Any, b: Any) -> bool:
-    return a == b or (a != a and b != b)
+    return bool(a == b or (a != a and b != b))
 
 
 def _shape_of(spec: Any) -> str:

@@ -276,7 +276,7 @@ def step_graph(model: Model, training: Training | bool = True) -> StepGraph:
     n = len(model.outputs)
     results = substituted([*model.outputs, *model.updates.values()], replaced)
     outs: Any = results[0] if n == 1 else results[:n]
-    targets = [
+    targets: list[Variable] = [
         t.make_variable("target" if i == 0 else f"target{i}")
         for i, t in enumerate(training.target_types(outs))
     ]

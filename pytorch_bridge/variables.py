@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import BridgeTypeError
 from .graph.basic import Constant, Variable
@@ -36,16 +36,32 @@ _BINARY = {
     "rshift": "bitwise_right_shift",
 }
 _COMMUTATIVE = ("add", "mul", "bitwise_and", "bitwise_or", "bitwise_xor")
+# The names of the operators with two operands.
+OPERATORS = (
+    *(f"__{side}{name}__" for name in _BINARY for side in ("", "r")),
+    *_COMPARE,
+)
 _UNARY = {"__neg__": "neg", "__abs__": "abs", "__invert__": "bitwise_not"}
 
 
-class ValueVariable(Variable):
+if TYPE_CHECKING:
+    from .methods_gen import NativeMethods, ValueMethods
+else:
+
+    class NativeMethods:
+        """The methods that `__getattr__` finds, which only type checkers see."""
+
+    class ValueMethods:
+        """The operators, which are set below."""
+
+
+class ValueVariable(ValueMethods, Variable):
     """A number, or another value that is no tensor. Numbers have arithmetic and comparisons."""
 
     __hash__ = Variable.__hash__
 
 
-class TensorMethods:
+class TensorMethods(NativeMethods):
     """What a tensor variable can do. Every method of torch.Tensor that is a native function is one
     here: `x.relu()`, `x.sum(0)`, `x.reshape(-1, 10)`. Comparisons are elementwise, `==` too."""
 
@@ -57,11 +73,13 @@ class TensorMethods:
     @property
     def dtype(self) -> DType | None:
         """The dtype, which is equal to its name and to torch's dtype."""
-        return self.type.dtype
+        known: DType | None = self.type.dtype
+        return known
 
     @property
     def ndim(self) -> int | None:
-        return self.type.ndim
+        known: int | None = self.type.ndim
+        return known
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -82,26 +100,33 @@ class TensorMethods:
         return self.ndim
 
     @property
-    def T(self) -> Any:
+    def T(self) -> TensorVariable:
         from . import ops
 
         return ops.numpy_T(self)
 
     @property
-    def mT(self) -> Any:
+    def mT(self) -> TensorVariable:
         from . import ops
 
         return ops.mT(self)
 
-    def __getattr__(self, name: str) -> Any:
-        from .ops.native import find_method
+    if not TYPE_CHECKING:
 
-        if name.startswith("__"):
-            raise AttributeError(name)
-        method = find_method(name)
-        if method is None:
-            raise AttributeError(f"a tensor variable has no attribute {name!r}")
-        return lambda *args, **kwargs: method(self, *collected(method, args), **kwargs)
+        def __getattr__(self, name: str) -> Any:
+            from .ops.native import find_method
+
+            if name.startswith("__"):
+                raise AttributeError(name)
+            method = find_method(name)
+            if method is None:
+                raise AttributeError(f"a tensor variable has no attribute {name!r}")
+            return lambda *args, **kwargs: method(self, *collected(method, args), **kwargs)
+
+    def __dir__(self) -> list[str]:
+        from .ops.signatures import method_names
+
+        return [*object.__dir__(self), *method_names()]
 
     def __getitem__(self, index: Any) -> Any:
         from .ops.indexing import get_item
@@ -163,7 +188,8 @@ def _make_constant(t: Type, value: Any, name: str | None) -> Constant:
 def _specify_shape(v: Variable, shape: Any) -> Variable:
     from .ops.basic import specify_shape
 
-    return specify_shape(v, shape)
+    specified: Variable = specify_shape(v, shape)
+    return specified
 
 
 register_graphs(Graphs(Variable, _make_variable, _make_constant, _specify_shape))

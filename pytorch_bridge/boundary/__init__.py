@@ -26,7 +26,7 @@ import sys
 import torch  # noqa: F401  # first: the extension is linked to its libraries
 
 from pytorch_bridge.boundary import compiling
-from pytorch_bridge.build import CompileError
+from pytorch_bridge.errors import CompileError
 from pytorch_bridge.toolchain import Missing
 
 

@@ -21,12 +21,12 @@ from ..ops.native import Packet
 from ..types.base import Type
 from ..variables import collected
 from . import lowering, natives, types
-from .casts import cast, find_cast
+from .casts import cast
 from .errors import AssignmentError, LoweringError, TypingError
 from .graph_ops import graph_type, lowered, typing_type, widened
 from .overloads import Intrinsic
 from .proxies import Proxy, proxies, unwrapped
-from .ranking import can_convert
+from .ranking import can_convert, find_cast
 from .resolution import (
     Resolved,
     attribute_names,

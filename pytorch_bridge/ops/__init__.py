@@ -5,22 +5,15 @@ ops.mm(a, b)    ops.add.Scalar(x, 2)    ops.Elemwise(ops.scalar.add)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .op import Op
-
-if TYPE_CHECKING:
-    from .basic import DeepCopyOp, Shape, Shape_i, SpecifyShape, ViewOp
-    from .composite import Composite
-    from .elemwise import Elemwise
-    from .native import NativeOp
-    from .reduce import Reduce
-
-_CLASSES = {
+# What is written by hand, and in which module. The rest is PyTorch's; `__init__.pyi` has its types.
+HAND_WRITTEN = {
     "Composite": "composite",
     "DeepCopyOp": "basic",
     "Elemwise": "elemwise",
     "NativeOp": "native",
+    "Op": "op",
     "Reduce": "reduce",
     "Shape": "basic",
     "Shape_i": "basic",
@@ -33,15 +26,14 @@ _CLASSES = {
     "register_view_op_c_code": "basic",
 }
 
-__all__ = ["Composite", "DeepCopyOp", "Elemwise", "NativeOp", "Op", "Reduce", "Shape", "Shape_i"]
-__all__ += ["SpecifyShape", "ViewOp"]
+__all__ = [name for name in HAND_WRITTEN if name[0].isupper()]
 
 
 def __getattr__(name: str) -> Any:
     import importlib
 
-    if name in _CLASSES:
-        return getattr(importlib.import_module(f".{_CLASSES[name]}", __name__), name)
+    if name in HAND_WRITTEN:
+        return getattr(importlib.import_module(f".{HAND_WRITTEN[name]}", __name__), name)
     if not name.startswith("__"):
         from .native import find_packet
 
@@ -55,4 +47,4 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     from .native import packet_names
 
-    return [*_CLASSES, *packet_names()]
+    return [*HAND_WRITTEN, *(n for n in packet_names() if not n.startswith("__"))]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from inspect import Signature
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import BridgeTypeError, ContractError, MissingMethodError
 from ..graph.basic import Apply, Variable, among
@@ -22,7 +23,8 @@ from ..types.tensor import TensorArg
 from .functions import IN, corrected, lines, overloads
 from .native_c import call
 from .op import CallsTorch, Storage, parameter_key
-from .typing import Result, output_types
+from .shapes import Result
+from .typing import output_types
 
 
 class Derivatives(NamedTuple):
@@ -36,6 +38,35 @@ class Derivatives(NamedTuple):
     through: Callable[
         [Sequence[Variable], Sequence[Variable | None], Sequence[Variable]], list[Variable | None]
     ]
+
+
+class _Later:
+    """An attribute of what is callable, made when somebody asks for it: `help` and `signature` read
+    it, and nothing else is to pay for it. Of the class it is `of_class`, if there is that."""
+
+    def __init__(
+        self, make: Callable[[Any, list[SchemaFunction]], Any], of_class: str | None
+    ) -> None:
+        self.make, self.of_class = make, of_class
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is not None:
+            return self.make(instance, instance.functions())
+        if self.of_class is None:
+            raise AttributeError(f"{owner.__name__} has no such attribute")
+        return self.of_class
+
+
+def _docstring(of: Any, functions: list[SchemaFunction]) -> str:
+    from .signatures import docstring
+
+    return docstring(functions, repr(of).partition("(")[0])
+
+
+def _signature(of: Any, functions: list[SchemaFunction]) -> Signature:
+    from .signatures import common_signature
+
+    return common_signature(functions)
 
 
 _derivatives: list[Derivatives] = []
@@ -52,7 +83,11 @@ def derivatives() -> Derivatives:
 
 
 class NativeFunction:
-    """One overload: `ops.add.Tensor`. Calling it makes a node and returns its outputs."""
+    __doc__ = _Later(
+        _docstring,
+        "One overload: `ops.add.Tensor`. Calling it makes a node and returns its outputs.",
+    )
+    __signature__ = _Later(_signature, None)
 
     def __init__(self, name: str) -> None:
         variants, tags, page, schema = lines()[name]
@@ -141,6 +176,9 @@ class NativeFunction:
 
     def __repr__(self) -> str:
         return f"ops.{self.function.schema}"
+
+    def functions(self) -> list[SchemaFunction]:
+        return [self.function]
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The arguments in the schema's order, defaults filled in. BridgeTypeError where one is
@@ -389,10 +427,15 @@ def native(name: str) -> NativeFunction:
 
 
 class Packet:
-    """All overloads of one function."""
+    __doc__ = _Later(_docstring, "All overloads of one function.")
+    __signature__ = _Later(_signature, None)
 
     def __init__(self, base: str) -> None:
         self.base = base
+
+    def functions(self) -> list[SchemaFunction]:
+        """The functions of the overloads, in the order in which they are tried."""
+        return [f.function for f in self.overloads.values()]
 
     @cached_property
     def overloads(self) -> dict[str, NativeFunction]:
@@ -411,11 +454,13 @@ class Packet:
                 continue  # named tensors
         return found
 
-    def __getattr__(self, overload: str) -> NativeFunction:
-        name = self.base if overload == "default" else f"{self.base}.{overload}"
-        if overload.startswith("__") or name not in lines():
-            raise AttributeError(f"ops.{self.base} has no overload {overload!r}")
-        return native(name)
+    if not TYPE_CHECKING:  # stubs name the overloads
+
+        def __getattr__(self, overload: str) -> NativeFunction:
+            name = self.base if overload == "default" else f"{self.base}.{overload}"
+            if overload.startswith("__") or name not in lines():
+                raise AttributeError(f"ops.{self.base} has no overload {overload!r}")
+            return native(name)
 
     def __dir__(self) -> list[str]:
         return [o or "default" for o in self.overloads]
@@ -437,7 +482,7 @@ class Packet:
         if len(candidates) == 1:
             only = next(iter(candidates.values()))
             return only, only.bind(args, kwargs)
-        reasons = []
+        reasons = {}
         for strict in (True, False):
             for function in candidates.values():
                 try:
@@ -445,10 +490,23 @@ class Packet:
                     function.split(values, strict)
                     return function, values
                 except BridgeTypeError as e:
-                    if not strict:
-                        reasons.append(f"    {function.function.schema}: {e}")
-        raise BridgeTypeError(
-            f"no overload of {self.base} takes these arguments:\n" + "\n".join(reasons)
+                    reasons[function] = str(e)
+        raise BridgeTypeError(self._refusal(args, kwargs, reasons))
+
+    def _refusal(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], reasons: Mapping[NativeFunction, str]
+    ) -> str:
+        """What was given, and why no overload takes it. Those that write into `out` count where
+        one of their outputs was given, or where there are no others."""
+        outs = {f: {a.name for a in f.function.parsed.arguments.out} for f in reasons}
+        asked = [f for f in reasons if not outs[f] or outs[f] & kwargs.keys()]
+        said = [
+            f"    {f.function.schema}\n        {_reason(f, reasons[f])}" for f in asked or reasons
+        ]
+        given = [_given(v) for v in args] + [f"{k}={_given(v)}" for k, v in kwargs.items()]
+        return (
+            f"no overload of {self.base} takes these arguments: ({', '.join(given)})\n"
+            + "\n".join(said)
         )
 
     def make_node(self, /, *args: Any, **kwargs: Any) -> Apply:
@@ -458,6 +516,23 @@ class Packet:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Makes a node, and returns its output, or the list of them where there are several."""
         return results_of(self.make_node(*args, **kwargs))
+
+
+def _reason(function: NativeFunction, text: str) -> str:
+    """An overload's refusal without what stands above it: its name and its schema."""
+    return text.removesuffix(f": {function!r}").removeprefix(f"{function.name}: ")
+
+
+def _given(value: Any) -> str:
+    """An argument in a message: its value, or its type where that says more."""
+    import torch
+
+    if isinstance(value, Variable):
+        return str(value.type)
+    if isinstance(value, torch.Tensor):
+        return f"Tensor({str(value.dtype).removeprefix('torch.')}, {tuple(value.shape)})"
+    text = repr(value)
+    return text if len(text) <= 40 else type(value).__name__
 
 
 @cache
@@ -741,7 +816,7 @@ class NativeOp(CallsTorch):
     @cached_property
     def c_name(self) -> str:
         """The name of the C function."""
-        return _names().c(self.native.function)
+        return str(_names().c(self.native.function))
 
     def c_code(
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub

@@ -77,6 +77,7 @@ class Type:
                     "which cannot be converted"
                 )
             other = converted
+        assert isinstance(other, graphs().variable)
         return other
 
     def convert_variable(self, var: Variable) -> Variable | None:
@@ -104,7 +105,7 @@ class Type:
 
     def values_eq(self, a: Any, b: Any) -> bool:
         """Whether two values are equal."""
-        return a == b
+        return bool(a == b)
 
     def values_eq_approx(self, a: Any, b: Any) -> bool:
         """Whether two values are equal up to rounding."""
@@ -277,7 +278,7 @@ def register_transfer(function: _Transfer) -> _Transfer:
 def transfer(variable: Variable, target: str) -> Variable:
     """Returns the variable on another target, by the first registered function that knows it."""
     for entry in _transfers.entries():
-        moved = entry.value(variable, target)
+        moved: Variable | None = entry.value(variable, target)
         if moved is not None:
             return moved
     raise BridgeValueError(

@@ -104,7 +104,7 @@ def _private_backend() -> str:
     """What a backend of another project calls itself."""
     import torch
 
-    return torch._C._get_privateuse1_backend_name()
+    return str(torch._C._get_privateuse1_backend_name())
 
 
 def device_parts(device: Any) -> tuple[str, int]:

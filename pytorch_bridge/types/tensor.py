@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..graph.basic import Constant, Variable
+    from ..variables import TensorVariable
 
 Shape = tuple[int | None, ...]
 
@@ -56,6 +57,11 @@ class TensorType(TensorArg):
     `TensorType()` is what the schema calls Tensor. `broadcastable` is the older way to give the
     shape: True is a 1, False any size.
     """
+
+    if TYPE_CHECKING:
+
+        def __call__(self, name: str | None = None) -> TensorVariable: ...
+        def make_variable(self, name: str | None = None) -> TensorVariable: ...
 
     def __init__(
         self,
@@ -241,7 +247,7 @@ class TensorType(TensorArg):
         if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
             return False
         if a is b:
-            return a.numel() > 0
+            return bool(a.numel() > 0)
         return any(
             x[0] == y[0] and x[1] < y[2] and y[1] < x[2] for x in _extents(a) for y in _extents(b)
         )
@@ -383,12 +389,12 @@ def _dim(size: Any) -> int | None:
     if size is None:
         return None
     try:
-        size = size.__index__()
+        n = int(size.__index__())
     except AttributeError:
         raise BridgeTypeError(f"TensorType: a size is an integer or None, not {size!r}") from None
-    if size < 0:
-        raise BridgeValueError(f"TensorType: a size is not negative, got {size}")
-    return size
+    if n < 0:
+        raise BridgeValueError(f"TensorType: a size is not negative, got {n}")
+    return n
 
 
 def _to(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -448,13 +454,13 @@ def _compare(
         if a.is_complex():
             a, b = torch.view_as_real(a), torch.view_as_real(b)
         if not a.is_floating_point():
-            return torch.equal(a, b)
+            return bool(torch.equal(a, b))
         if a.element_size() < 4:
             a, b = a.float(), b.float()
         if exact:
             return bool(((a == b) | (a.isnan() & b.isnan())).all())
         r, t = (x if x is not None else d for x, d in zip((rtol, atol), default, strict=True))
-        return torch.allclose(a, b, rtol=r, atol=t, equal_nan=True)
+        return bool(torch.allclose(a, b, rtol=r, atol=t, equal_nan=True))
 
 
 def _parts(t: torch.Tensor) -> list[torch.Tensor]:

@@ -16,8 +16,9 @@ from ...extending.models import StructModel, default_manager
 from ...extending.selecting import show
 from ...types.base import Type
 from ...types.schema import SchemaType
+from ..go_types import GoField
 from . import values
-from .values import GoField, Output, given, taken
+from .values import Output, given, taken
 
 
 @dataclass(frozen=True)

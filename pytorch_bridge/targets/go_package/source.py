@@ -182,7 +182,7 @@ def _model(model: Any) -> Source:
     inputs = list(model.inputs)
     names = _names(inputs)
     state = dict(model.state)
-    hidden = [
+    hidden: list[Variable] = [
         *(ops.copy_(state[n], new) for n, new in model.updates.items()),
         *(ops.copy_(inputs[i], new) for i, new in model.mutations.items()),
     ]
