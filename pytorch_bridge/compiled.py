@@ -23,6 +23,13 @@ def register_linker(
     """Makes `function(..., mode=name)` use a linker, with these rewrites unless the caller names
     others.
 
+        >>> from pytorch_bridge.link.python import PythonLinker
+        >>> with pb.temporary():
+        ...     pb.register_linker("plain", PythonLinker, rewrite=False)
+        ...     x = pb.TensorType("float32", ())("x")
+        ...     pb.function(x, x * 2, mode="plain")(torch.tensor(1.5))
+        tensor(3.)
+
     A linker is made for a FunctionGraph and has `make_thunk()`, which returns a callable from the
     list of input values to the list of output values. If it has `checks_inputs`, the thunk refuses
     wrong values itself, and its attribute `call`, if any, takes values as arguments.
@@ -61,6 +68,12 @@ def function(
     rewrite: bool | Iterable[str] | None = None,
 ) -> CompiledFunction:
     """Returns a callable that computes outputs from inputs.
+
+        >>> x, w = pb.TensorType("float32", (None, 2))("x"), pb.TensorType("float32", (2, 1))("w")
+        >>> f = pb.function([x, w], (x @ w).relu())
+        >>> f(torch.tensor([[1.0, 2.0], [-3.0, 0.0]]), torch.ones(2, 1))
+        tensor([[3.],
+                [0.]])
 
     `mode` is how: "c" (one C function, the default), "c_only" (the same, and an error where a node
     has no C code), "py" (each op in Python), "opwise", "dual",

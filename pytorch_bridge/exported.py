@@ -58,6 +58,12 @@ class _NeedsFunctional(Exception):
 def from_exported(program: Any, name: str | None = None) -> Model:
     """The model of a torch.export.ExportedProgram.
 
+        >>> module, sizes = torch.nn.Linear(2, 3), [{0: torch.export.Dim("rows")}]
+        >>> program = torch.export.export(module, (torch.ones(4, 2),), dynamic_shapes=sizes)
+        >>> model = pb.from_exported(program)
+        >>> torch.equal(model(torch.eye(2)), module(torch.eye(2)))
+        True
+
     Inputs, results and numbers are those of `program.module()`; sizes that it leaves dynamic stay
     open, with the ranges and relations that it has. Buffers that a call changes are the model's
     state. Parameters and buffers share their memory with the program.

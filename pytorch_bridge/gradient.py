@@ -21,6 +21,10 @@ def grad(
 ) -> Any:
     """The gradient of a cost of one element: a variable for one in `wrt`, a list for several.
 
+        >>> x = pb.TensorType("float32", (None,))("x")
+        >>> pb.function(x, pb.grad((x**3).sum(), x))(torch.tensor([1.0, 2.0]))
+        tensor([ 3., 12.])
+
     grad_outputs is what the gradient begins with (1 by default); with it, cost may have any shape.
     A variable that the cost does not depend on, or only through what is not differentiable, is a
     BridgeValueError that names it and what is in the way; with allow_unused its gradient is None.

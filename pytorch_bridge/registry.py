@@ -264,12 +264,30 @@ def _own(entry: Entry) -> bool:
 
 
 def transaction() -> Any:
-    """A context: if it is left by an exception, what was registered in it is withdrawn."""
+    """A context: if it is left by an exception, what was registered in it is withdrawn.
+
+    >>> with pb.temporary():
+    ...     try:
+    ...         with pb.transaction():
+    ...             pb.register_linker("half", print)
+    ...             raise ValueError
+    ...     except ValueError:
+    ...         pb.register_linker("half", print)  # it is free again
+    """
     return _undoing(lambda failed: failed)
 
 
 def temporary() -> Any:
-    """A context: what is registered in it is withdrawn when it is left."""
+    """A context: what is registered in it is withdrawn when it is left, however that comes. What
+    was compiled meanwhile stays as it is.
+
+        >>> with pb.temporary():
+        ...     pb.register_linker("mine", print)
+        >>> pb.function([], [], mode="mine")
+        Traceback (most recent call last):
+            ...
+        pytorch_bridge.errors.BridgeValueError: there is no mode 'mine': modes are c, c_only, ...
+    """
     return _undoing(lambda failed: True)
 
 

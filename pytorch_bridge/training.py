@@ -50,7 +50,12 @@ class Optimizer(Protocol):
 
 @dataclass(frozen=True)
 class SGD:
-    """Stochastic gradient descent as torch.optim.SGD has it, without dampening."""
+    """Stochastic gradient descent as torch.optim.SGD has it, without dampening: the optimizer of a
+    Training. BridgeValueError for nesterov without a momentum.
+
+        >>> pb.Training(optimizer=pb.SGD(momentum=0.9, nesterov=True)).optimizer
+        SGD(momentum=0.9, weight_decay=0.0, nesterov=True)
+    """
 
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -87,7 +92,12 @@ def _times(x: Any, number: Any) -> Any:
 
 @dataclass(frozen=True)
 class Adam:
-    """torch.optim.Adam."""
+    """As torch.optim.Adam, without amsgrad: the optimizer of a Training. The learning rate is an
+    argument of each step. BridgeValueError for betas that are not from 0 up to 1.
+
+        >>> pb.Training(optimizer=pb.Adam(betas=(0.9, 0.95))).optimizer.eps
+        1e-08
+    """
 
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
@@ -122,7 +132,11 @@ class Adam:
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """torch.optim.AdamW: Adam whose weight decay is apart from the gradient."""
+    """As torch.optim.AdamW: Adam whose weight decay is apart from the gradient.
+
+    >>> pb.AdamW().weight_decay
+    0.01
+    """
 
     weight_decay: float = 1e-2
 
@@ -150,6 +164,12 @@ class Training:
     weights to train, by default all parameters; `optimizer` is SGD, Adam, AdamW or your own.
     `model` is the one whose forward pass is trained: the same model, exported from model.train(),
     where the other was exported from model.eval() and there is a difference.
+
+        >>> def squares(y, t):
+        ...     return ((y - t) ** 2).mean()
+        >>> targets = [pb.TensorType("float32", (None, 3))]
+        >>> pb.Training(squares, targets=targets).optimizer
+        SGD(momentum=0.0, weight_decay=0.0, nesterov=False)
     """
 
     loss: Callable[..., Any] = cross_entropy
@@ -408,6 +428,13 @@ def training_step(
     model: Model, training: Training | bool = True, mode: str | None = None
 ) -> TrainingStep:
     """Compiles forward pass, loss, backward pass and the optimiser's step as one function.
+
+        >>> module, x = torch.nn.Linear(2, 3), torch.ones(4, 2)
+        >>> model = pb.from_exported(torch.export.export(module, (x,)))
+        >>> step = pb.training_step(model, pb.Training(optimizer=pb.SGD(momentum=0.9)))
+        >>> losses = [step(x, torch.zeros(4, dtype=torch.int64), lr=0.5) for _ in range(3)]
+        >>> bool(losses[2] < losses[0])
+        True
 
     `training` is True for cross entropy of the first output and SGD, or a Training; `mode` is as
     for `function`. Where layers behave differently in training, such as dropout and BatchNorm,

@@ -346,7 +346,16 @@ def jit(
 ) -> Callable[[Callable[..., Any]], Jit]: ...
 def jit(f: Any = None, *, mode: str | None = None, constants: Sequence[str] = ()) -> Any:
     """Compiles a Python function for the types that it is called with. `mode` is that of
-    pb.function; `constants` names arguments that are known while tracing, such as dimensions."""
+    pb.function; `constants` names arguments that are known while tracing, such as dimensions.
+
+        >>> @pb.jit
+        ... def scaled(x, factor):
+        ...     return (x * factor).relu()
+        >>> scaled(torch.tensor([-1.0, 2.0]), 3)
+        tensor([0., 6.])
+
+    TypingError where a call in it has no meaning for the types; a branch on a value is a TypeError.
+    """
     if f is None:
         return lambda f: _jit(f, mode, constants)
     return _jit(f, mode, constants)

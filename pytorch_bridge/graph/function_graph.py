@@ -22,6 +22,10 @@ Client = tuple[Apply | str, int]  # (node, which of its inputs) or (OUTPUT, whic
 class FunctionGraph:
     """The graph from `inputs` to `outputs`.
 
+        >>> x = pb.TensorType("float32", (None,))("x")
+        >>> [str(node.op) for node in pb.FunctionGraph([x], [x.exp().sum()]).toposort()]
+        ['exp', 'sum']
+
     With `clone`, it is a copy, and the variables of the caller stay as they are; `became` then has
     what each of them is here. Every variable without an owner must be an input or a constant.
     """

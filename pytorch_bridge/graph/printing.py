@@ -49,6 +49,12 @@ def dprint(
     """Prints a graph as a tree: each variable below what it is computed for, with an id that is
     the same wherever it appears; what has been shown is not shown again.
 
+        >>> x = pb.TensorType("float32", ())("x")
+        >>> pb.dprint(x.exp() * 2)
+        mul.Scalar{other=2} [id A]
+         └─ exp [id B]
+             └─ x [id C]
+
     `depth` limits the tree; `file` is where to print, or "str": then the text is returned.
     """
     _, outputs = _outputs(graph)

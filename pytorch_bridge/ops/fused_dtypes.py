@@ -55,6 +55,13 @@ def register_fused_dtype(dtype: str, how: FusedDType) -> None:
 
     DuplicateError where there is one for it already, RegistrationError for what is no dtype, or
     has no such C types.
+
+        >>> with pb.temporary():
+        ...     pb.register_fused_dtype("int16", pb.FusedDType("int16_t", "int16_t"))
+        ...     x = pb.TensorType("int16", (None,))("x")
+        ...     f = pb.function(x, pb.ops.neg(x.abs()))
+        >>> f(torch.tensor([-3, 4], dtype=torch.int16))
+        tensor([-3, -4], dtype=torch.int16)
     """
     if dtype not in DTYPES:
         raise RegistrationError(f"{dtype!r} is no dtype of PyTorch: there are {', '.join(DTYPES)}")

@@ -557,7 +557,11 @@ def packet_names() -> Iterator[str]:
 
 def constant(value: Any, name: str | None = None) -> Any:
     """A constant of the type that value has: a tensor, a number, a string, a dtype and so on.
-    BridgeTypeError where no type has it."""
+    BridgeTypeError where no type has it.
+
+        >>> pb.constant(torch.ones(2, 3)).type
+        TensorType(float32, (2, 3))
+    """
     import torch
 
     if isinstance(value, Variable):

@@ -32,6 +32,12 @@ _passes = Table("rewrite", unique=True, resolved=False)
 def register_rewrite(name: str, rewrite: Pass, after: str | None = "copies") -> None:
     """Adds a rewrite to those that every graph is given before it is compiled.
 
+        >>> from pytorch_bridge.rewrite import names
+        >>> with pb.temporary():
+        ...     pb.register_rewrite("nothing", lambda fgraph: 0, after="fold")
+        ...     names()[:3]
+        ['fold', 'nothing', 'canonical']
+
     It takes a FunctionGraph, changes it by `try_replace` and its like, and returns how much it has
     done. It comes right `after` another one, behind those that were registered for that place
     before; with None it comes last. What is compiled already stays as it is.

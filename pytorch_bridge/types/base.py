@@ -270,13 +270,28 @@ _Transfer = TypeVar("_Transfer", bound="Callable[[Variable, str], Variable | Non
 def register_transfer(function: _Transfer) -> _Transfer:
     """Adds a target for `transfer`: a decorator. The function gets a variable and the target, and
     returns the variable there, or None where it does not know the target. DuplicateError where it
-    is registered already."""
+    is registered already.
+
+        >>> with pb.temporary():
+        ...     @pb.register_transfer
+        ...     def to_half(v, target):
+        ...         return pb.ops.to(v, torch.float16) if target == "half" else None
+        ...     pb.transfer(pb.TensorType("float32", (2,))(), "half").type
+        TensorType(float16, (2,))
+    """
     _transfers.add(function, function, subject=getattr(function, "__qualname__", repr(function)))
     return function
 
 
 def transfer(variable: Variable, target: str) -> Variable:
-    """Returns the variable on another target, by the first registered function that knows it."""
+    """Returns the variable on another target, by the first registered function that knows it;
+    BridgeValueError where none does.
+
+        >>> pb.transfer(pb.TensorType("float32", (2,))(), "moon")
+        Traceback (most recent call last):
+            ...
+        pytorch_bridge.errors.BridgeValueError: no registered transfer knows the target 'moon'; ...
+    """
     for entry in _transfers.entries():
         moved: Variable | None = entry.value(variable, target)
         if moved is not None:

@@ -27,7 +27,11 @@ _CONTAINER = re.compile(r"(.+)(?:(\?)|\[(\d*)\])$")
 
 
 def schema_type(schema: str) -> SchemaType:
-    """The type for a schema spelling such as "Tensor?" or "int[2]", or LookupError."""
+    """The type for a schema spelling such as "Tensor?" or "int[2]", or LookupError.
+
+    >>> pb.schema_type("int[2]").filter([3, 4])
+    [3, 4]
+    """
     known = _TYPES.get(schema)
     if known is None:
         found = _CONTAINER.match(schema)

@@ -52,6 +52,10 @@ class TensorArg(SchemaType):
 class TensorType(TensorArg):
     """The tensors of one dtype with as many dimensions as `shape` has.
 
+        >>> x = pb.TensorType("float32", (None, 784))("x")
+        >>> x.type.shape, x.type.dtype
+        ((None, 784), 'float32')
+
     `TensorType("float32", (None, 784))` has matrices with any number of rows. `dtype` is a name,
     and torch's and NumPy's dtypes are taken as well. A dtype or shape of None leaves it open:
     `TensorType()` is what the schema calls Tensor. `broadcastable` is the older way to give the
