@@ -39,8 +39,10 @@ def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
-def randoms(*shapes: tuple[int, ...]) -> Callable[[], tuple[Tensor, ...]]:
-    return lambda: tuple(torch.randn(s) for s in shapes)
+def randoms(
+    *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32
+) -> Callable[[], tuple[Tensor, ...]]:
+    return lambda: tuple(torch.randn(s, dtype=dtype) for s in shapes)
 
 
 SMALL, LARGE = (64, 128), (1000, 1000)
@@ -52,6 +54,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Tensor, ...]
     "exact_large": (Exact, randoms(LARGE, LARGE)),
     "gelu_small": (Gelu, randoms(SMALL, SMALL[-1:])),
     "gelu_large": (Gelu, randoms(LARGE, LARGE[-1:])),
+    "gelu_bfloat16": (Gelu, randoms(LARGE, LARGE[-1:], dtype=torch.bfloat16)),
+    "gelu_float16": (Gelu, randoms(LARGE, LARGE[-1:], dtype=torch.float16)),
 }
 
 

@@ -75,6 +75,13 @@ func main() {
 """
 
 
+def _randn(x: torch.Tensor) -> str:
+    """Go that makes a tensor of the size and dtype of x."""
+    size = f"[]int64{{{', '.join(map(str, x.shape))}}}"
+    dtype = str(x.dtype).removeprefix("torch.").capitalize().replace("Bf", "BF")
+    return f"gotorch.Randn({size}, gotorch.TensorOptions{{DType: gotorch.{dtype}}})"
+
+
 def main(folder: Path) -> None:
     go = folder / "go"
     imports, cases = [], []
@@ -84,7 +91,7 @@ def main(folder: Path) -> None:
         name = case.replace("_", "")
         pb.export_go(pb.from_exported(program), go / name, package=name)
         imports.append(f'\t"graphs/{name}"')
-        values = [f"gotorch.Randn([]int64{{{', '.join(map(str, x.shape))}}})" for x in inputs]
+        values = [_randn(x) for x in inputs]
         names = ", ".join(f"x{i}" for i in range(len(values)))
         callee = f'must({name}.Load("{go / name}"))' if list(module.parameters()) else name
         cases.append(f"\t{{\n\t\t{names} := {', '.join(values)}")

@@ -28,7 +28,9 @@ using Inputs = std::vector<at::Tensor>;
 
 // As bench/graph_models.py has them.
 std::map<std::string, Inputs> inputs() {
-  const auto r = [](at::IntArrayRef size) { return at::randn(size); };
+  const auto r = [](at::IntArrayRef size, at::ScalarType dtype = at::kFloat) {
+    return at::randn(size, dtype);
+  };
   return {
       {"mlp_1", {r({1, 784})}},
       {"mlp_64", {r({64, 784})}},
@@ -37,6 +39,8 @@ std::map<std::string, Inputs> inputs() {
       {"exact_large", {r({1000, 1000}), r({1000, 1000})}},
       {"gelu_small", {r({64, 128}), r({128})}},
       {"gelu_large", {r({1000, 1000}), r({1000})}},
+      {"gelu_bfloat16", {r({1000, 1000}, at::kBFloat16), r({1000}, at::kBFloat16)}},
+      {"gelu_float16", {r({1000, 1000}, at::kHalf), r({1000}, at::kHalf)}},
   };
 }
 

@@ -240,15 +240,17 @@ class CompiledFunction:
             from .tracked import Tracking
 
             self._tracking = Tracking(self, function)
-        return self._tracking.call(self, values)
+        results: list[Any] = self._tracking.call(self, values)
+        return results
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """The outputs for values that the types have taken in, without a gradient."""
         import torch
 
-        return self.thunk(
+        results: list[Any] = self.thunk(
             [v.detach() if isinstance(v, torch.Tensor) and v.requires_grad else v for v in values]
         )
+        return results
 
     def _bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         if len(args) > len(self.inputs):

@@ -77,10 +77,7 @@ class NativeMethods:
     def addcdiv_(self, tensor1: TensorLike, tensor2: TensorLike, *, value: NumberLike = 1) -> TensorVariable: """Returns `self` + `value` × `tensor1` / `tensor2`, element by element with broadcasting; all integer inputs are refused, in place."""
     def addcmul(self, tensor1: TensorLike, tensor2: TensorLike, *, value: NumberLike = 1) -> TensorVariable: """Returns `self` + `value` × `tensor1` × `tensor2`, element by element with broadcasting."""
     def addcmul_(self, tensor1: TensorLike, tensor2: TensorLike, *, value: NumberLike = 1) -> TensorVariable: """Returns `self` + `value` × `tensor1` × `tensor2`, element by element with broadcasting, in place."""
-    @overload
     def addmm(self, mat1: TensorLike, mat2: TensorLike, *, beta: NumberLike = 1, alpha: NumberLike = 1) -> TensorVariable: """Returns `beta` × `self` + `alpha` × `mat1`·`mat2`: (n×m)·(m×p) → (n×p), `self` broadcasting to the result."""
-    @overload
-    def addmm(self, mat1: TensorLike, mat2: TensorLike, out_dtype: DTypeLike, *, beta: NumberLike = 1, alpha: NumberLike = 1) -> TensorVariable: ...
     def addmm_(self, mat1: TensorLike, mat2: TensorLike, *, beta: NumberLike = 1, alpha: NumberLike = 1) -> TensorVariable: """Returns `beta` × `self` + `alpha` × `mat1`·`mat2`: (n×m)·(m×p) → (n×p), `self` broadcasting to the result, in place."""
     def addmv(self, mat: TensorLike, vec: TensorLike, *, beta: NumberLike = 1, alpha: NumberLike = 1) -> TensorVariable: """Returns `beta` × `self` + `alpha` × `mat`·`vec`: (n×m)·(m) → (n)."""
     def addmv_(self, mat: TensorLike, vec: TensorLike, *, beta: NumberLike = 1, alpha: NumberLike = 1) -> TensorVariable: """Returns `beta` × `self` + `alpha` × `mat`·`vec`: (n×m)·(m) → (n), in place."""
@@ -145,15 +142,12 @@ class NativeMethods:
     def atan_(self) -> TensorVariable: """Returns the inverse tangent of each element, in radians between -π/2 and π/2; integer inputs give float results, in place."""
     def atanh(self) -> TensorVariable: """Returns the inverse hyperbolic tangent of each element, NaN outside [-1, 1]; integer inputs give float results."""
     def atanh_(self) -> TensorVariable: """Returns the inverse hyperbolic tangent of each element, NaN outside [-1, 1]; integer inputs give float results, in place."""
-    @overload
     def baddbmm(self, batch1: TensorLike, batch2: TensorLike, *, beta: NumberLike = 1, alpha: NumberLike = 1) -> TensorVariable: """Returns `beta` × `self` + `alpha` × `batch1`·`batch2` for each matrix of the batch: (b×n×m), (b×m×p) → (b×n×p)."""
-    @overload
-    def baddbmm(self, batch1: TensorLike, batch2: TensorLike, out_dtype: DTypeLike, *, beta: NumberLike = 1, alpha: NumberLike = 1) -> TensorVariable: ...
     def baddbmm_(self, batch1: TensorLike, batch2: TensorLike, *, beta: NumberLike = 1, alpha: NumberLike = 1) -> TensorVariable: """Returns `beta` × `self` + `alpha` × `batch1`·`batch2` for each matrix of the batch: (b×n×m), (b×m×p) → (b×n×p), in place."""
     @overload
     def bernoulli(self, *, generator: torch.Generator | Variable | None = None) -> TensorVariable: """Draws 0 or 1 for each element, 1 with the element's own value as probability."""
     @overload
-    def bernoulli(self, p: TensorLike, *, generator: torch.Generator | Variable | None = None) -> TensorVariable: ...
+    def bernoulli(self, p: FloatLike, *, generator: torch.Generator | Variable | None = None) -> TensorVariable: ...
     @overload
     def bernoulli_(self, p: TensorLike, *, generator: torch.Generator | Variable | None = None) -> TensorVariable: """Draws 0 or 1 for each element, 1 with the probability at its place in `p`, which broadcasts, in place."""
     @overload
@@ -189,10 +183,7 @@ class NativeMethods:
     def bitwise_xor_(self, other: NumberLike) -> TensorVariable: """Returns the bitwise exclusive OR of two integer operands, or the logical one of two bool ones, with broadcasting, in place."""
     @overload
     def bitwise_xor_(self, other: TensorLike) -> TensorVariable: ...
-    @overload
     def bmm(self, mat2: TensorLike) -> TensorVariable: """Multiplies two batches of matrices: (b×n×m)·(b×m×p) → (b×n×p); nothing is broadcast."""
-    @overload
-    def bmm(self, mat2: TensorLike, out_dtype: DTypeLike) -> TensorVariable: ...
     @overload
     def broadcast_to(self, size: Sequence[IntLike] | Variable) -> TensorVariable: """Expands `self` to the given size, as a view that repeats dimensions of size 1 without copying."""
     @overload
@@ -273,10 +264,7 @@ class NativeMethods:
     def deg2rad(self) -> TensorVariable: """Converts degrees to radians: multiplies by π/180; integer inputs give float results."""
     def deg2rad_(self) -> TensorVariable: """Converts degrees to radians: multiplies by π/180; integer inputs give float results, in place."""
     def dense_dim(self) -> ValueVariable: """Returns how many trailing dimensions of a sparse tensor are dense."""
-    @overload
     def dequantize(self) -> TensorVariable: """Converts a quantised tensor back to float32: (q - zero point) × scale."""
-    @overload
-    def dequantize(self) -> list[TensorVariable]: ...
     def det(self) -> TensorVariable: """Returns the determinant of each square matrix: (..., n, n) → (...)."""
     def detach(self) -> TensorVariable: """Returns a view that shares the storage and is cut off from the autograd graph."""
     def detach_(self) -> TensorVariable: """Returns a view that shares the storage and is cut off from the autograd graph, in place."""
@@ -367,7 +355,10 @@ class NativeMethods:
     def flip(self, *sizes: IntLike) -> TensorVariable: ...
     def fliplr(self) -> TensorVariable: """Reverses the order of the columns (dimension 1), as a copy."""
     def flipud(self) -> TensorVariable: """Reverses the order of the rows (dimension 0), as a copy."""
-    def float_power(self, exponent: TensorLike) -> TensorVariable: """Raises the number `self` to each power in `exponent` in float64, or complex128 for complex operands, whatever the inputs are."""
+    @overload
+    def float_power(self, exponent: NumberLike) -> TensorVariable: """Raises each element of `self` to the power `exponent`, a number, in float64, or complex128 for complex operands, whatever the inputs are."""
+    @overload
+    def float_power(self, exponent: TensorLike) -> TensorVariable: ...
     @overload
     def float_power_(self, exponent: NumberLike) -> TensorVariable: """Raises each element of `self` to the power `exponent`, a number, in float64, or complex128 for complex operands, whatever the inputs are, in place."""
     @overload
@@ -432,7 +423,7 @@ class NativeMethods:
     @overload
     def gt_(self, other: TensorLike) -> TensorVariable: ...
     def hardshrink(self, lambd: NumberLike = 0.5) -> TensorVariable: """Replaces elements in [-`lambd`, `lambd`] by zero and keeps the others."""
-    def hardshrink_backward(this, /, self: TensorLike, lambd: NumberLike) -> TensorVariable: """Computes the gradient of ops.hardshrink with respect to its input."""
+    def hardshrink_backward(self, grad_out: TensorLike, lambd: NumberLike) -> TensorVariable: """Computes the gradient of ops.hardshrink with respect to its input."""
     def hash_tensor(self, dim: Sequence[IntLike] | IntLike = (), *, keepdim: BoolLike = False, mode: IntLike = 0) -> TensorVariable: """Reduces the elements' bits, widened to 64, by exclusive OR along the given dimensions (all if none); the result is uint64."""
     def heaviside(self, values: TensorLike) -> TensorVariable: """Returns 0 for negative elements, 1 for positive ones and the element of values where `self` is zero."""
     def heaviside_(self, values: TensorLike) -> TensorVariable: """Returns 0 for negative elements, 1 for positive ones and the element of values where `self` is zero, in place."""
@@ -612,10 +603,7 @@ class NativeMethods:
     @overload
     def min(self, other: TensorLike) -> TensorVariable: ...
     def minimum(self, other: TensorLike) -> TensorVariable: """Returns the smaller of two elements, or NaN if either is NaN, with broadcasting."""
-    @overload
     def mm(self, mat2: TensorLike) -> TensorVariable: """Multiplies two matrices: (n×m)·(m×p) → (n×p)."""
-    @overload
-    def mm(self, mat2: TensorLike, out_dtype: DTypeLike) -> TensorVariable: ...
     def mode(self, dim: IntLike = -1, keepdim: BoolLike = False) -> list[TensorVariable]: """Returns the most frequent value along `dim`, the smallest one of several, and the int64 index of an occurrence."""
     @overload
     def moveaxis(self, source: IntLike, destination: IntLike) -> TensorVariable: """Is ops.movedim under its NumPy name: moves one dimension to new positions, as a view."""
@@ -726,10 +714,13 @@ class NativeMethods:
     def permute(self, *sizes: IntLike) -> TensorVariable: ...
     def pin_memory(self, device: DeviceLike | None = None) -> TensorVariable: """Copies into page-locked host memory, from which copies to the device run asynchronously; `self` if it is there already."""
     def pinverse(self, rcond: FloatLike = 1e-15) -> TensorVariable: """Returns the Moore-Penrose pseudo-inverse: (..., m, n) → (..., n, m); `rcond` is relative to the largest singular value."""
-    def polygamma(this, /, self: TensorLike) -> TensorVariable: """Returns the n-th derivative of digamma at each element; n = 0 is digamma itself."""
+    def polygamma(self, n: IntLike) -> TensorVariable: """Returns the n-th derivative of digamma at each element; n = 0 is digamma itself."""
     def polygamma_(self, n: IntLike) -> TensorVariable: """Returns the n-th derivative of digamma at each element; n = 0 is digamma itself, in place."""
     def positive(self) -> TensorVariable: """Returns `self` as it is; bool inputs are refused."""
-    def pow(self, exponent: TensorLike) -> TensorVariable: """Raises the number `self` to each power in `exponent`; integers to negative integer powers are refused."""
+    @overload
+    def pow(self, exponent: NumberLike) -> TensorVariable: """Raises each element of `self` to the power `exponent`, a number; integers to negative integer powers are refused."""
+    @overload
+    def pow(self, exponent: TensorLike) -> TensorVariable: ...
     @overload
     def pow_(self, exponent: NumberLike) -> TensorVariable: """Raises each element of `self` to the power `exponent`, a number; integers to negative integer powers are refused, in place."""
     @overload
@@ -776,10 +767,7 @@ class NativeMethods:
     def repeat(self, repeats: Sequence[IntLike] | Variable) -> TensorVariable: """Copies `self` repeats[i] times along each dimension; more numbers than dimensions add new leading ones."""
     @overload
     def repeat(self, *sizes: IntLike) -> TensorVariable: ...
-    @overload
-    def repeat_interleave(self, *, output_size: IntLike | None = None) -> TensorVariable: """Returns each index as often in a row as its number in `repeats` says."""
-    @overload
-    def repeat_interleave(self, repeats: TensorLike, dim: IntLike | None = None, *, output_size: IntLike | None = None) -> TensorVariable: ...
+    def repeat_interleave(self, repeats: TensorLike, dim: IntLike | None = None, *, output_size: IntLike | None = None) -> TensorVariable: """Repeats each element, or slice along `dim`, as often as its number in `repeats` says in a row."""
     def requires_grad_(self, requires_grad: BoolLike = True) -> TensorVariable: """Sets whether autograd records operations on this tensor, and returns the tensor, in place."""
     @overload
     def reshape(self, shape: Sequence[IntLike] | Variable) -> TensorVariable: """Gives `self` another shape with the same elements; one size may be -1; a view where the strides allow it, otherwise a copy."""
@@ -1029,15 +1017,9 @@ class NativeMethods:
     @overload
     def vsplit(self, sections: IntLike) -> list[TensorVariable]: ...
     @overload
-    def where(self) -> list[TensorVariable]: """Returns the places where `condition` is nonzero, as one int64 vector of indices for each dimension."""
+    def where(self, condition: TensorLike, other: NumberLike) -> TensorVariable: """Picks `self` where `condition` is true and the number `other` elsewhere, element by element with broadcasting."""
     @overload
-    def where(this, /, self: NumberLike, other: NumberLike) -> TensorVariable: ...
-    @overload
-    def where(this, /, self: TensorLike, other: NumberLike) -> TensorVariable: ...
-    @overload
-    def where(this, /, self: NumberLike, other: TensorLike) -> TensorVariable: ...
-    @overload
-    def where(this, /, self: TensorLike, other: TensorLike) -> TensorVariable: ...
+    def where(self, condition: TensorLike, other: TensorLike) -> TensorVariable: ...
     @overload
     def xlogy(self, other: NumberLike) -> TensorVariable: """Returns `self` × log(`other`), and 0 where `self` is 0 unless `other` is NaN, with broadcasting."""
     @overload

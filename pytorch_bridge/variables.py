@@ -114,14 +114,14 @@ class TensorMethods(NativeMethods):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            from .ops.native import find_method
+            from .ops.native import Method, find_method
 
             if name.startswith("__"):
                 raise AttributeError(name)
             method = find_method(name)
             if method is None:
                 raise AttributeError(f"a tensor variable has no attribute {name!r}")
-            return lambda *args, **kwargs: method(self, *collected(method, args), **kwargs)
+            return Method(method, self)
 
     def __dir__(self) -> list[str]:
         from .ops.signatures import method_names
@@ -157,15 +157,6 @@ class TensorMethods(NativeMethods):
         if packet is None:
             raise BridgeTypeError(f"{name or func} cannot be applied to graph variables")
         return packet(*args, **(kwargs or {}))
-
-
-def collected(method: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """`x.view(2, 3)` as `x.view([2, 3])`, where the method takes a list of sizes."""
-    numbers = args and all(
-        isinstance(a, ValueVariable) or (isinstance(a, int) and not isinstance(a, bool))
-        for a in args
-    )
-    return (args,) if numbers and method.takes_sizes else args
 
 
 class TensorVariable(TensorMethods, Variable):

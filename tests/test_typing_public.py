@@ -12,7 +12,7 @@ import sys
 import pytest
 
 import pytorch_bridge as pb
-from pytorch_bridge import ops
+from pytorch_bridge import TensorType, ops
 from pytorch_bridge.ops.native import Packet, native
 from pytorch_bridge.toolchain import ROOT
 
@@ -99,6 +99,21 @@ def test_docstrings_say_what_a_function_does_and_what_each_overload_takes():
     assert "It writes into self." in ops.add_.__doc__
     assert "shares storage with self" in ops.view.__doc__
     assert "draws random numbers" in ops.dropout.__doc__
+
+
+def test_a_method_shows_what_its_function_does():
+    x, c = TensorType("float32", (None, 3))("x"), TensorType("bool", (None, 3))("c")
+    assert x.softmax.__doc__.startswith(ops.softmax.__doc__.partition("\n")[0])
+    assert str(inspect.signature(x.softmax)) == (
+        "(dim: IntLike, dtype: DTypeLike | None = None) -> TensorVariable"
+    )
+    assert repr(x.softmax) == "TensorVariable.softmax"
+    # The variable is self, which these functions do not have first.
+    assert str(inspect.signature(x.polygamma)) == "(n: IntLike) -> TensorVariable"
+    for made in (x.where(c, 0.0), x.where(condition=c, other=0.0), x.where(c, other=0.0)):
+        assert made.owner.inputs[:2] == [c, x]
+    with pytest.raises(pb.BridgeTypeError, match="needs 'condition'"):
+        x.where()
 
 
 def test_every_function_has_a_docstring_and_a_signature():

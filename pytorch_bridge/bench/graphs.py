@@ -21,6 +21,8 @@ CASES = {
     "exact_large": "ten exact elementwise ops, 10⁶",
     "gelu_small": "bias and tanh-GELU in ten ops, 64×128",
     "gelu_large": "bias and tanh-GELU in ten ops, 10⁶",
+    "gelu_bfloat16": "the same in bfloat16, 10⁶",
+    "gelu_float16": "the same in float16, 10⁶",
 }
 
 

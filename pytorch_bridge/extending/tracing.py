@@ -17,9 +17,8 @@ from typing import Any
 from ..errors import BridgeTypeError, RegistrationError
 from ..graph.basic import Variable, ancestors
 from ..ops.basic import Shape_i
-from ..ops.native import Packet
+from ..ops.native import Packet, collected
 from ..types.base import Type
-from ..variables import collected
 from . import lowering, natives, types
 from .casts import cast
 from .errors import AssignmentError, LoweringError, TypingError

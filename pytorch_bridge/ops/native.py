@@ -69,6 +69,13 @@ def _signature(of: Any, functions: list[SchemaFunction]) -> Signature:
     return common_signature(functions)
 
 
+def _signature_of_method(of: Any, functions: list[SchemaFunction]) -> Signature:
+    """The function's, without the parameter that the variable is."""
+    whole = _signature(of, functions)
+    others = [p for name, p in whole.parameters.items() if name != "self"]
+    return whole.replace(parameters=others)
+
+
 _derivatives: list[Derivatives] = []
 
 
@@ -474,6 +481,16 @@ class Packet:
         seconds = [f.function.arguments[1].type for f in self.overloads.values() if f.types[1:]]
         return bool(seconds) and all(s in ("int[]", "SymInt[]", "ScalarType") for s in seconds)
 
+    @cached_property
+    def before_self(self) -> int:
+        """How many arguments stand before self: one in `where(condition, self, other)`."""
+        places = {
+            [a.name for a in f.arguments].index("self")
+            for f in self.functions()
+            if "method" in f.variants
+        }
+        return places.pop() if len(places) == 1 else 0
+
     def choose(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[NativeFunction, list[Any]]:
@@ -516,6 +533,39 @@ class Packet:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Makes a node, and returns its output, or the list of them where there are several."""
         return results_of(self.make_node(*args, **kwargs))
+
+
+def collected(packet: Packet, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`x.view(2, 3)` as `x.view([2, 3])`, where the function takes a list of sizes."""
+    numbers = args and all(
+        not isinstance(a.type, TensorArg)
+        if isinstance(a, Variable)
+        else isinstance(a, int) and not isinstance(a, bool)
+        for a in args
+    )
+    return (args,) if numbers and packet.takes_sizes else args
+
+
+class Method:
+    __doc__ = _Later(_docstring, "A function as the method of one variable: `x.sum`.")
+    __signature__ = _Later(_signature_of_method, None)
+
+    def __init__(self, packet: Packet, variable: Any) -> None:
+        self.packet, self.variable = packet, variable
+
+    def functions(self) -> list[SchemaFunction]:
+        return self.packet.functions()
+
+    def __repr__(self) -> str:
+        return f"{type(self.variable).__name__}.{self.packet.base}"
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        before = self.packet.before_self
+        if not before:
+            return self.packet(self.variable, *collected(self.packet, args), **kwargs)
+        if len(args) < before:
+            return self.packet(*args, self=self.variable, **kwargs)
+        return self.packet(*args[:before], self.variable, *args[before:], **kwargs)
 
 
 def _reason(function: NativeFunction, text: str) -> str:

@@ -73,7 +73,7 @@ def _ops() -> str:
             continue
         out.append(f"\nclass _Fn_{base}(Packet):")
         out.append(f'    """{_plain(summary(functions))}"""')
-        out += _defs("__call__", functions, "this", 0)
+        out += _defs("__call__", functions, "this", False)
         for f in functions:
             name = f.overload or "default"
             if not keyword.iskeyword(name):
@@ -92,10 +92,10 @@ def _methods() -> str:
     out.append("\nclass NativeMethods:")
     out.append('    """What a tensor has of the native functions."""')
     for base in method_names():
-        functions = [f for f in supported(base) if not is_out(f)]
+        functions = [f for f in supported(base) if "method" in f.variants and not is_out(f)]
         if base in _TAKEN or not functions:
             continue
-        out += _defs(base, functions, "self", 1, summary(functions))
+        out += _defs(base, functions, "self", True, summary(functions))
     for name in OPERATORS:
         out.append(f"    def {name}(self, other: TensorLike) -> TensorVariable: ...")
     for name in ("__neg__", "__abs__", "__invert__"):
@@ -115,12 +115,12 @@ def _plain(text: str) -> str:
 
 
 def _defs(
-    name: str, functions: Sequence[SchemaFunction], first: str, bound: int, doc: str = ""
+    name: str, functions: Sequence[SchemaFunction], first: str, bound: bool, doc: str = ""
 ) -> Iterator[str]:
-    """The overloads of a function or method, of whose parameters `bound` are bound already."""
+    """The overloads of a function, or of a method, whose parameter self is bound."""
     forms: list[tuple[list[Parameter], str]] = []
     for f in sorted(functions, key=is_out):
-        form = (parameters(f)[bound:], returned(f))
+        form = ([p for p in parameters(f) if p.name != "self" or not bound], returned(f))
         if not any(_covers(other, form) for other in forms):
             forms.append(form)
     if bound and _listed(functions):
@@ -129,10 +129,8 @@ def _defs(
     for i, (found, result) in enumerate(forms):
         if len(forms) > 1:
             yield "    @overload"
-        names = {p.name for p in found}
-        mine = parameters_text(found, "this" if first in names else first)
-        if not names & {"self"}:
-            mine = mine.replace(", /, ", ", ", 1).replace(", /)", ")", 1) if bound else mine
+        mine = parameters_text(found, first)
+        mine = mine.replace(", /, ", ", ", 1).replace(", /)", ")", 1) if bound else mine
         text = f' """{_plain(doc)}"""' if doc and not i else " ..."
         yield f"    def {name}{mine} -> {result}:{text}"
 
