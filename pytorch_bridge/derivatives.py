@@ -8,6 +8,7 @@ has computed is taken from its node, not computed again.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,7 @@ from .fx import Importer, outputs_of, placeholders
 from .graph.basic import Apply, Variable
 from .ops.basic import specify_shape
 from .ops.checks import CheckSizes, SizeRule
+from .ops.conditions import Condition, parse
 from .ops.native import NativeOp, constant, native
 from .ops.quiet import quiet
 from .ops.samples import Samples
@@ -71,6 +73,7 @@ class _Trace:
     module: Any
     ties: Mapping[tuple[int, int], int]  # (input, dimension) to a size that it took for granted
     rules: tuple[SizeRule, ...]  # sizes of several inputs that it took for the same
+    conditions: tuple[Condition, ...]  # how sizes compare, where another order has another record
     # Inputs whose gradient may have another shape where they have no elements.
     empty: frozenset[int]
 
@@ -115,13 +118,13 @@ def native_grad(
     trace = _traces[key]
     if trace is None:
         return [None] * len(node.inputs)
-    grads = [g for g, used in zip(output_grads, given, strict=True) if used]
+    grads = [g for g, used in zip(output_grads, given, strict=True) if used and g is not None]
     values: dict[Any, Any] = {}
     values.update(zip(trace.outputs, node.outputs, strict=True))
     values.pop(None, None)
     given_inputs = [_checked(op, i, v, trace.ties) for i, v in enumerate(node.inputs)]
-    if trace.rules:
-        given_inputs = _related(op, given_inputs, trace.rules)
+    if trace.rules or trace.conditions:
+        given_inputs, grads = _related(op, given_inputs, grads, trace)
     values.update(zip(trace.inputs, given_inputs, strict=True))
     values.update(zip(trace.grads, grads, strict=True))
     known = set(values)
@@ -155,14 +158,22 @@ def _checked(op: NativeOp, i: int, x: Variable, ties: Mapping[tuple[int, int], i
     return specify_shape(x, [ties.get((i, d), size) for d, size in enumerate(shape)])
 
 
-def _related(op: NativeOp, inputs: list[Variable], rules: Sequence[SizeRule]) -> list[Variable]:
-    """The inputs, whose sizes must be related as a record takes them to be."""
-    places = sorted({rule.input for rule in rules})
+def _related(
+    op: NativeOp, inputs: list[Variable], grads: list[Variable], trace: _Trace
+) -> tuple[list[Variable], list[Variable]]:
+    """The inputs, whose sizes must be related as a record takes them to be, and what comes in from
+    the outputs: a record that does not use the inputs uses these, and is checked as well."""
+    compared = {i for condition in trace.conditions for i, _ in condition.sizes()}
+    places = sorted({rule.input for rule in trace.rules} | compared)
     names = [f"input {i} of {op}, for its gradient" for i in places]
-    moved = [rule._replace(input=places.index(rule.input)) for rule in rules]
-    checked = CheckSizes(names, moved).make_node(*(inputs[i] for i in places)).outputs
-    found = dict(zip(places, checked, strict=True))
-    return [found.get(i, v) for i, v in enumerate(inputs)]
+    names += [f"a gradient of {op}"] * len(grads)
+    moved = {i: k for k, i in enumerate(places)}
+    rules = [rule._replace(input=moved[rule.input]) for rule in trace.rules]
+    conditions = [condition.renumbered(moved) for condition in trace.conditions]
+    check = CheckSizes(names, rules, conditions)
+    checked = check.make_node(*(inputs[i] for i in places), *grads).outputs
+    found = dict(zip(places, checked, strict=False))
+    return [found.get(i, v) for i, v in enumerate(inputs)], checked[len(places) :]
 
 
 def _relations(
@@ -511,12 +522,10 @@ class _TooSpecial(Exception):
 
 
 def _check_sizes(types: Sequence[Type], module: Any, ties: Mapping[tuple[int, int], int]) -> None:
-    """Refuses a record in which an open size has become a number, or that took a way which
-    depends on which of two open sizes is larger."""
+    """Refuses a record in which an open size has become a number."""
     import torch
 
     env = getattr(module, "shape_env", None)
-    open_symbols = {}
     floats: set[Any] = set()
     for i, (t, node) in enumerate(zip(types, placeholders(module.graph), strict=False)):
         value = node.meta.get("val")
@@ -540,19 +549,82 @@ def _check_sizes(types: Sequence[Type], module: Any, ties: Mapping[tuple[int, in
                 )
             if isinstance(size, torch.SymFloat):
                 floats |= symbols
-            open_symbols[expression] = (i, d)
     for guard in getattr(env, "guards", ()):
         if floats & guard.expr.free_symbols:
             raise _TooSpecial("what is called depends on the value of a number")
-        sides: Sequence[Any] = getattr(guard.expr, "args", ())
-        if (
-            len(sides) == 2
-            and all(side in open_symbols for side in sides)
-            and sides[0] != sides[1]
-            and open_symbols[sides[0]][0] == open_symbols[sides[1]][0]  # of one tensor
-            and type(guard.expr).__name__ not in ("Equality", "Unequality")
+
+
+# Sizes that are tried on the other side of a guard.
+_TRIED = (2, 3, 4, 5, 7, 9, 16, 33, 64, 100)
+
+
+def _orderings(
+    op: NativeOp,
+    types: Sequence[Type],
+    example: Sequence[Any],
+    traced: Any,
+    right: Callable[[list[Any]], bool],
+) -> tuple[Condition, ...]:
+    """How open sizes compare with numbers and with each other in a record, where it is not `right`
+    for sizes that compare otherwise. Sizes that the op itself refuses are none."""
+    from sympy import Ge, Le
+    from torch.utils._sympy.printers import PythonPrinter
+
+    env = traced.shape_env
+    places: dict[Any, list[tuple[int, int]]] = {}
+    for i, (t, node) in enumerate(zip(types, placeholders(traced.graph), strict=False)):
+        for d, size in enumerate((t.shape or ()) if isinstance(t, TensorType) else ()):
+            expression = getattr(getattr(node.meta["val"].shape[d], "node", None), "expr", None)
+            if size is None and expression is not None:
+                places.setdefault(env.replace(expression), []).append((i, d))
+    sizes = {s: example[at[0][0]].shape[at[0][1]] for s, at in places.items()}
+    demanded: list[Condition] = []
+    weaker = {">": Ge, "<": Le}
+    guards = dict.fromkeys(env.replace(guard.expr) for guard in env.guards)
+    orders = {e: getattr(e, "rel_op", "") in weaker for e in guards if e.free_symbols}
+    orders |= {weaker[e.rel_op](*e.args): False for e, strict in orders.items() if strict}
+    # What is weaker first, and what is simpler: others may be no more than that in other words.
+    for expression in sorted(orders, key=lambda e: (orders[e], e.count_ops())):
+        symbols = sorted(expression.free_symbols, key=str)
+        if not places.keys() >= set(symbols):
+            continue  # about the sizes of results, which follow from these
+        if any(side.is_Integer and side in (0, 1) for side in expression.args) and any(
+            side.is_Symbol for side in expression.args
         ):
-            raise _TooSpecial("what is called depends on which of two open sizes is larger")
+            continue  # no elements, or one: `_without_elements`, `_fitted`
+        text = PythonPrinter().doprint(expression)
+        for symbol in symbols:
+            i, d = places[symbol][0]
+            text = re.sub(rf"\b{symbol}\b", f"x{i}.shape[{d}]", text)
+        condition = parse(text, {f"x{i}": (i, f"x{i}") for i in range(len(types))})
+        near = [int(n) for n in expression.atoms() if n.is_Integer] + [sizes[s] for s in symbols]
+        tried = dict.fromkeys(n for n in (*(m + k for m in near for k in (-1, 0, 1)), *_TRIED))
+        others = []
+        for values in (
+            {**base, **{s: sizes[s] for s in symbols}, symbol: size}
+            for base in (dict.fromkeys(sizes, 3), sizes)  # convolutions take long of large ones
+            for symbol in symbols
+            for size in tried
+            if size > 1
+        ):
+            at = {place: values[s] for s in places for place in places[s]}
+
+            def size_of(i: int, d: int | None, at: Any = at) -> Any:
+                return at[i, d]
+
+            if condition.holds(size_of) or not all(c.holds(size_of) for c in demanded):
+                continue
+            other = list(example)
+            for (i, d), size in at.items():
+                shape = [*other[i].shape[:d], size, *other[i].shape[d + 1 :]]
+                other[i] = example[i].detach().new_empty(shape)
+            if _runs(op, other):
+                others.append(other)
+            if len(others) == 2:
+                break
+        if not all(map(right, others)):
+            demanded.append(condition)
+    return tuple(demanded)
 
 
 def _record(
@@ -639,6 +711,38 @@ def _record(
     results = iter(found)
     inputs = list(nodes[:n])
     rules = _relations(op, types, traced, ties) if mode_name == "symbolic" else ()
+
+    def right(values: Sequence[Any]) -> bool:
+        """Whether the record gives what autograd gives for random elements in such tensors."""
+        leaves = [_filled(v) for v in values]
+        for leaf, wanted in zip(leaves, need, strict=True):
+            if wanted:
+                leaf.requires_grad_()
+        try:
+            with torch.enable_grad():
+                seeds = [torch.randn_like(flat(leaves)[k]) for k in order]
+                expected = backward(*leaves, *seeds)
+            with torch.no_grad():
+                plain = [v.detach() if isinstance(v, torch.Tensor) else v for v in leaves]
+                results = module(*plain, *seeds)
+        except Exception:
+            return False
+        pairs = (
+            (a, b)
+            for x, y in zip(results, expected, strict=True)
+            for a, b in zip(x, y, strict=True)
+        )
+        return all(
+            a is b
+            or (
+                (a is not None and b is not None and a.shape == b.shape)
+                and torch.allclose(a, b, 1e-3, 1e-4, equal_nan=True)
+            )
+            for a, b in pairs
+        )
+
+    symbolic = mode_name == "symbolic"
+    conditions = _orderings(op, types, example, traced, right) if symbolic else ()
     empty = _without_elements(op, types, module, example, given, need)
     return _Trace(
         inputs,
@@ -648,6 +752,7 @@ def _record(
         module,
         ties,
         rules,
+        conditions,
         empty,
     )
 

@@ -818,7 +818,7 @@ def _is_decided(condition: Condition, nodes: Sequence[Any]) -> bool:
 def size_conditions(nodes: Sequence[Any], ranges: Mapping[Any, Any]) -> Iterator[Condition]:
     """What is known about the sizes of inputs, where no rule says it: that one is the product of
     two others, for instance."""
-    import sympy  # type: ignore[import-untyped]
+    import sympy
     import torch
     from torch.utils._sympy.printers import PythonPrinter
 

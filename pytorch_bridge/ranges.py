@@ -64,7 +64,7 @@ def _bounded(first: SizeRule, others: Sequence[SizeRule]) -> SizeRule:
 
 def linear(expression: Any) -> tuple[Any, int, int] | None:
     """The symbol, the factor and the rest of an expression of one symbol; None of another."""
-    import sympy  # type: ignore[import-untyped]
+    import sympy
 
     if not isinstance(expression, sympy.Expr) or len(expression.free_symbols) != 1:
         return None

@@ -162,7 +162,7 @@ def _refuses(e: Exception) -> bool:
 def _environment() -> Any:
     """The class of what knows the symbols. It is made late: torch's own takes half a second to
     import."""
-    import sympy  # type: ignore[import-untyped]
+    import sympy
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     class Choices(ShapeEnv):
