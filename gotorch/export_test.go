@@ -45,9 +45,14 @@ func Collect() {
 func BoundCalls(n int) (end func()) {
 	was, backsWas, inCWas := attention.Load()&attentionBounded, backs.limit, inC.limit
 	boundCalls(int64(n))
-	backs.limit, inC.limit = int64(n), int64(n)+1
+	limit := func(ofBacks, ofAll int64) {
+		sharing.mutex.Lock() // the timer looks at them
+		defer sharing.mutex.Unlock()
+		backs.limit, inC.limit = ofBacks, ofAll
+	}
+	limit(int64(n), int64(n)+1)
 	return func() {
-		backs.limit, inC.limit = backsWas, inCWas
+		limit(backsWas, inCWas)
 		if was == 0 {
 			attention.And(^uint32(attentionBounded))
 		}

@@ -131,14 +131,15 @@ func noteSharer() {
 	if n := min(inC.now.Load(), backs.limit); n > sharing.peak.Load() {
 		sharing.peak.Store(n)
 		if n > sharing.among.Load() {
+			sharing.mutex.Lock()
+			defer sharing.mutex.Unlock()
 			share(n)
 		}
 	}
 }
 
+// share is called with the mutex locked.
 func share(n int64) {
-	sharing.mutex.Lock()
-	defer sharing.mutex.Unlock()
 	sharing.among.Store(n)
 	C.cgotorch_share_threads(C.int64_t(n))
 	if n > 1 {
@@ -151,6 +152,8 @@ func share(n int64) {
 }
 
 func shareLess() {
+	sharing.mutex.Lock()
+	defer sharing.mutex.Unlock()
 	peak := max(1, sharing.peak.Swap(min(inC.now.Load(), backs.limit)))
 	share(peak)
 }
