@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from .errors import BridgeTypeError, BridgeValueError, GradientError
 from .graph.basic import Variable
@@ -15,9 +15,16 @@ from .registry import Table, load_extensions
 _linkers = Table("linker", unique=True, resolved=False)
 
 
+class Linker(Protocol):
+    """What computes a graph that it was made for."""
+
+    def make_thunk(self) -> Callable[[Sequence[Any]], list[Any]]:
+        """A callable from the list of input values to the list of output values."""
+
+
 def register_linker(
     name: str,
-    linker: Callable[[FunctionGraph], Any],
+    linker: Callable[[FunctionGraph], Linker],
     rewrite: bool | Sequence[str] = True,
 ) -> None:
     """Makes `function(..., mode=name)` use a linker, with these rewrites unless the caller names
@@ -40,8 +47,10 @@ def register_linker(
 
 
 def _built_in(name: str, module: str, kind: str, rewrite: bool | Sequence[str] = True) -> None:
-    def linker(fgraph: FunctionGraph) -> Any:
-        return getattr(importlib.import_module(f".link.{module}", __package__), kind)(fgraph)
+    def linker(fgraph: FunctionGraph) -> Linker:
+        found = getattr(importlib.import_module(f".link.{module}", __package__), kind)
+        made: Linker = found(fgraph)
+        return made
 
     register_linker(name, linker, rewrite)
 

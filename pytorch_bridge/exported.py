@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import BridgeTypeError
 from .fx import (
@@ -44,6 +44,9 @@ from .ranges import bounds, linear, size_rules, sizes_of
 from .types import TensorType
 from .variables import TensorConstant
 
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
 # Higher-order operators that only call their graph; the place of the graph among the arguments.
 _CALLS = {"wrap_with_set_grad_enabled": 1, "invoke_subgraph": 0, "tag_activation_checkpoint": 0}
 # Those that torch takes apart while it makes a program functional.
@@ -55,7 +58,7 @@ class _NeedsFunctional(Exception):
     """A program that is to be made functional first."""
 
 
-def from_exported(program: Any, name: str | None = None) -> Model:
+def from_exported(program: ExportedProgram, name: str | None = None) -> Model:
     """The model of a torch.export.ExportedProgram.
 
         >>> module, sizes = torch.nn.Linear(2, 3), [{0: torch.export.Dim("rows")}]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import ops
 from .derivatives import decompose, native_grad
@@ -12,13 +12,44 @@ from .graph.basic import Apply, Variable, toposort
 from .ops.native import Derivatives, register_derivatives
 from .types import SchemaType, TensorType
 
+if TYPE_CHECKING:
+    from .variables import TensorVariable
 
+
+@overload
+def grad(
+    cost: Variable,
+    wrt: Variable,
+    grad_outputs: Variable | None = None,
+    allow_unused: Literal[False] = False,
+) -> TensorVariable: ...
+@overload
+def grad(
+    cost: Variable,
+    wrt: Sequence[Variable],
+    grad_outputs: Variable | None = None,
+    allow_unused: Literal[False] = False,
+) -> list[TensorVariable]: ...
+@overload
+def grad(
+    cost: Variable,
+    wrt: Variable,
+    grad_outputs: Variable | None = None,
+    allow_unused: bool = False,
+) -> TensorVariable | None: ...
+@overload
+def grad(
+    cost: Variable,
+    wrt: Sequence[Variable],
+    grad_outputs: Variable | None = None,
+    allow_unused: bool = False,
+) -> list[TensorVariable | None]: ...
 def grad(
     cost: Variable,
     wrt: Variable | Sequence[Variable],
     grad_outputs: Variable | None = None,
     allow_unused: bool = False,
-) -> Any:
+) -> Variable | Sequence[Variable | None] | None:
     """The gradient of a cost of one element: a variable for one in `wrt`, a list for several.
 
         >>> x = pb.TensorType("float32", (None,))("x")

@@ -23,7 +23,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from types import CodeType, FrameType, FunctionType
@@ -263,7 +263,7 @@ def _own(entry: Entry) -> bool:
     return entry.spec is not None and entry.spec.name.startswith(__name__.rpartition(".")[0] + ".")
 
 
-def transaction() -> Any:
+def transaction() -> AbstractContextManager[None]:
     """A context: if it is left by an exception, what was registered in it is withdrawn.
 
     >>> with pb.temporary():
@@ -277,7 +277,7 @@ def transaction() -> Any:
     return _undoing(lambda failed: failed)
 
 
-def temporary() -> Any:
+def temporary() -> AbstractContextManager[None]:
     """A context: what is registered in it is withdrawn when it is left, however that comes. What
     was compiled meanwhile stays as it is.
 

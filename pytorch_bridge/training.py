@@ -26,7 +26,10 @@ from .ops.in_place import SHORT
 from .types import TensorType, schema_type
 
 if TYPE_CHECKING:
+    import torch
+
     from .model import Model
+    from .variables import TensorVariable, ValueVariable
 
 
 class Optimizer(Protocol):
@@ -37,11 +40,11 @@ class Optimizer(Protocol):
 
     def update(
         self,
-        parameter: Any,
-        gradient: Any,
-        state: Mapping[str, Any],
-        lr: Any,
-        step: Any,
+        parameter: TensorVariable,
+        gradient: TensorVariable,
+        state: Mapping[str, TensorVariable],
+        lr: ValueVariable,
+        step: ValueVariable,
     ) -> Sequence[Variable]:
         """Writes into the parameter and its state, and returns the last result of each that is
         written: first the parameter's, then those of the state in its order. All are variables;
@@ -69,7 +72,12 @@ class SGD:
         return ["momentum_buffer"] if self.momentum else []
 
     def update(
-        self, parameter: Any, gradient: Any, state: Mapping[str, Any], lr: Any, step: Any
+        self,
+        parameter: TensorVariable,
+        gradient: TensorVariable,
+        state: Mapping[str, TensorVariable],
+        lr: ValueVariable,
+        step: ValueVariable,
     ) -> Sequence[Variable]:
         found = []
         if self.weight_decay:
@@ -83,7 +91,7 @@ class SGD:
         return [ops.add_(parameter, gradient, alpha=-lr), *found]
 
 
-def _times(x: Any, number: Any) -> Any:
+def _times(x: TensorVariable, number: ValueVariable | float) -> TensorVariable:
     """Multiplies in place, as Python's mul_ does."""
     if x.type.dtype in SHORT:  # where aten::mul_.Scalar rounds the number first
         return ops.copy_(x, ops.mul(x, number))
@@ -113,7 +121,12 @@ class Adam:
         return ["exp_avg", "exp_avg_sq"]
 
     def update(
-        self, parameter: Any, gradient: Any, state: Mapping[str, Any], lr: Any, step: Any
+        self,
+        parameter: TensorVariable,
+        gradient: TensorVariable,
+        state: Mapping[str, TensorVariable],
+        lr: ValueVariable,
+        step: ValueVariable,
     ) -> Sequence[Variable]:
         beta1, beta2 = self.betas
         if self.weight_decay and self.decoupled:
@@ -143,13 +156,15 @@ class AdamW(Adam):
     decoupled = True
 
 
-def cross_entropy(outputs: Any, target: Any) -> Any:
+def cross_entropy(
+    outputs: TensorVariable | Sequence[TensorVariable], target: TensorVariable
+) -> TensorVariable:
     """The mean cross entropy of the first output, as F.cross_entropy has it, with classes in
     dimension 1 and a target of class numbers."""
     return ops.cross_entropy_loss(first(outputs), target)
 
 
-def first(outputs: Any) -> Any:
+def first(outputs: TensorVariable | Sequence[TensorVariable]) -> TensorVariable:
     """The first of the outputs, or the only one."""
     return outputs if isinstance(outputs, Variable) else outputs[0]
 
@@ -172,13 +187,13 @@ class Training:
         SGD(momentum=0.0, weight_decay=0.0, nesterov=False)
     """
 
-    loss: Callable[..., Any] = cross_entropy
-    optimizer: Any = field(default_factory=SGD)
-    targets: Sequence[Any] | None = None
+    loss: Callable[..., Variable] = cross_entropy
+    optimizer: Optimizer = field(default_factory=SGD)
+    targets: Sequence[TensorType | torch.Tensor] | None = None
     parameters: Sequence[str] | None = None
     model: Model | None = None
 
-    def target_types(self, outputs: Any) -> list[TensorType]:
+    def target_types(self, outputs: TensorVariable | Sequence[TensorVariable]) -> list[TensorType]:
         """The types of the targets."""
         if self.targets is not None:
             return [t if isinstance(t, TensorType) else _type_of(t) for t in self.targets]
@@ -300,7 +315,8 @@ def step_graph(model: Model, training: Training | bool = True) -> StepGraph:
         t.make_variable("target" if i == 0 else f"target{i}")
         for i, t in enumerate(training.target_types(outs))
     ]
-    lr, step = schema_type("float").make_variable("lr"), schema_type("float").make_variable("step")
+    lr: Any = schema_type("float").make_variable("lr")
+    step: Any = schema_type("float").make_variable("step")
     loss = training.loss(outs, *targets)
     names = parameters_of(model, training, weights)
     gradients = grad(loss, [weights[n] for n in names], allow_unused=True)
@@ -312,9 +328,10 @@ def step_graph(model: Model, training: Training | bool = True) -> StepGraph:
     for name, gradient in zip(names, gradients, strict=True):
         if gradient is None:  # torch.optim leaves such parameters alone
             continue
-        kept = {s: weights[name].type.make_variable(f"{s}.{name}") for s in rule.state()}
+        weight: Any = weights[name]
+        kept: dict[str, Any] = {s: weight.type.make_variable(f"{s}.{name}") for s in rule.state()}
         state |= {f"{s}.{name}": v for s, v in kept.items()}
-        found = list(rule.update(weights[name], gradient, kept, lr, step))
+        found = list(rule.update(weight, gradient, kept, lr, step))
         if len(found) != 1 + len(kept):
             raise BridgeValueError(
                 f"{rule!r}: update must return what it wrote into the parameter and the "

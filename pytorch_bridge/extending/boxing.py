@@ -33,7 +33,7 @@ from . import types
 from .builder import FORMAT_ERROR, CBuilder, Value
 from .context import Context, StructProxy
 from .models import default_manager
-from .selecting import check, select, show
+from .selecting import Spec, check, select, show
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _boxers = Table("boxer", unique=True)
@@ -60,18 +60,18 @@ class NativeValue:
     cleanup: Callable[[], None] | None = None
 
 
-def box(ty: Any) -> Callable[[_F], _F]:
+def box(ty: Spec) -> Callable[[_F], _F]:
     """Decorates what makes a Python object of a C value: `f(typ, val, c)` returns a PyObject * of
     its own."""
     return _register(_boxers, ty)
 
 
-def unbox(ty: Any) -> Callable[[_F], _F]:
+def unbox(ty: Spec) -> Callable[[_F], _F]:
     """Decorates what makes a C value of a Python object: `f(typ, obj, c)` returns a NativeValue."""
     return _register(_unboxers, ty)
 
 
-def _register(table: Table, ty: Any) -> Callable[[_F], _F]:
+def _register(table: Table, ty: Spec) -> Callable[[_F], _F]:
     specs = check((ty,), table.what)
 
     def decorate(f: _F) -> _F:

@@ -19,9 +19,9 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import BridgeTypeError
 from .headers import Declaration, c_function
@@ -60,6 +60,10 @@ FORMS: dict[str, Form] = {
     "Storage": Form("RetainStorage({})", "FreeStorage({});"),
     "PyObject *": Form("Py_XNewRef({})", "Py_XDECREF({});"),
 }
+
+
+# What stands for a C value: bools and integers are floats to a type checker.
+Operand: TypeAlias = "Value | float | str | None"
 
 
 class BuilderError(BridgeTypeError):
@@ -141,50 +145,50 @@ class Value:
 
     __hash__ = None  # type: ignore[assignment]  # == makes a C expression
 
-    def _binary(self, op: str, other: Any, swap: bool = False, result: str = "") -> Value:
+    def _binary(self, op: str, other: Operand, swap: bool = False, result: str = "") -> Value:
         b = self.builder
         a, c = self, b.value(other, self.ctype)
         if swap:
             a, c = c, a
         return Value(b, f"({a.text} {op} {c.text})", result or common(a.ctype, c.ctype))
 
-    def __add__(self, o: Any) -> Value:
+    def __add__(self, o: Operand) -> Value:
         return self._binary("+", o)
 
-    def __radd__(self, o: Any) -> Value:
+    def __radd__(self, o: Operand) -> Value:
         return self._binary("+", o, True)
 
-    def __sub__(self, o: Any) -> Value:
+    def __sub__(self, o: Operand) -> Value:
         return self._binary("-", o)
 
-    def __rsub__(self, o: Any) -> Value:
+    def __rsub__(self, o: Operand) -> Value:
         return self._binary("-", o, True)
 
-    def __mul__(self, o: Any) -> Value:
+    def __mul__(self, o: Operand) -> Value:
         return self._binary("*", o)
 
-    def __rmul__(self, o: Any) -> Value:
+    def __rmul__(self, o: Operand) -> Value:
         return self._binary("*", o, True)
 
-    def __truediv__(self, o: Any) -> Value:
+    def __truediv__(self, o: Operand) -> Value:
         """C's division: of integers it truncates."""
         return self._binary("/", o)
 
-    def __rtruediv__(self, o: Any) -> Value:
+    def __rtruediv__(self, o: Operand) -> Value:
         return self._binary("/", o, True)
 
-    def __mod__(self, o: Any) -> Value:
+    def __mod__(self, o: Operand) -> Value:
         """C's remainder: it has the sign of the dividend."""
         return self._binary("%", o)
 
     def __neg__(self) -> Value:
         return Value(self.builder, f"(-{self.text})", self.ctype)
 
-    def __and__(self, o: Any) -> Value:
+    def __and__(self, o: Operand) -> Value:
         logical = self.ctype == "bool"
         return self._binary("&&" if logical else "&", o, result="bool" if logical else "")
 
-    def __or__(self, o: Any) -> Value:
+    def __or__(self, o: Operand) -> Value:
         logical = self.ctype == "bool"
         return self._binary("||" if logical else "|", o, result="bool" if logical else "")
 
@@ -193,22 +197,22 @@ class Value:
             self.builder, f"({'!' if self.ctype == 'bool' else '~'}{self.text})", self.ctype
         )
 
-    def __lt__(self, o: Any) -> Value:
+    def __lt__(self, o: Operand) -> Value:
         return self._binary("<", o, result="bool")
 
-    def __le__(self, o: Any) -> Value:
+    def __le__(self, o: Operand) -> Value:
         return self._binary("<=", o, result="bool")
 
-    def __gt__(self, o: Any) -> Value:
+    def __gt__(self, o: Operand) -> Value:
         return self._binary(">", o, result="bool")
 
-    def __ge__(self, o: Any) -> Value:
+    def __ge__(self, o: Operand) -> Value:
         return self._binary(">=", o, result="bool")
 
-    def __eq__(self, o: object) -> Value:  # type: ignore[override]
+    def __eq__(self, o: Operand) -> Value:  # type: ignore[override]
         return self._binary("==", o, result="bool")
 
-    def __ne__(self, o: object) -> Value:  # type: ignore[override]
+    def __ne__(self, o: Operand) -> Value:  # type: ignore[override]
         return self._binary("!=", o, result="bool")
 
 
@@ -248,7 +252,7 @@ class CBuilder:
         self.calls_python = False
 
     # Values
-    def value(self, x: Any, ctype: str | None = None) -> Value:
+    def value(self, x: Operand, ctype: str | None = None) -> Value:
         """Returns x as a Value; a Python number, string or None becomes a constant."""
         if isinstance(x, Value):
             return x
@@ -266,7 +270,7 @@ class CBuilder:
             return Value(self, literal(x), "double")
         raise BuilderError(f"{x!r} has no form in C")
 
-    def variable(self, ctype: str, value: Any = None) -> Value:
+    def variable(self, ctype: str, value: Operand = None) -> Value:
         """Returns a new variable of the block. It is zero until something is stored in it."""
         self._count += 1
         name = f"{self.name}_{self._count}"
@@ -279,7 +283,7 @@ class CBuilder:
             self.emit(clear(ctype, name))
         return made
 
-    def owned(self, ctype: str, value: Any = None, free: str | None = None) -> Value:
+    def owned(self, ctype: str, value: Operand = None, free: str | None = None) -> Value:
         """Returns a new variable; what is stored in it is freed when the block is left: by `free`,
         C statements with {} for the variable, or as is right for its type. value is taken over as
         it is."""
@@ -307,11 +311,11 @@ class CBuilder:
         self._declarations.append(f"static {ctype}{space}{name} = {zero(ctype)};")
         return Value(self, name, ctype)
 
-    def store(self, variable: Value, value: Any) -> None:
+    def store(self, variable: Value, value: Operand) -> None:
         """variable = value;"""
         self.emit(f"{variable.text} = {self.value(value, variable.ctype).text};")
 
-    def move_to(self, target: str, value: Any, ctype: str | None = None) -> None:
+    def move_to(self, target: str, value: Operand, ctype: str | None = None) -> None:
         """Stores value in `target`, the text of an lvalue that lives longer than the block, with a
         reference of its own: what the block owns is moved there, all else copied."""
         v = self.value(value, ctype)
@@ -334,7 +338,7 @@ class CBuilder:
             self, f"&{v.text}", f"{v.ctype} *" if not v.ctype.endswith("*") else f"{v.ctype}*"
         )
 
-    def load(self, pointer: Value, index: Any = 0) -> Value:
+    def load(self, pointer: Value, index: Operand = 0) -> Value:
         """pointer[index]"""
         if not pointer.ctype.endswith("*"):
             raise BuilderError(f"{pointer!r} is no pointer")
@@ -374,11 +378,11 @@ class CBuilder:
         self._depth -= 1
         self.emit("}")
 
-    def if_(self, condition: Value) -> Any:
+    def if_(self, condition: Value) -> AbstractContextManager[None]:
         """`with b.if_(x > 0): ...` emits what is inside only if the condition holds."""
         return self._block(f"if ({condition.text})")
 
-    def else_(self) -> Any:
+    def else_(self) -> AbstractContextManager[None]:
         """`with b.else_(): ...`, right after an if_."""
         if not self._lines or self._lines[-1] != "  " * self._depth + "}":
             raise BuilderError("else_ must come right after if_")
@@ -386,7 +390,7 @@ class CBuilder:
         return self._block("} else")
 
     @contextmanager
-    def loop(self, count: Any, start: Any = 0) -> Iterator[Value]:
+    def loop(self, count: Operand, start: Operand = 0) -> Iterator[Value]:
         """`with b.loop(n) as i: ...` runs for i from start up to count."""
         i = self.variable("int64_t")
         head = f"for ({i.text} = {self.value(start).text}; {i.text} < {self.value(count).text};"
@@ -408,7 +412,7 @@ class CBuilder:
         self._may_fail = True
         self.emit(f"goto {self._label};")
 
-    def fail(self, kind: str, message: str, *values: Any) -> None:
+    def fail(self, kind: str, message: str, *values: Operand) -> None:
         """Leaves with an error, `b.fail("ValueError", "{} is negative", n)`. `kind` is the name of
         a built-in exception."""
         pattern, parts = message.split("{}"), []
@@ -425,7 +429,7 @@ class CBuilder:
         self.emit(f"{self.error} = pb_format({', '.join([quoted(text), *parts])});")
         self.goto_fail()
 
-    def check(self, condition: Value, kind: str, message: str, *values: Any) -> None:
+    def check(self, condition: Value, kind: str, message: str, *values: Operand) -> None:
         """Leaves with an error unless the condition holds."""
         with self.if_(Value(self, f"!({condition.text})", "bool")):
             self.fail(kind, message, *values)
@@ -509,7 +513,7 @@ class CBuilder:
             raise refuse(f"{len(left)} too many")
         return texts
 
-    def c_call(self, function: str, *args: Any, returns: str | None = None) -> Any:
+    def c_call(self, function: str, *args: Operand, returns: str | None = None) -> Any:
         """Calls any other C function, which cannot fail: `b.c_call("sqrt", x, returns="double")`.
         Without `returns` it is a statement."""
         text = f"{function}({', '.join(self.value(x).text for x in args)})"
@@ -518,7 +522,7 @@ class CBuilder:
             return None
         return self.variable(returns, Value(self, text, returns))
 
-    def scalar(self, x: Any) -> Value:
+    def scalar(self, x: Operand | complex) -> Value:
         """A Scalar with the value of a number, kept bool, int, float or complex."""
         made = self.variable("Scalar")
         if isinstance(x, complex):
@@ -545,14 +549,14 @@ class CBuilder:
         return made
 
     # Conversions, also under the names of LLVM's builder
-    def cast(self, v: Any, ctype: str) -> Value:
+    def cast(self, v: Operand, ctype: str) -> Value:
         """(ctype)v, as C converts."""
         v = self.value(v)
         return v if v.ctype == ctype else Value(self, f"(({ctype}){v.text})", ctype)
 
     trunc = zext = sext = fptrunc = fpext = fptosi = fptoui = sitofp = uitofp = bitcast = cast
 
-    def select(self, condition: Value, a: Any, b: Any) -> Value:
+    def select(self, condition: Value, a: Operand, b: Operand) -> Value:
         """condition ? a : b"""
         x = self.value(a)
         y = self.value(b, x.ctype)

@@ -21,7 +21,7 @@ from . import types
 from .builder import CBuilder, Value
 from .errors import LoweringError
 from .ranking import Conversion, casts, find_cast
-from .selecting import check, listing, matches
+from .selecting import Spec, check, listing, matches
 
 if TYPE_CHECKING:
     from .context import Context
@@ -30,7 +30,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def lower_cast(
-    fromty: Any, toty: Any, conversion: Conversion | str | None = Conversion.unsafe
+    fromty: Spec, toty: Spec, conversion: Conversion | str | None = Conversion.unsafe
 ) -> Callable[[_F], _F]:
     """Decorates what converts values: `f(context, builder, fromty, toty, val)` returns the C value.
     fromty and toty are types, classes of types, or Any."""

@@ -344,7 +344,9 @@ def jit(f: _F) -> Jit: ...
 def jit(
     *, mode: str | None = None, constants: Sequence[str] = ()
 ) -> Callable[[Callable[..., Any]], Jit]: ...
-def jit(f: Any = None, *, mode: str | None = None, constants: Sequence[str] = ()) -> Any:
+def jit(
+    f: Callable[..., Any] | None = None, *, mode: str | None = None, constants: Sequence[str] = ()
+) -> Jit | Callable[[Callable[..., Any]], Jit]:
     """Compiles a Python function for the types that it is called with. `mode` is that of
     pb.function; `constants` names arguments that are known while tracing, such as dimensions.
 
@@ -361,7 +363,7 @@ def jit(f: Any = None, *, mode: str | None = None, constants: Sequence[str] = ()
     return _jit(f, mode, constants)
 
 
-def _jit(f: Any, mode: str | None, constants: Sequence[str]) -> Jit:
+def _jit(f: Callable[..., Any], mode: str | None, constants: Sequence[str]) -> Jit:
     if not callable(f):
         raise BridgeTypeError(f"jit decorates a function, not {f!r}")
     return Jit(f, mode, constants)

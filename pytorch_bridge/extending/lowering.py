@@ -9,7 +9,7 @@ Where several registrations apply the most specific one wins (see `selecting`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import RegistrationError
@@ -18,7 +18,7 @@ from ..types.base import Type
 from . import types
 from .builder import CBuilder, Value
 from .errors import AssignmentError, LoweringError
-from .selecting import check, listing, select, show
+from .selecting import Spec, check, listing, select, show
 
 if TYPE_CHECKING:
     from .context import Context
@@ -49,7 +49,7 @@ def _register(table: Table, key: Any, specs: tuple[Any, ...], subject: str) -> C
     return decorate
 
 
-def lower_builtin(func: Any, *argtypes: Any) -> Callable[[_F], _F]:
+def lower_builtin(func: Hashable, *argtypes: Spec) -> Callable[[_F], _F]:
     """Decorates the C of a call of func with arguments of these types:
     `f(context, builder, sig, args)` returns the C value.
 
@@ -60,34 +60,34 @@ def lower_builtin(func: Any, *argtypes: Any) -> Callable[[_F], _F]:
     return _register(_builtins, func, specs, f"{_name(func)}({shown})")
 
 
-def lower_getattr(ty: Any, attr: str) -> Callable[[_F], _F]:
+def lower_getattr(ty: Spec, attr: str) -> Callable[[_F], _F]:
     """Decorates the C of reading `value.attr`: `f(context, builder, typ, value)`."""
     specs = check((ty,), "lower_getattr")
     return _register(getattrs, attr, specs, f"{show(ty)}.{attr}")
 
 
-def lower_getattr_generic(ty: Any) -> Callable[[_F], _F]:
+def lower_getattr_generic(ty: Spec) -> Callable[[_F], _F]:
     """Decorates the C of reading any attribute for which there is no lower_getattr:
     `f(context, builder, typ, value, attr)`."""
     specs = check((ty,), "lower_getattr_generic")
     return _register(getattrs, None, specs, f"all attributes of {show(ty)}")
 
 
-def lower_setattr(ty: Any, attr: str) -> Callable[[_F], _F]:
+def lower_setattr(ty: Spec, attr: str) -> Callable[[_F], _F]:
     """Decorates the C of `target.attr = value`: `f(context, builder, sig, args)`, where args are
     the target, a variable of C that may be written to, and the value; sig.args are their types."""
     specs = check((ty,), "lower_setattr")
     return _register(_setattrs, attr, specs, f"{show(ty)}.{attr}")
 
 
-def lower_setattr_generic(ty: Any) -> Callable[[_F], _F]:
+def lower_setattr_generic(ty: Spec) -> Callable[[_F], _F]:
     """Decorates the C of assigning any attribute for which there is no lower_setattr:
     `f(context, builder, sig, args, attr)`."""
     specs = check((ty,), "lower_setattr_generic")
     return _register(_setattrs, None, specs, f"all attributes of {show(ty)}")
 
 
-def lower_constant(ty: Any) -> Callable[[_F], _F]:
+def lower_constant(ty: Spec) -> Callable[[_F], _F]:
     """Decorates the C of a constant: `f(context, builder, ty, pyval)` returns a value whose text is
     an expression of C. What it emits beside that does not become part of the constant."""
     specs = check((ty,), "lower_constant")

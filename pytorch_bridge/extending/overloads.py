@@ -15,16 +15,17 @@ That function is traced in the place of the call, so it may use whatever may be 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 from ..errors import RegistrationError
 from ..ops.op import parameter_key
 from ..registry import place_of
+from ..types.base import Type
 from . import lowering, templates
 from .errors import TypingError
 from .models import StructModel, registered_model
-from .selecting import check, show
+from .selecting import Spec, check, show
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -59,7 +60,7 @@ def _check_function(f: Any, decorator: str) -> None:
         raise RegistrationError(f"{decorator}: {f!r} has no parameters to look at: {e}") from None
 
 
-def overload(func: Any, *, strict: bool = True) -> Callable[[_F], _F]:
+def overload(func: Hashable, *, strict: bool = True) -> Callable[[_F], _F]:
     """Decorates what implements func for some types. With strict=False the parameters of the
     implementation are not compared with those of the decorated function."""
     try:
@@ -76,7 +77,7 @@ def overload(func: Any, *, strict: bool = True) -> Callable[[_F], _F]:
     return decorate
 
 
-def overload_method(typ: Any, attr: str, *, strict: bool = True) -> Callable[[_F], _F]:
+def overload_method(typ: Spec, attr: str, *, strict: bool = True) -> Callable[[_F], _F]:
     """Decorates what implements the method `attr` of a type, or of a class of types and its
     subclasses. The first parameter is the object. For the nearest class first, each registered
     function is asked in turn."""
@@ -91,7 +92,7 @@ def overload_method(typ: Any, attr: str, *, strict: bool = True) -> Callable[[_F
     return decorate
 
 
-def overload_attribute(typ: Any, attr: str, *, strict: bool = True) -> Callable[[_F], _F]:
+def overload_attribute(typ: Spec, attr: str, *, strict: bool = True) -> Callable[[_F], _F]:
     """Decorates what implements reading the attribute `attr` of a type, or of a class of types and
     its subclasses: it is given the type and returns a function of the object, or None. What it
     returns may also be (getter, setter, deleter), with None for those that there are not; the
@@ -107,7 +108,9 @@ def overload_attribute(typ: Any, attr: str, *, strict: bool = True) -> Callable[
     return decorate
 
 
-def make_attribute_wrapper(typeclass: Any, struct_attr: str, python_attr: str) -> None:
+def make_attribute_wrapper(
+    typeclass: Type | type[Type], struct_attr: str, python_attr: str
+) -> None:
     """Makes the member `struct_attr` of a struct readable as the attribute `python_attr`.
 
     RegistrationError (a TypeError) where the model of the class is no StructModel.

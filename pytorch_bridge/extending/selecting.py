@@ -12,7 +12,7 @@ two remain of which neither is, that is "2 ambiguous signatures", an error that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any as AnyObject
+from typing import TypeAlias
 
 from ..errors import RegistrationError
 from ..registry import Entry
@@ -20,20 +20,20 @@ from ..types.base import Type
 from .errors import LoweringError, TypingError
 
 
-class _Any:
+class AnyType:
     """Stands for every type."""
 
     def __repr__(self) -> str:
         return "Any"
 
 
-Any = _Any()
+Any = AnyType()
 
 
 class VarArg:
     """Any number of further arguments, each as `spec` says."""
 
-    def __init__(self, spec: AnyObject = Any) -> None:
+    def __init__(self, spec: Type | type[Type] | AnyType = Any) -> None:
         self.spec = spec
 
     def __eq__(self, other: object) -> bool:
@@ -46,7 +46,7 @@ class VarArg:
         return f"VarArg({show(self.spec)})"
 
 
-Spec = AnyObject  # Type | type[Type] | Any | VarArg
+Spec: TypeAlias = Type | type[Type] | AnyType | VarArg
 
 
 def show(spec: Spec) -> str:

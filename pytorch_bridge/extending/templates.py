@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..errors import RegistrationError
@@ -238,7 +238,7 @@ def _called(value: Any) -> str:
     return getattr(value, "__qualname__", None) or repr(value)
 
 
-def type_callable(func: Any) -> Callable[[_F], _F]:
+def type_callable(func: Hashable) -> Callable[[_F], _F]:
     """Decorates `f(context)`, which returns the typer for calls of func (see CallableTemplate). The
     decorated function is returned unchanged."""
 

@@ -94,7 +94,7 @@ def _about(value: Any) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def typeof(value: Any, purpose: str = "argument") -> Type:
+def typeof(value: object, purpose: str = "argument") -> Type:
     """The type of a value. TypingError, which names its class, where it has none."""
     cls = type(value)
     own = getattr(value, "__dict__", None)

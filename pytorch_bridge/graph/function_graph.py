@@ -9,11 +9,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeVar
 
 from ..errors import BridgeTypeError, BridgeValueError, InconsistencyError
 from .basic import Apply, Constant, Variable, clone_graph, toposort
 from .features import Feature
+
+_F = TypeVar("_F")
 
 OUTPUT = "output"
 Client = tuple[Apply | str, int]  # (node, which of its inputs) or (OUTPUT, which output)
@@ -183,7 +185,7 @@ class FunctionGraph:
         self.features.remove(feature)
         feature.on_detach(self)
 
-    def feature(self, kind: type) -> Any:
+    def feature(self, kind: type[_F]) -> _F | None:
         """The feature of a class, or None."""
         return next((f for f in self.features if isinstance(f, kind)), None)
 

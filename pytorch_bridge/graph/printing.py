@@ -6,13 +6,32 @@ import sys
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO, TypeAlias
 
 from ..errors import BridgeTypeError
 from .basic import Apply, Constant, Variable, toposort
 
 
-def _outputs(graph: Any) -> tuple[list[Variable], list[Variable]]:
+class GraphLike(Protocol):
+    """A graph or a model."""
+
+    @property
+    def inputs(self) -> Sequence[Variable]: ...
+    @property
+    def outputs(self) -> Sequence[Variable]: ...
+
+
+class CompiledLike(Protocol):
+    """A compiled function."""
+
+    @property
+    def fgraph(self) -> GraphLike: ...
+
+
+Drawable: TypeAlias = Variable | Apply | Sequence[Variable] | GraphLike | CompiledLike
+
+
+def _outputs(graph: Drawable) -> tuple[list[Variable], list[Variable]]:
     """The inputs and the outputs of what can be printed: a variable, variables, a node, a
     FunctionGraph, a compiled function."""
     graph = getattr(graph, "fgraph", graph)
@@ -41,7 +60,7 @@ def _letters(n: int) -> str:
 
 
 def dprint(
-    graph: Any,
+    graph: Drawable,
     print_type: bool = False,
     depth: int = -1,
     file: TextIO | str | None = None,
@@ -132,7 +151,7 @@ class _Box:
         return self.layer * _LAYER + 10
 
 
-def draw(graph: Any, path: str | Path, print_type: bool = True) -> None:
+def draw(graph: Drawable, path: str | Path, print_type: bool = True) -> None:
     """Draws a graph into an SVG file: inputs green, constants grey, ops yellow, outputs blue. The
     arrows have the types of what flows along them, which the pointer shows."""
     inputs, outputs = _outputs(graph)

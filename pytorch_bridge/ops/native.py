@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from inspect import Signature
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from ..errors import BridgeTypeError, ContractError, MissingMethodError
-from ..graph.basic import Apply, Variable, among
+from ..graph.basic import Apply, Constant, Variable, among
 from ..schema.functions import Argument, SchemaFunction
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.base import Sub, load_graphs
@@ -25,6 +25,13 @@ from .native_c import call
 from .op import CallsTorch, Storage, parameter_key
 from .shapes import Result
 from .typing import output_types
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..variables import TensorConstant
+
+_V = TypeVar("_V", bound=Variable)
 
 
 class Derivatives(NamedTuple):
@@ -454,9 +461,9 @@ class Packet:
         order = [] if packet is None else packet.overloads()
         order = ["" if o == "default" else o for o in order]
         found = {}
-        for overload in [*(o for o in order if o in names), *(o for o in names if o not in order)]:
+        for suffix in [*(o for o in order if o in names), *(o for o in names if o not in order)]:
             try:
-                found[overload] = native(names[overload])
+                found[suffix] = native(names[suffix])
             except BridgeTypeError:
                 continue  # named tensors
         return found
@@ -605,7 +612,17 @@ def packet_names() -> Iterator[str]:
     return iter(overloads())
 
 
-def constant(value: Any, name: str | None = None) -> Any:
+@overload
+def constant(value: _V, name: str | None = None) -> _V: ...
+@overload
+def constant(value: complex | str, name: str | None = None) -> Constant: ...
+@overload
+def constant(value: torch.Tensor, name: str | None = None) -> TensorConstant: ...
+@overload
+def constant(  # type: ignore[overload-cannot-match]  # where torch is Any, as in this package
+    value: torch.dtype | torch.device | torch.layout | torch.memory_format, name: str | None = None
+) -> Constant: ...
+def constant(value: object, name: str | None = None) -> Variable:
     """A constant of the type that value has: a tensor, a number, a string, a dtype and so on.
     BridgeTypeError where no type has it.
 
@@ -634,7 +651,8 @@ def constant(value: Any, name: str | None = None) -> Any:
         if isinstance(value, kind):
             return schema_type(schema).make_constant(value, name)
     if type(value).__module__ == "numpy":
-        return constant(torch.as_tensor(value), name)
+        made: Constant = constant(torch.as_tensor(value), name)
+        return made
     raise BridgeTypeError(f"no type is known for the constant {value!r} ({type(value).__name__})")
 
 

@@ -7,6 +7,7 @@ Modules are read, not imported: the pages are the same with every torch, and wit
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from inspect import Parameter
@@ -100,7 +101,7 @@ def find(module: str, name: str) -> Found | None:
         return None
     inside = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     for node in ast.walk(_tree(path)):
-        if isinstance(node, Found) and node.name == name:
+        if isinstance(node, Found) and node.name == name and not _is_overload(node):
             return node
         if isinstance(node, ast.ImportFrom) and node.level and node.module:
             for a in node.names:
@@ -144,6 +145,27 @@ def _methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
     return [m for m in node.body if isinstance(m, ast.FunctionDef)]
 
 
+def _is_overload(node: Found) -> bool:
+    """One of several signatures, of which the last has the body."""
+    return any(ast.unparse(d) == "overload" for d in node.decorator_list)
+
+
+@cache
+def _aliases() -> dict[str, str]:
+    """What the names of types stand for that signatures use."""
+    found = {}
+    for path in _PACKAGE.rglob("*.py"):
+        if "TypeAlias" in path.read_text():
+            for node in ast.walk(_tree(path)):
+                if (
+                    isinstance(node, ast.AnnAssign)
+                    and ast.unparse(node.annotation) == "TypeAlias"
+                    and node.value is not None
+                ):
+                    found[ast.unparse(node.target)] = ast.unparse(node.value).strip("'")
+    return found
+
+
 def _is_property(node: ast.FunctionDef) -> bool:
     return any("property" in ast.unparse(d) for d in node.decorator_list)
 
@@ -162,7 +184,8 @@ def _signature(node: ast.FunctionDef, bound: int = 0) -> str:
     if bound and not static:
         (args.posonlyargs or args.args).pop(0)
     returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
-    return f"({ast.unparse(args)})" + ("" if returns == " -> None" else returns)
+    text = f"({ast.unparse(args)})" + ("" if returns == " -> None" else returns)
+    return re.sub(r"\b\w+\b", lambda m: _aliases().get(m[0], m[0]), text)
 
 
 # Native functions

@@ -28,3 +28,9 @@ f = pb.function([x, w], network(x, w))
 f(torch.rand(3, 784), torch.rand(784, 10))
 overloads(pb.TensorType(torch.float32, (2, 2))("y"))
 y = x.relu() + 1
+
+loss = ops.mm(x, w).logsumexp(1).mean()
+step = -0.1 * pb.grad(loss, w)
+unused: list[pb.Variable | None] = [*pb.grad(loss, [x, w], allow_unused=True)]
+shifted = x - pb.constant(torch.rand(784)).relu()
+pb.dprint([loss, step], depth=1, file="str")

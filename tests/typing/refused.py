@@ -20,3 +20,11 @@ x.reshape("a")  # arg-type
 "a" + x.sum()  # operator
 b = pb.no_such_name  # attr-defined
 a: int = ops.mm(x, x)  # assignment
+pb.grad(x, x) + "a"  # operator
+pb.grad(x, [x]).relu()  # attr-defined
+pb.grad(x, x, allow_unused=True).relu()  # union-attr
+pb.dprint(1)  # arg-type
+pb.export_go(1, "net")  # arg-type
+pb.from_exported(x)  # arg-type
+pb.Training(optimizer=0.1)  # arg-type
+pb.register_linker("mine", print)  # arg-type

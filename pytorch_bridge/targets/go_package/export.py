@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ... import toolchain
 from ...rewrite.devices import device_name
@@ -15,6 +15,25 @@ from .crossing import Crossing
 from .go_file import GoFunction, Package
 from .source import Source, source
 from .training import trained_package
+
+if TYPE_CHECKING:
+    import torch
+
+    from ...compiled import CompiledFunction
+    from ...extending.jitted import Jit
+    from ...graph.basic import Variable
+    from ...graph.function_graph import FunctionGraph
+    from ...model import CompiledModel, Model
+    from ...training import Training
+
+    Exportable: TypeAlias = (
+        Model
+        | CompiledModel
+        | CompiledFunction
+        | Jit
+        | FunctionGraph
+        | tuple[Variable | Sequence[Variable], Variable | Sequence[Variable]]
+    )
 
 GO_MOD = """\
 {mark}
@@ -29,7 +48,7 @@ replace gotorch.dev => {root}
 
 
 def export_go(
-    graph: Any,
+    graph: Exportable,
     dir: str | Path,
     *,
     package: str | None = None,
@@ -37,8 +56,8 @@ def export_go(
     name: str = "Forward",
     example: Sequence[Any] | None = None,
     golden: bool = True,
-    training: Any = None,
-    device: Any = None,
+    training: Training | bool | None = None,
+    device: str | torch.device | None = None,
 ) -> Path:
     """Writes a Go package that computes a graph, and returns its folder.
 
