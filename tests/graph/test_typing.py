@@ -6,8 +6,12 @@ import os
 
 import pytest
 import rule_cases
+import torch
 
+import pytorch_bridge as pb
+from pytorch_bridge import TensorType
 from pytorch_bridge.ops import shapes
+from pytorch_bridge.ops.native import native
 
 SEED = int(os.environ.get("SEED", "1000"))
 
@@ -31,3 +35,33 @@ def test_a_wrong_rule_is_found(name, monkeypatch):
     calls = [c for c in rule_cases.every_call() if c[0].name == name]
     assert calls
     assert rule_cases.run(SEED, changes=2, calls=calls)[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("as_strided_", ([2], [1])),
+        ("detach_", ()),
+        ("resize_", ([2, 1],)),
+        ("squeeze_", ()),
+        ("squeeze_.dim", (0,)),
+        ("squeeze_.dims", ([0, 1],)),
+        ("swapaxes_", (0, 1)),
+        ("swapdims_", (0, -1)),
+        ("t_", ()),
+        ("transpose_", (-1, 0)),
+        ("unsqueeze_", (-1,)),
+    ],
+)
+def test_what_changes_its_shape_in_place_has_the_type_of_what_it_becomes(name, args):
+    assert "inplace_view" in native(name).function.tags
+    x = TensorType("float32", (None, 3))("x")
+    y = native(name)(x, *args)
+    f = pb.function(x, y)
+    for n in (0, 1, 2, 5):
+        if name in ("as_strided_", "resize_") and not n:
+            continue  # there is no memory, or nothing in it
+        given = torch.arange(3.0 * n).reshape(n, 3)
+        expected = native(name).torch_op(given.clone(), *args)
+        assert y.type.shape is None or y.type.is_valid_value(expected)
+        assert torch.equal(f(given), expected)
