@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from .errors import BridgeTypeError, BridgeValueError, GradientError
+from .errors import BridgeTypeError, BridgeValueError, ContractError, GradientError
 from .graph.basic import Variable
 from .graph.function_graph import FunctionGraph
-from .registry import Table, load_extensions
+from .registry import Table, check, load_extensions
 
+_C = TypeVar("_C")
 _linkers = Table("linker", unique=True, resolved=False)
 
 
@@ -43,6 +44,7 @@ def register_linker(
 
     DuplicateError where the name is taken.
     """
+    check("linker", name, linker)
     _linkers.add(name, (linker, rewrite), linker)
 
 
@@ -114,6 +116,8 @@ def function(
     make_linker, improve = found
     if rewrite is not None:
         improve = rewrite
+    if not isinstance(improve, (bool, Iterable)):
+        raise BridgeTypeError(f"rewrite is True, False or names of rewrites, not {improve!r}")
     if not isinstance(improve, bool):
         improve = [improve] if isinstance(improve, str) else list(improve)
     fgraph = prepared(ins, outs, mutable, improve)
@@ -135,7 +139,17 @@ def strictly(t: Any, value: Any) -> Any:
         raise BridgeTypeError(f"{e}; it is written into, so it is not converted") from None
 
 
-class CompiledFunction:
+class CopiedAsItself:
+    """What copies have as it is, as every function of Python: a call changes nothing of it."""
+
+    def __copy__(self: _C) -> _C:
+        return self
+
+    def __deepcopy__(self: _C, memo: object) -> _C:
+        return self
+
+
+class CompiledFunction(CopiedAsItself):
     """A graph that can be called: with the inputs by position, or by name.
 
     Values go through the inputs' types, which convert what loses nothing. Tensors that require a
@@ -163,6 +177,11 @@ class CompiledFunction:
         self.mutable = frozenset(mutable)
         self.rewrite = rewrite
         self.thunk = linker.make_thunk()
+        if not callable(self.thunk):
+            raise ContractError(
+                f"mode {mode!r}: make_thunk of {type(linker).__name__} must return a callable from "
+                f"the list of input values to the list of output values, not {self.thunk!r}"
+            )
         self._single = single
         from .rewrite.prepare import written_inputs
 
@@ -194,6 +213,12 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._enter(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        raise BridgeTypeError(
+            f"{self} is compiled for this process and cannot be pickled: build and compile the "
+            "graph where it is needed, which the cache makes cheap"
+        )
 
     def _convert(self, *args: Any, **kwargs: Any) -> Any:
         values = self._bind(args, kwargs)

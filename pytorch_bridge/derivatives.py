@@ -37,7 +37,8 @@ _RESHAPES = frozenset(
         *("unflatten.int", "squeeze_", "squeeze_.dim", "squeeze_.dims", "unsqueeze_"),
     ]
 )
-_EXPANDS = frozenset(["expand", "expand_copy", "expand_as", "broadcast_to"])
+# What only repeats what it is given: output i is input i, larger.
+_EXPANDS = frozenset(["expand", "expand_copy", "expand_as", "broadcast_to", "broadcast_tensors"])
 # What never broadcasts one argument to another's shape, among those with several.
 _ALIKE = frozenset(
     [
@@ -105,12 +106,14 @@ def native_grad(
     )
     if not any(need) or not any(given):
         return [None] * len(node.inputs)
-    if op.name in _RESHAPES or op.name in _EXPANDS:
-        g, x = output_grads[0], node.inputs[0]
-        function = native("reshape" if op.name in _RESHAPES else "sum_to_size")
-        others: list[Variable | None] = [None] * (len(node.inputs) - 1)
-        if getattr(x.type, "shape", None) is not None:
-            return [function(g, list(x.shape)), *others]  # type: ignore[attr-defined]
+    name = "reshape" if op.name in _RESHAPES else "sum_to_size" if op.name in _EXPANDS else None
+    shaped = [x for x, _ in zip(node.inputs, node.outputs, strict=False)]
+    if name is not None and all(getattr(x.type, "shape", None) is not None for x in shaped):
+        of_outputs = [
+            native(name)(g, list(x.shape)) if g is not None and w else None  # type: ignore[attr-defined]
+            for g, x, w in zip(output_grads, shaped, need, strict=False)
+        ]
+        return [*of_outputs, *[None] * (len(node.inputs) - len(shaped))]
     types = tuple(v.type for v in node.inputs)
     key = (op._key, types, tuple(v.type for v in node.outputs), given, need)
     if key not in _traces:

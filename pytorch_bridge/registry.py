@@ -29,7 +29,7 @@ from importlib.machinery import ModuleSpec
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from .errors import DuplicateError, ExtensionWarning
+from .errors import DuplicateError, ExtensionWarning, RegistrationError
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 GROUP = "pytorch_bridge.extensions"
@@ -261,6 +261,15 @@ def _undoing(when: Callable[[bool], bool]) -> Iterator[None]:
 def _own(entry: Entry) -> bool:
     """Whether a module of this package made it when it was imported, as some are on first use."""
     return entry.spec is not None and entry.spec.name.startswith(__name__.rpartition(".")[0] + ".")
+
+
+def check(what: str, name: object, thing: object) -> None:
+    """RegistrationError unless what is registered under a name is callable, and the name a
+    string."""
+    if not isinstance(name, str) or not name:
+        raise RegistrationError(f"the name of a {what} is a string, not {name!r}")
+    if not callable(thing):
+        raise RegistrationError(f"the {what} {name!r} must be callable, not {thing!r}")
 
 
 def transaction() -> AbstractContextManager[None]:

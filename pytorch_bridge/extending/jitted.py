@@ -32,7 +32,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import registry
-from ..compiled import CompiledFunction, function
+from ..compiled import CompiledFunction, CopiedAsItself, function
 from ..errors import BridgeTypeError, BridgeValueError
 from ..graph.basic import Variable
 from ..ops.op import parameter_key
@@ -127,7 +127,7 @@ def _is_input(value: Any) -> bool:
     return True
 
 
-class Jit:
+class Jit(CopiedAsItself):
     """A jitted function. `specializations` has the compiled graphs by the arguments' types."""
 
     def __init__(
@@ -267,6 +267,9 @@ class Jit:
 
     def __repr__(self) -> str:
         return f"<jit {self.__qualname__}>"
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # as a function is pickled: by its name in its module
 
 
 class _Known:

@@ -182,6 +182,10 @@ class _Operands:
     def floats(self) -> bool:
         return known(self.output).floating
 
+    def takes_bool(self) -> bool:
+        """Whether an operand is a truth value, which PyTorch subtracts from nothing."""
+        return "bool" in self.inputs or any(isinstance(v, bool) for v in self.values.values())
+
     def __getitem__(self, name: str) -> Any:
         return self.values.get(name)
 
@@ -242,6 +246,8 @@ def _sum(o: _Operands) -> Form | None:
     alpha = o["alpha"]
     if o.output == "bool" or (alpha is not None and (alpha is IN or alpha != 1)):
         return None
+    if o.op.name.startswith("sub") and o.takes_bool():
+        return None
     template = _entry(o.op).exact("double")
     if not o.floats:
         template = _wrapping(template, o.output)
@@ -250,7 +256,7 @@ def _sum(o: _Operands) -> Form | None:
 
 
 def _rsub(o: _Operands) -> Form | None:
-    if not o.floats or o["alpha"] != 1:
+    if not o.floats or o["alpha"] != 1 or o.takes_bool():
         return None
     return o.expression("{1} - {0}", o.output, "self", "other")
 

@@ -129,6 +129,9 @@ class NativeFunction:
         self._places = {a.name: i for i, a in enumerate(self.function.arguments)}
         self._positional = sum(not a.kwarg_only for a in self.function.arguments)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return native, (self.name,)
+
     @cached_property
     def torch_op(self) -> Any:
         """torch's own overload. BridgeTypeError where the installed torch has none."""
@@ -446,6 +449,9 @@ class Packet:
 
     def __init__(self, base: str) -> None:
         self.base = base
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _packet, (self.base,)
 
     def functions(self) -> list[SchemaFunction]:
         """The functions of the overloads, in the order in which they are tried."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 
 from ..errors import BridgeValueError, RegistrationError
 from ..graph.function_graph import FunctionGraph
-from ..registry import Table, load_extensions
+from ..registry import Table, check, load_extensions
 from . import canonical, copies, fold, fuse, inplace, merge, writes
 from .rules import Rule, Rules
 
@@ -44,6 +44,7 @@ def register_rewrite(name: str, rewrite: Pass, after: str | None = "copies") -> 
 
     DuplicateError where the name is taken, RegistrationError where there is no rewrite `after`.
     """
+    check("rewrite", name, rewrite)
     if after is not None and _passes.one(after) is None:
         raise RegistrationError(
             f"the rewrite {name!r} cannot come after {after!r}: there are {', '.join(names())}"

@@ -274,6 +274,12 @@ def test_what_a_loop_cannot_give_is_left_alone():
         compiled(ints, divided)(torch.ones(3, dtype=torch.int64), torch.zeros(3, dtype=torch.int64))
     rounded = lambda A, x: [A.neg(A.round(A.abs(x), decimals=2))]  # noqa: E731
     assert "round.decimals" in left(x, rounded)
+    for minus, of in itertools.product(
+        ("sub", "rsub"), (lambda A, x: (A.gt(x, 0), 0.5), lambda A, x: (x, True))
+    ):
+        truth = lambda A, x: [A.neg(getattr(A, minus)(*of(A, x)))]  # noqa: E731, B023
+        with pytest.raises(RuntimeError, match="bool tensor is not supported"):
+            compiled(x, truth)(torch.ones(3))
 
 
 # Layouts ------------------------------------------------------------------------------------------

@@ -215,6 +215,18 @@ def test_broadcast_over_open_sizes():
             torch.testing.assert_close(result, e)
 
 
+@pytest.mark.parametrize("shapes", [((3, 4), (3, 4)), ((1, 4), (3, 1)), ((0, 4), (1, 1))])
+def test_tensors_that_are_broadcast_together(shapes):
+    x, y = matrix("x"), matrix("y")
+    a, b = ops.broadcast_tensors([x, y])
+    f = function([x, y], grad((a * a * b).sum(), [x, y]), mode="py")
+    leaves = [torch.randn(s, requires_grad=True) for s in shapes]
+    wide, other = torch.broadcast_tensors(*leaves)
+    wanted = torch.autograd.grad((wide * wide * other).sum(), leaves)
+    for found, w in zip(f(*[v.detach() for v in leaves]), wanted, strict=True):
+        torch.testing.assert_close(found, w)
+
+
 def test_two_open_sizes_of_one_tensor_stay_apart():
     x = matrix("x")
     f = function([x], grad((x.mean(1) * x.sum(1)).sum(), x), mode="py")
