@@ -547,10 +547,10 @@ def _at(
             if any(v.numel() > 40 * ELEMENTS for v in values):
                 return False
             results = [values[i] for i in graph.outputs]
-            # A derivative that PyTorch refuses (that of pixel_shuffle, where there are no rows) is
-            # refused by the graph as well.
             expected = results + _autograd(results[-1], [leaves[i] for i in wrt])
     except (RuntimeError, IndexError, ValueError) as e:
+        if "returned an invalid gradient" in str(e):
+            return False  # that of pixel_shuffle is, without rows; the graph's may be right
         refusal = e
     for i, (variable, value) in enumerate(zip(built, values, strict=bool(values))):
         if not variable.type.is_valid_value(value.detach()):
@@ -579,7 +579,9 @@ def _at(
                     f"{where}, mode {f.mode}: {what} is {a.dtype} {tuple(a.shape)}, "
                     f"eager {b.dtype} {tuple(b.shape)}"
                 )
-            close = {"rtol": 2e-4, "atol": 2e-4} if k >= len(graph.outputs) else {}
+            # An input that is copied has its sums added up in another order where it has gaps.
+            tolerance = 2e-4 if k >= len(graph.outputs) else 2e-5
+            close = {"rtol": tolerance, "atol": tolerance}
             if not torch.allclose(a, b, equal_nan=True, **close):
                 raise Fault(f"{where}, mode {f.mode}: {what} is\n{a}\neager:\n{b}")
     return expected is not None
