@@ -25,7 +25,7 @@ from .graph.basic import Apply, Variable, toposort
 from .graph.destroy import Memory
 from .ops.basic import Shape, Shape_i, SpecifyShape, ViewOp, deep_copy_op
 from .ops.native import NativeOp, native
-from .ops.op import CallsTorch, Op, Storage
+from .ops.op import CallsTorch, Gradients, Names, Op, Storages, Values, Variables
 from .ops.separate import separated
 from .ops.sizes import NotProved, prove
 from .types import TensorType
@@ -471,20 +471,14 @@ class _Scatter(CallsTorch):
     def make_node(self, base: Any, new: Any) -> Apply:
         return Apply(self, [base, new], [base.type.make_variable()])
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         self._native(*node.inputs).op.perform(node, inputs, output_storage)
 
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         inner = self._native(*node.inputs)
         return inner.op.c_code(inner, name, inputs, outputs, sub)
 
-    def grad(
-        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
-    ) -> Sequence[Variable | None]:
+    def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
         (g,) = output_grads
         return [self(g, ops.zeros_like(inputs[1])), self.view(g)]
 

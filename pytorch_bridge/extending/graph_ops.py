@@ -14,7 +14,7 @@ from typing import Any
 from ..compiled import function
 from ..errors import BridgeTypeError, RegistrationError
 from ..graph.basic import Apply, Variable
-from ..ops.op import Op, Storage
+from ..ops.op import Names, Op, Storages, Values
 from ..types import TensorType, schema_type
 from ..types.base import Sub, Type
 from ..types.numbers import NumberArg
@@ -105,9 +105,7 @@ class LoweredOp(Op):
             variables.append(v if isinstance(v, Variable) else t.make_constant(v))
         return Apply(self, variables, [t.make_variable() for t in self.otypes])
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         """Runs the C, as a graph of this op alone."""
         if self._alone is None:
             variables = [t.make_variable() for t in self.itypes or ()]
@@ -136,9 +134,7 @@ class LoweredOp(Op):
         b.move_to(output, made)
         return b
 
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         texts = [t if _plain(t) else f"({t})" for t in inputs]
         return self._write(name, texts, outputs[0], sub["fail"]).block()
 

@@ -26,7 +26,7 @@ from ..types.numbers import NumberArg
 from ..types.schema import Plain, describe
 from ..types.tensor import TensorArg, misfit
 from .native import constant
-from .op import Op, Storage
+from .op import Gradients, Names, Op, Storages, Values, Variables
 
 # By the class of a type, or those of a container and its element: C code, perhaps more, a version.
 _deep_copy = Table("register_deep_copy_op_c_code", unique=True, resolved=False)
@@ -77,13 +77,7 @@ def _code_for(table: Table, t: Type) -> tuple[Any, ...] | None:
     return next(filter(None, map(table.one, nearest(kinds_of(t)))), None)
 
 
-def _versions(table: Table) -> tuple[Any, ...]:
-    """The versions of all entries; () where one has none."""
-    found = sorted((_shown(e.key), tuple(e.value[-1])) for e in table.entries())
-    return (1, *found) if all(version for _, version in found) else ()
-
-
-def _filled(code: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub, **more: Any) -> str:
+def _filled(code: str, inputs: Names, outputs: Names, sub: Sub, **more: Any) -> str:
     return code % {**sub, "iname": inputs[0], "oname": outputs[0], **more}
 
 
@@ -97,9 +91,7 @@ class _OnOne(Op):
     def _variable(self, x: Any) -> Variable:
         return x if isinstance(x, Variable) else constant(x)
 
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         code, *_ = self.code_for(node.inputs[0].type)
         return _filled(code, inputs, outputs, sub)
 
@@ -116,9 +108,6 @@ class _OnOne(Op):
         entry = _code_for(self.table, node.inputs[0].type)
         return () if entry is None or not entry[-1] else (1, *entry[-1])
 
-    def c_code_cache_version(self) -> tuple[Any, ...]:
-        return _versions(self.table)
-
     def c_needs_gil(self, node: Apply) -> bool:
         return not isinstance(node.inputs[0].type, SchemaType)
 
@@ -130,9 +119,7 @@ class _Same(_OnOne):
         x = self._variable(x)
         return Apply(self, [x], [x.type.make_variable()])
 
-    def grad(
-        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
-    ) -> Sequence[Variable | None]:
+    def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
         return list(output_grads)
 
 
@@ -141,9 +128,7 @@ class DeepCopyOp(_Same):
 
     table = _deep_copy
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         output_storage[0][0] = _copied(inputs[0])
 
 
@@ -161,9 +146,7 @@ class ViewOp(_Same):
     table = _view
     view_map = {0: [0]}  # noqa: RUF012
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         output_storage[0][0] = inputs[0]
 
 
@@ -175,18 +158,11 @@ class Shape(_OnOne):
     def make_node(self, x: Any) -> Apply:
         return Apply(self, [self._variable(x)], [schema_type("int[]").make_variable()])
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         output_storage[0][0] = [int(d) for d in _shape_of(self, inputs[0])]
 
     def trace(self, node: Apply, inputs: Sequence[Any]) -> list[Any]:
         return [list(_shape_of(self, inputs[0]))]
-
-    def grad(
-        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
-    ) -> Sequence[Variable | None]:
-        return [None]
 
 
 class Shape_i(_OnOne):
@@ -207,9 +183,7 @@ class Shape_i(_OnOne):
             raise BridgeTypeError(f"{self} of {x}: {x.type} has {ndim} dimensions")
         return Apply(self, [x], [schema_type("int").make_variable()])
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         shape = _shape_of(self, inputs[0])
         if self.i >= len(shape):
             raise BridgeTypeError(f"{self}: {describe(inputs[0])} has {len(shape)} dimensions")
@@ -218,16 +192,9 @@ class Shape_i(_OnOne):
     def trace(self, node: Apply, inputs: Sequence[Any]) -> list[Any]:
         return [_shape_of(self, inputs[0])[self.i]]
 
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         code, check_input, _ = self.code_for(node.inputs[0].type)
         return _filled(check_input + "\n" + code, inputs, outputs, sub, i=self.i)
-
-    def grad(
-        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
-    ) -> Sequence[Variable | None]:
-        return [None]
 
 
 def _shape_of(op: Op, value: Any) -> Sequence[int]:
@@ -259,9 +226,7 @@ class SpecifyShape(Op):
         shape = [b if a is None else a for a, b in zip(known, self.sizes, strict=True)]
         return Apply(self, [x], [x.type.clone(shape=shape, name=None).make_variable()])
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         (x,) = inputs
         fits = x.dim() == len(self.sizes) and all(
             a is None or a == b for a, b in zip(self.sizes, x.shape, strict=True)
@@ -273,14 +238,10 @@ class SpecifyShape(Op):
             )
         output_storage[0][0] = x
 
-    def grad(
-        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
-    ) -> Sequence[Variable | None]:
+    def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
         return list(output_grads)
 
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         (x,), (z,) = inputs, outputs
         sizes = ", ".join("-1" if d is None else f"INT64_C({d})" for d in self.sizes) or "0"
         return f"""{{

@@ -14,7 +14,7 @@ from ..types.schema import describe
 from .basic import view_op
 from .conditions import Condition, InC
 from .native import constant
-from .op import Op, Storage
+from .op import Gradients, Names, Op, Storages, Values, Variables
 
 
 class SizeRule(NamedTuple):
@@ -38,13 +38,11 @@ class _Passes(Op):
     explains_itself = True
     only_calls = True
 
-    def grad(
-        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
-    ) -> Sequence[Variable | None]:
+    def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
         others: list[Variable | None] = [None] * (len(inputs) - len(output_grads))
         return [*output_grads, *others]
 
-    def _pass_on(self, node: Apply, inputs: Sequence[str], outputs: Sequence[str], sub: Sub) -> str:
+    def _pass_on(self, node: Apply, inputs: Names, outputs: Names, sub: Sub) -> str:
         lines = []
         for v, i, o in zip(node.outputs, inputs, outputs, strict=False):
             code, *_ = view_op.code_for(v.type)
@@ -112,9 +110,7 @@ class CheckSizes(_Passes):
             steps.append((rule, None if known is rule else known))
         return steps
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         symbols: dict[str, int] = {}
         for rule, first in self._steps():
             value = inputs[rule.input]
@@ -212,9 +208,7 @@ class CheckSizes(_Passes):
             )
         return conditions
 
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         conditions = [self._demanded(c) for c in self.conditions]
         # A %ld is at most 20 characters long.
         room = max([512, *(len(m.encode()) + 20 * m.count("%ld") + 1 for m in conditions)])
@@ -331,9 +325,7 @@ class Require(_Passes):
             out = x.type.make_variable()
         return Apply(self, [x, condition], [out])
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         if not inputs[1]:
             raise RuntimeError(self.message)
         output_storage[0][0] = inputs[0]
@@ -346,9 +338,7 @@ class Require(_Passes):
         torch._check(condition if symbolic else condition != 0, lambda: self.message)
         return [inputs[0]]
 
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         message = literals.string(self.message)
         return (
             f'if (!({inputs[1]})) {{\npb_error = cgotorch_make_error("RuntimeError", {message});\n'

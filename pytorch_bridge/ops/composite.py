@@ -11,7 +11,7 @@ from ..types import TensorType, Type
 from ..types.numbers import NumberArg
 from .element import ElementOp
 from .native import constant
-from .op import Op, Storage, constant_key
+from .op import Op, Storages, Values, constant_key
 from .scalar import ScalarOp
 from .shapes import broadcast
 
@@ -68,9 +68,6 @@ class Composite(Op):
         types = tuple(v.type for v in self.inputs)
         return types, tuple(nodes), tuple(number(v) for v in self.outputs)
 
-    def _parameters(self) -> tuple[Any, ...]:
-        return self._structure
-
     def __eq__(self, other: object) -> bool:
         return self is other or (
             isinstance(other, Composite) and self._structure == other._structure
@@ -119,9 +116,7 @@ class Composite(Op):
             known[node.outputs[0]] = node.op.compute([value(v) for v in node.inputs])
         return [value(v) for v in self.outputs]
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         for storage, value in zip(output_storage, self.compute(inputs), strict=True):
             storage[0] = value
 

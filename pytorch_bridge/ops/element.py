@@ -20,7 +20,7 @@ from ..types import TensorType
 from .functions import IN
 from .fused_dtypes import FusedDType, fused_dtype, known
 from .native import NativeFunction, NativeOp, find_packet, native_op
-from .op import Op, Storage
+from .op import Op
 from .scalar import ScalarOp, by_native, native_form
 
 
@@ -38,22 +38,9 @@ class ElementOp(Op):
 
     __repr__ = __str__
 
-    @property
-    def arity(self) -> int:
-        return self.op.n_inputs
-
-    def make_node(self, *inputs: Any) -> Apply:
-        inner = self.op.make_node(*inputs)
-        return Apply(self, inner.inputs, [v.type.make_variable() for v in inner.outputs])
-
     def compute(self, values: Sequence[Any]) -> Any:
         """The op on tensors of any shape."""
         return self.op.call(values)
-
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
-        output_storage[0][0] = self.compute(inputs)
 
 
 def native_node(node: Apply) -> Apply:

@@ -14,7 +14,7 @@ from .element import ElementOp
 from .in_place import rounds_alike
 from .loops import HEADERS, functions, is_single, support
 from .native import NativeOp, constant, derivatives, native
-from .op import CallsTorch, Storage
+from .op import CallsTorch, Gradients, Names, Storages, Values, Variables
 from .scalar import ScalarOp, native_form
 
 
@@ -73,9 +73,7 @@ class Elemwise(CallsTorch):
                 )
         return Apply(self, variables, [t.make_variable() for t in types])
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         if self.composite:
             results = self.scalar_op.compute(inputs)
         else:
@@ -90,9 +88,7 @@ class Elemwise(CallsTorch):
                 value = value.clone()
             output_storage[o][0] = value
 
-    def grad(
-        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
-    ) -> Sequence[Variable | None]:
+    def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
         if not self.composite:
             node = native_form(self.scalar_op, inputs)
             return node.op.grad(node.inputs, output_grads)
@@ -116,9 +112,7 @@ class Elemwise(CallsTorch):
         assert isinstance(inner.op, NativeOp)
         return inner.op, inner
 
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         if not self.composite:
             op, inner = self._native(node)
             return op.c_code(inner, name, inputs, outputs, sub)

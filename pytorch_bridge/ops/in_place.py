@@ -14,13 +14,13 @@ from functools import cache
 from typing import Any
 
 from ..errors import BridgeTypeError
-from ..graph.basic import Apply, Variable
+from ..graph.basic import Apply
 from ..types import TensorType
 from ..types.base import Sub
 from ..types.tensor import TensorArg
 from .functions import corrected
 from .native import NativeFunction, NativeOp, native, native_op
-from .op import CallsTorch, Storage
+from .op import CallsTorch, Names, Storages, Values
 
 
 @cache
@@ -105,11 +105,6 @@ class InPlace(CallsTorch):
         """The node in the place of one of the op."""
         return Apply(self, node.inputs, [node.outputs[0].type.make_variable()])
 
-    def grad(
-        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
-    ) -> Sequence[Variable | None]:
-        return self.op.grad(inputs, output_grads)
-
     # In Python
     def _others(self, values: Sequence[Any], node: Apply) -> list[Any]:
         return [
@@ -118,9 +113,7 @@ class InPlace(CallsTorch):
             if i != self.place and isinstance(v.type, TensorArg) and value is not None
         ]
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         x = inputs[self.place]
         if self.copying:
             here = x.is_contiguous() and makes_no_difference(x, [])
@@ -129,9 +122,7 @@ class InPlace(CallsTorch):
         output_storage[0][0] = (self.writing if here else self.op).call(inputs)
 
     # In C
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         code = self.op.c_code(node, name, inputs, outputs, sub)
         x = inputs[self.place]
         others = [

@@ -15,7 +15,7 @@ from ..types import TensorType, Type, literals, schema_type
 from ..types.base import Sub
 from ..types.numbers import NumberArg
 from .functions import IN
-from .op import Op, Storage, parameter_key
+from .op import Names, Op, Storages, Values, parameter_key
 
 # What the kernel of an operator on the CPU is registered for.
 _KEYS = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
@@ -155,9 +155,7 @@ class LibraryOp(Op):
         inputs = [v for v in _flat((args, dict(kwargs))) if isinstance(v, Variable)]
         return Apply(self, inputs, [t.make_variable() for t in types])
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         values = iter(inputs)
         result = self.overload(*_filled(self.args, values), **_filled(self.kwargs, values))
         results = result if isinstance(result, (tuple, list)) else [result]
@@ -166,9 +164,7 @@ class LibraryOp(Op):
 
     # In C
 
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         schema = self.overload._schema
         if is_python(self.overload):
             advice = _ADVICE.get(schema.name, _GENERAL)

@@ -22,7 +22,7 @@ from ..types.numbers import is_number
 from ..types.tensor import TensorArg
 from .functions import IN, corrected, lines, overloads
 from .native_c import call
-from .op import CallsTorch, Storage, parameter_key
+from .op import CallsTorch, Gradients, Names, Storages, Values, Variables, parameter_key
 from .shapes import Result
 from .typing import output_types
 
@@ -834,9 +834,7 @@ class NativeOp(CallsTorch):
             node.outputs[0].name = name
         return results_of(node)
 
-    def grad(
-        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
-    ) -> Sequence[Variable | None]:
+    def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
         """PyTorch's own derivative, traced."""
         return derivatives().gradients(self.make_node(*inputs), output_grads, None)
 
@@ -867,9 +865,7 @@ class NativeOp(CallsTorch):
         result = self.native.torch_op(*args, **kwargs)
         return None if self.native.returns_written else result
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         result = self.call(inputs)
         if self.native.returns_written:
             for o, places in self.destroy_map.items():
@@ -896,9 +892,7 @@ class NativeOp(CallsTorch):
         """The name of the C function."""
         return str(_names().c(self.native.function))
 
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         """The call of the C function, with what it needs around it."""
         return call(self, node, name, inputs, outputs, sub)
 

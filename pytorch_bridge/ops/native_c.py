@@ -21,6 +21,7 @@ from .functions import IN
 
 if TYPE_CHECKING:
     from .native import NativeOp
+    from .op import Names
 
 _SCALAR = {"int": "{{ScalarInt, {{.i = {}}}}}", "bool": "{{ScalarBool, {{.i = {}}}}}"}
 _SCALAR["float"] = "{{ScalarFloat, {{.f = {}}}}}"
@@ -125,9 +126,7 @@ def _element(call: _CallCode, t: SchemaType, name: str, value: Any) -> str:
     return literal.value
 
 
-def call(
-    op: NativeOp, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-) -> str:
+def call(op: NativeOp, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
     """The C code of `op`: the constants that it needs, the call, and what becomes of the results.
 
     MissingMethodError where a parameter has no form in C, such as a Generator.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import BridgeTypeError, ContractError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable
@@ -17,6 +17,13 @@ from ..types.base import HasCode, Sub, Type
 _LARGEST = 64 << 10  # bytes of a constant that is compared by its contents
 
 Storage = list[Any]  # one element: an output's old value, or None
+
+# What an op's methods are given and return.
+Values: TypeAlias = Sequence[Any]
+Storages: TypeAlias = Sequence[Storage]
+Names: TypeAlias = Sequence[str]  # of C variables
+Variables: TypeAlias = Sequence[Variable]
+Gradients: TypeAlias = Sequence[Variable | None]
 
 
 def parameter_key(value: Any) -> Any:
@@ -131,16 +138,12 @@ class Op(HasCode):
             return node.outputs[self.default_output]
         return node.outputs[0] if len(node.outputs) == 1 else node.outputs
 
-    def grad(
-        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
-    ) -> Sequence[Variable | None]:
+    def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
         """One gradient per input, None where the op is not differentiable in that one."""
         raise MissingMethodError(f"{self} has no gradient: {type(self).__name__} lacks grad")
 
     # In Python
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         """Computes the outputs into output_storage: lists of one element, which holds an old
         value that may be used again, or None. It returns None."""
         raise MissingMethodError(
@@ -155,15 +158,13 @@ class Op(HasCode):
         return [cell[0] for cell in storage]
 
     # In C
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         """C that computes the outputs' variables from the inputs'. `name` is unique to the node.
         MissingMethodError (a NotImplementedError): this node runs `perform`."""
         raise MissingMethodError(f"{self} has no C code: {type(self).__name__} lacks c_code")
 
     def c_code_cleanup(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
+        self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub
     ) -> str:
         """C that runs after c_code, also where it failed."""
         return ""

@@ -10,7 +10,7 @@ from ..graph.basic import Apply, Variable, toposort
 from ..types import TensorType
 from ..types.base import Sub
 from .native import constant, derivatives, native, results_of
-from .op import CallsTorch, Storage
+from .op import CallsTorch, Gradients, Names, Storages, Values, Variables
 from .scalar import ScalarOp
 
 
@@ -69,9 +69,7 @@ class Reduce(CallsTorch):
             raise BridgeTypeError(f"{self} needs a tensor, got {x} of type {x.type}")
         return Apply(self, [x], [self.expand(x.type.make_variable()).type.make_variable()])
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         (x,) = inputs
         axes = self._axes(TensorType(x.dtype, x.shape, device=x.device))
         function = native(self.scalar_op.entry.reduction)
@@ -85,14 +83,10 @@ class Reduce(CallsTorch):
                 x = function.torch_op(x, a, self.keepdim)
         output_storage[0][0] = x
 
-    def grad(
-        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
-    ) -> Sequence[Variable | None]:
+    def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
         return derivatives().through([self.expand(inputs[0])], output_grads, inputs)
 
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         """One call, or one after the other where the function takes one axis only."""
         x = node.inputs[0].type.make_variable()
         steps = toposort([self.expand(x)])

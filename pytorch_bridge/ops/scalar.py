@@ -18,7 +18,7 @@ from ..types import TensorType, Type, schema_type
 from ..types.base import Sub
 from ..types.numbers import NumberArg, ScalarArg
 from .native import constant, native, native_op
-from .op import Op, Storage
+from .op import Names, Op, Storages, Values
 
 
 @dataclass(frozen=True)
@@ -357,9 +357,7 @@ class ScalarOp(Op):
             raise OverflowError(f"{self}: the result has more than 64 bits")
         return result
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         found = self.compute(inputs)
         kind = getattr(node.outputs[0].type, "kind", None)
         # Of an integer and a float, the greater one is a float.
@@ -371,11 +369,6 @@ class ScalarOp(Op):
         symbols = (torch.SymInt, torch.SymFloat, torch.SymBool)
         function = of_symbols(self.name) if any(isinstance(v, symbols) for v in inputs) else None
         return [self.compute(inputs) if function is None else function(*inputs)]
-
-    def grad(
-        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
-    ) -> Sequence[Variable | None]:
-        return [None] * len(inputs)  # numbers are no part of what is differentiated
 
     def c_expression(self, arguments: Sequence[str], c_type: str) -> str:
         """The op in C, on expressions of one C type: float, double, int64_t, or bool."""
@@ -394,9 +387,7 @@ class ScalarOp(Op):
             return self.entry.floating
         return None if self._checked else self.entry.integer
 
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         if not all(isinstance(v.type, NumberArg) for v in node.inputs):
             raise MissingMethodError(f"{self} has C code on its own for numbers only")
         kinds = [getattr(v.type, "kind", "") for v in node.inputs]
@@ -480,9 +471,7 @@ class NumberOf(Op):
             raise BridgeTypeError(f"{self} needs a Scalar, got {x} of type {x.type}")
         return Apply(self, [x], [_number(self.kind).make_variable()])
 
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         found = {"int": int, "float": float, "bool": bool}[self.kind](inputs[0])
         if self.kind == "int" and not -(1 << 63) <= found < 1 << 63:
             raise OverflowError(_MORE)
@@ -496,14 +485,7 @@ class NumberOf(Op):
             return [x if isinstance(x, (bool, torch.SymBool)) else x != 0]
         return [torch.sym_int(x) if self.kind == "int" else torch.sym_float(x)]
 
-    def grad(
-        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
-    ) -> Sequence[Variable | None]:
-        return [None]
-
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         (x,), (z,) = inputs, outputs
         floating = f"{x}.kind == ScalarFloat"
         if self.kind == "bool":

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import BridgeValueError
-from ..graph.basic import Apply, Variable
+from ..graph.basic import Apply
 from ..types.base import Sub
-from .op import CallsTorch, Storage
+from .op import CallsTorch, Names, Storages, Values
 
 
 class Separate(CallsTorch):
@@ -38,24 +38,15 @@ class Separate(CallsTorch):
     def make_node(self, *inputs: Any) -> Apply:
         return Apply(self, inputs, [v.type.make_variable() for v in inputs])
 
-    def grad(
-        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
-    ) -> Sequence[Variable | None]:
-        return list(output_grads)
-
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         found = separated(inputs, self.written, self.names)
         for cell, value in zip(output_storage, found, strict=True):
             cell[0] = value
 
-    def trace(self, node: Apply, inputs: Sequence[Any]) -> list[Any]:
-        return list(inputs)
+    def trace(self, node: Apply, inputs: Values) -> list[Any]:
+        return list(inputs)  # what torch.export records has no memory
 
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         n = len(inputs)
         texts = ", ".join('"' + _plain(text) + '"' for text in self.names)
         written = ", ".join(str(int(i in self.written)) for i in range(n))

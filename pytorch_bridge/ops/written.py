@@ -12,13 +12,13 @@ from functools import cache, cached_property
 from typing import Any
 
 from ..errors import BridgeTypeError
-from ..graph.basic import Apply, Variable
+from ..graph.basic import Apply
 from ..types import TensorType
 from ..types.base import Sub
 from .functions import IN
 from .in_place import writing_form
 from .native import NativeFunction, NativeOp, derivatives, native, native_op
-from .op import CallsTorch, Storage
+from .op import CallsTorch, Gradients, Names, Storages, Values, Variables
 
 # Each takes a tensor, what to write and where; and the view that has it there, which takes the
 # same.
@@ -137,16 +137,12 @@ class Written(CallsTorch):
             found = call(op, [part, found, *mine])
         return found
 
-    def grad(
-        self, inputs: Sequence[Variable], output_grads: Sequence[Variable]
-    ) -> Sequence[Variable | None]:
+    def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
         result = self.expand(inputs, lambda op, ins: op.make_node(*ins).outputs[0])
         return derivatives().through([result], output_grads, inputs)
 
     # In Python
-    def perform(
-        self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[Storage]
-    ) -> None:
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         def call(op: NativeOp, values: list[Any]) -> Any:
             return op.call(values)
 
@@ -160,9 +156,7 @@ class Written(CallsTorch):
         output_storage[0][0] = self.expand(inputs, call)
 
     # In C
-    def c_code(
-        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
-    ) -> str:
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         parts = [f"{name}_part{k}" for k in range(len(self.ops) + 1)]
         temporary = [*parts, f"{name}_same"]
         leave = f"goto {name}_done;"

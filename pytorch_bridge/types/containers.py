@@ -106,9 +106,6 @@ class Optional(SchemaType):
     def c_cleanup(self, name: str, sub: Sub) -> str:
         return self.elem.c_cleanup(name, sub)
 
-    def c_element_type(self) -> str:
-        return self.elem.c_element_type()
-
     def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
         if self.elem.nullable:
             return self.elem.c_take(name, n, sub, check_input)
@@ -194,9 +191,6 @@ class ListArg(SchemaType):
     def c_cleanup(self, name: str, sub: Sub) -> str:
         return f"free({name});\n{name} = NULL;"
 
-    def c_element_type(self) -> str:
-        return self.elem.c_element_type()
-
     def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
         return f"""{name} = NULL;
 {name}_len = {n}_len;
@@ -245,9 +239,6 @@ class BoolArray(SchemaType):
 
     def to_python(self, value: str) -> str:
         return f"pb_bools_to({value}, {self.size})"
-
-    def c_element_type(self) -> str:
-        return "bool"
 
     def c_take(self, name: str, n: str, sub: Sub, check_input: bool = True) -> str:
         return f"memcpy({name}, {n}, sizeof {name});"

@@ -79,9 +79,6 @@ class String(Plain):
     def to_python(self, value: str) -> str:
         return f"{value} ? PyUnicode_FromString({value}) : Py_NewRef(Py_None)"
 
-    def c_element_type(self) -> str:
-        return ""
-
 
 class Handle(SchemaType):
     """Generator and Storage: objects of libtorch that C refers to. Graphs have none in C."""

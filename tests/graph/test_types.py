@@ -599,3 +599,47 @@ def test_types_are_not_computed_from_values():
     x = TensorType("float32", (None,))("x")
     order = toposort([(x + 1).relu()])
     assert [str(n.op) for n in order] == ["add.Scalar{other=1}", "relu"]
+
+
+ONE, NAN = torch.ones(2), torch.tensor([1.0, math.nan])
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "equal", "other"),
+    [
+        ("int", 3, 3, 4),
+        ("float", 0.5, 0.5, 0.75),
+        ("bool", True, True, False),
+        ("Scalar", 1 + 2j, 1 + 2j, 1 - 2j),
+        ("str", "a", "a", "b"),
+        ("int?", None, None, 0),
+        ("int?", 0, 0, None),
+        ("int[]", [1, 2], [1, 2], [1]),
+        ("float[]", [1.0], [1.0], [2.0]),
+        ("Tensor?", None, None, ONE),
+        ("Tensor?", ONE, ONE.clone(), None),
+        ("Tensor[]", [ONE, NAN], [ONE.clone(), NAN.clone()], [ONE, ONE]),
+        ("Tensor", ONE.to_sparse(), ONE.to_sparse(), ONE),
+        ("Tensor", ONE * 1j, ONE * 1j, ONE * 2j),
+        ("Tensor", ONE.bfloat16(), ONE.bfloat16(), 2 * ONE.bfloat16()),
+    ],
+)
+def test_values_of_every_type_are_compared(schema, value, equal, other):
+    t = schema_type(schema)
+    for same in (t.values_eq, t.values_eq_approx):
+        assert same(value, equal)
+        assert same(value, value)
+    assert not t.values_eq(value, other)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_whether_values_share_memory():
+    x = torch.ones(4)
+    tensors, tensor = schema_type("Tensor[]"), schema_type("Tensor")
+    assert tensors.may_share_memory([ONE, x[1:]], x)
+    assert not tensors.may_share_memory([ONE, x.clone()], [x])
+    csr = ONE.view(1, 2).to_sparse_csr()
+    assert tensor.may_share_memory(csr, csr.values())
+    assert not tensor.may_share_memory(csr, ONE)
+    assert tensor.values_eq(csr, csr.clone())
+    assert not tensor.values_eq(csr, 2 * csr)
