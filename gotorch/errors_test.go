@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -100,6 +101,7 @@ func TestMissingArguments(t *testing.T) {
 	mustFail(t, gotorch.TypeError, "argument 'self' is the zero Tensor", func() { none.Shape() })
 	mustFail(t, gotorch.TypeError, "argument 'tensors' is the zero Tensor", func() { gotorch.Cat([]gotorch.Tensor{a, none}) })
 	mustFail(t, gotorch.TypeError, "argument 'other' is nil", func() { a.AddScalar(nil) })
+	mustFail(t, gotorch.TypeError, "argument 'args' has a nil", func() { a.To(nil) })
 	mustFail(t, gotorch.TypeError, "must be a Go integer, float, complex or bool, not string", func() { a.AddScalar("1") })
 	mustFail(t, gotorch.TypeError, "argument 'dtype' is not given", func() { a.ToDType(0) })
 	mustFail(t, gotorch.ValueError, "contains a NUL byte", func() {
@@ -226,3 +228,74 @@ var compileForeign = sync.OnceValue(func() error {
 	}
 	return gotorch.LoadLibrary(library)
 })
+
+// worksOrPanics fails the test where fn panics with something else than an *Error.
+func worksOrPanics(t *testing.T, name string, fn func()) {
+	t.Helper()
+	defer func() {
+		if p := recover(); p != nil {
+			t.Errorf("%s: %v", name, p)
+		}
+	}()
+	_ = gotorch.Try0(fn) // which lets other panics through
+}
+
+// TestMethodsTakeWhateverComes calls every method with zero values, sizes that are negative or huge and
+// tensors that are missing, closed, empty or of another dtype: it works, or panics with an *Error.
+func TestMethodsTakeWhateverComes(t *testing.T) {
+	lent := gotorch.Lent()
+	tensors := []func() gotorch.Tensor{
+		func() gotorch.Tensor { return gotorch.Tensor{} },
+		func() gotorch.Tensor { return gotorch.Ones([]int64{2, 3}) },
+		func() gotorch.Tensor { return gotorch.Ones([]int64{0}) },
+		func() gotorch.Tensor { x := gotorch.Ones([]int64{2}); x.Close(); return x },
+		func() gotorch.Tensor { return gotorch.FromSlice([]int64{1, 2, 3}) },
+		func() gotorch.Tensor { return gotorch.FromSlice([]bool{true, false}) },
+	}
+	defer gotorch.SetWarningHandler(gotorch.WarningHandler())
+	gotorch.SetWarningHandler(func(gotorch.Warning) {})
+	tensor := reflect.TypeFor[gotorch.Tensor]()
+	argument := func(of reflect.Type, way int) reflect.Value {
+		number := []int64{0, 0, -1 << 62, 1 << 62}[way%4]
+		switch {
+		case of == tensor:
+			return reflect.ValueOf(tensors[way%len(tensors)]())
+		case of == reflect.TypeFor[[]gotorch.Tensor]() && way%2 == 1:
+			return reflect.ValueOf([]gotorch.Tensor{tensors[way%len(tensors)](), {}})
+		case of.Kind() == reflect.Int64:
+			return reflect.ValueOf(number).Convert(of)
+		case of == reflect.TypeFor[[]int64]() && way%2 == 0:
+			return reflect.ValueOf([]int64{number, 1 << 40})
+		}
+		return reflect.Zero(of)
+	}
+	for m := range tensor.NumMethod() {
+		method := tensor.Method(m)
+		if method.Name == "Format" { // which fmt calls
+			continue
+		}
+		for way := range 24 {
+			worksOrPanics(t, method.Name, func() {
+				f := reflect.ValueOf(tensors[way/4]()).Method(m)
+				var args []reflect.Value
+				for i := range f.Type().NumIn() {
+					of := f.Type().In(i)
+					if f.Type().IsVariadic() && i == f.Type().NumIn()-1 {
+						of = of.Elem()
+						if way%2 == 0 {
+							break
+						}
+					}
+					if of.Kind() == reflect.Func {
+						return
+					}
+					args = append(args, argument(of, way))
+				}
+				f.Call(args)
+			})
+		}
+	}
+	if n := gotorch.Lent(); n != lent {
+		t.Errorf("%d tensors are lent, want %d", n, lent)
+	}
+}

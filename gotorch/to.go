@@ -51,6 +51,9 @@ func (a ToOptions) to(o *ToOptions) {
 func (t Tensor) To(args ...ToArg) Tensor {
 	var o ToOptions
 	for _, a := range args {
+		if a == nil {
+			panic(newError("To", TypeError, "argument 'args' has a nil, where a DType, a Device, a Tensor or ToOptions is required"))
+		}
 		a.to(&o)
 	}
 	if o == (ToOptions{DType: o.DType}) && o.DType != 0 {
