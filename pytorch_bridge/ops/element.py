@@ -54,11 +54,13 @@ def native_node(node: Apply) -> Apply:
 @dataclass(frozen=True)
 class Expression:
     """C on one element: `text` with {0}, {1} for the inputs, which are cast to the dtypes given.
-    It is `representable` where the dtype of the result has the number, as when one is chosen."""
+    It is `representable` where the dtype of the result has the number, as when one is chosen, and
+    for `contiguous` results only where the strides of others are not those of the inputs."""
 
     text: str
     casts: tuple[str, ...]
     representable: bool = False
+    contiguous: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,11 @@ def _form(
     if writer is not None:
         found = writer(_Operands(op, values, inputs, output))
         if isinstance(found, Expression) and not _rounds_before(found, inputs):
-            return replace(found, representable=base in _CHOOSING)
+            return replace(found, representable=base in _CHOOSING, contiguous=base in _CONTIGUOUS)
     if op.name in _KERNELS and dtypes[0].floating and all(d == output for d in inputs):
         out = _out_form(op.native)
         if out is not None and _all_inputs(op):
-            contiguous = op.name in _ONEDNN
-            return Kernel(native_op(out, (*op.arguments, IN), (), ()), contiguous)
+            return Kernel(native_op(out, (*op.arguments, IN), (), ()), base in _CONTIGUOUS)
     return None
 
 
@@ -467,8 +468,8 @@ _KERNELS = frozenset(
 )
 
 
-# Those that oneDNN computes where it can.
-_ONEDNN = frozenset(["gelu", "gelu_backward"])
+# Those that oneDNN computes where results are contiguous, and the one whose result always is.
+_CONTIGUOUS = frozenset(["gelu", "gelu_backward", "masked_fill"])
 
 
 def element(dtype: str) -> Variable:

@@ -353,7 +353,7 @@ class _Loop:
             lines.append(f"static const int32_t {name}_places[] = {{{', '.join(places)}}};")
         single = sum(1 << i for i, one in enumerate(self.single) if one)
         counts = [len(program.inputs), len(program.outputs), len(self.scratch), len(sets)]
-        contiguous = any(isinstance(f, Kernel) and f.contiguous for f in self.forms)
+        contiguous = any(f.contiguous for f in self.forms)
         fields = [
             *map(str, counts),
             f"{name}_types",

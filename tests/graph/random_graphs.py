@@ -11,6 +11,7 @@ each time:
 
 from __future__ import annotations
 
+import copy
 import itertools
 import random
 import sys
@@ -537,7 +538,8 @@ def _at(
     given: list[torch.Tensor],
     where: str,
 ) -> bool:
-    leaves = [v.detach().requires_grad_(i in wrt) for i, v in enumerate(given)]
+    # Of their own, with all that they share: sum_to_size of one row is its input, and written into.
+    leaves = [v.requires_grad_(i in wrt) for i, v in enumerate(copy.deepcopy(given))]
     expected: list[torch.Tensor] | None = None
     values: list[torch.Tensor] = []
     try:

@@ -363,6 +363,29 @@ def test_layouts(dims):
     assert ran
 
 
+def masked(A, x, y):
+    return [A.neg(A.masked_fill(A.mul(x, 1.5), A.gt(y, 0), 2.0))]
+
+
+def masked_by_one(A, x, y):
+    return [A.neg(A.masked_fill(x, torch.tensor([[True]]), 2.0)), A.neg(y)]
+
+
+@pytest.mark.parametrize("dims", [2, 4])
+@pytest.mark.parametrize("body", [floating, kernels, masked, masked_by_one])
+def test_every_op_gives_eagers_strides(dims, body):
+    for part in parts(body):
+        f = compiled([("float32", (None,) * dims)] * 2, part)
+        assert elemwise(f)
+        for x, y in itertools.product(layouts(dims), repeat=2):
+            try:
+                expected = part(A, x, y)
+            except RuntimeError:  # they do not broadcast
+                continue
+            for got, want in zip(f(x, y), expected, strict=True):
+                same(got, want)
+
+
 @pytest.mark.parametrize(
     ("x", "y"),
     [
