@@ -121,6 +121,7 @@ fuzz: build ## look for files that the readers do not stand; each for FUZZ_TIME=
 SEED ?= 10000
 soak-graphs: build
 	@$(PY) tests/graph/random_graphs.py '$(SEED):' '$(DURATION)'
+	@$(PY) tests/graph/pointwise_cases.py '$(SEED):' '$(DURATION)'
 	@CONFORMANCE=full $(PY) tests/graph/rule_cases.py '$(SEED)' 50
 	@CONFORMANCE=full $(PY) tests/graph/gradient_cases.py '$(SEED)' 50
 

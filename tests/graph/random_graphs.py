@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import random
 import sys
 import time
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -607,29 +609,32 @@ def how(seed: int) -> dict[str, Any]:
     return {"modes": ("py", "c") if seed % 16 == 0 else ("py",), "gradients": seed % 8 == 1}
 
 
-def main(argument: str, duration: str = "") -> int:
+def main(
+    check: Callable[[int], str], made: Callable[[int], Any], argument: str, duration: str = ""
+) -> int:
+    """Checks the seeds that an argument names, as in `17`, `0:5000`, or `5000:` for a duration, and
+    prints those that fail as they are `made`. The exit status."""
     first, colon, last = argument.partition(":")
     seconds = float(duration[:-1]) * {"s": 1, "m": 60, "h": 3600}[duration[-1]] if duration else 0
     single = not colon
+    until = int(last) if last else math.inf if seconds else int(first) + 1
     if single:
-        print(Maker(int(first)).make())
+        print(made(int(first)))
     went: Counter[str] = Counter()
     failed = []
     began = time.monotonic()
     for seed in itertools.count(int(first)):
-        if seconds and time.monotonic() - began > seconds:
-            break
-        if not seconds and seed == (int(last) if colon else int(first) + 1):
+        if seed >= until or (seconds and time.monotonic() - began > seconds):
             break
         try:
-            result = check(seed, **how(seed))
+            result = check(seed)
         except Exception as e:
             failed.append(seed)
             result = "FAILED"
             if single and not isinstance(e, Fault):
                 raise
             text = str(e) if isinstance(e, Fault) else f"{type(e).__name__}: {e}"
-            print(Maker(seed).make(), text, sep="\n", end="\n\n", flush=True)
+            print(made(seed), text, sep="\n", end="\n\n", flush=True)
         went[result] += 1
     for result, n in went.most_common():
         print(f"{n:6} {result}")
@@ -639,4 +644,4 @@ def main(argument: str, duration: str = "") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(lambda s: check(s, **how(s)), lambda s: Maker(s).make(), *sys.argv[1:]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pointwise_cases
 import pytest
 import random_graphs
 
@@ -25,6 +26,12 @@ def test_random_graphs_are_what_eager_says(part):
                 graph = random_graphs.Maker(seed).make()
                 raise AssertionError(f"{graph}\n{type(e).__name__}: {e}") from e
     assert went.count("fine") > len(went) // 2
+
+
+@pytest.mark.parametrize("start", [0, SEED])
+def test_random_elementwise_graphs_have_eagers_bits_and_strides(start):
+    went = [pointwise_cases.check(seed) for seed in range(start, start + 40)]
+    assert went.count("fine") > len(went) // 3  # not every function takes every dtype
 
 
 def test_what_eager_refuses_may_be_refused_in_other_words():
