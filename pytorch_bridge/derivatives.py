@@ -49,7 +49,13 @@ _ALIKE = frozenset(
     ]
 )
 # What broadcasts the sizes that it does not sum along, beside what is elementwise.
-_BROADCASTS = frozenset(["matmul", "addmm", "addmv", "addbmm", "baddbmm", "addr", "linear"])
+_BROADCASTS = frozenset(
+    [
+        *("matmul", "addmm", "addmv", "addbmm", "baddbmm", "addr", "linear"),
+        *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "poisson_nll_loss"),
+        "margin_ranking_loss",
+    ]
+)
 # What compares elements to know whether to warn, and for nothing else.
 _ONLY_WARN = frozenset(["cov", "corrcoef"])
 _FLOATING = ("float", "complex", "bfloat")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import gradient_cases
@@ -225,6 +226,42 @@ def test_tensors_that_are_broadcast_together(shapes):
     wanted = torch.autograd.grad((wide * wide * other).sum(), leaves)
     for found, w in zip(f(*[v.detach() for v in leaves]), wanted, strict=True):
         torch.testing.assert_close(found, w)
+
+
+LOSSES = {
+    "mse_loss": lambda A, x, y, r: A.mse_loss(x, y, r),
+    "l1_loss": lambda A, x, y, r: A.l1_loss(x, y, r),
+    "smooth_l1_loss": lambda A, x, y, r: A.smooth_l1_loss(x, y, r, 0.5),
+    "huber_loss": lambda A, x, y, r: A.huber_loss(x, y, r, 0.5),
+    "kl_div": lambda A, x, y, r: A.kl_div(x, y, r),
+    "poisson_nll_loss": lambda A, x, y, r: A.poisson_nll_loss(x, y, True, True, 1e-8, r),
+    "margin_ranking_loss": lambda A, x, y, r: A.margin_ranking_loss(x, y, x, 0.5, r),
+}
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("reduction", [0, 1])
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_that_broadcast(name, reduction):
+    """What autograd computes, or refused: never other numbers."""
+    shapes = {2: [(3, 4), (1, 4), (3, 1), (1, 1), (0, 4), (1, 0)], 1: [(4,), (1,), (0,)]}
+    right = 0
+    for dims in ((2, 2), (1, 2)):
+        x, y = (TensorType("float32", (None,) * d)(n) for d, n in zip(dims, "xy", strict=True))
+        f = function([x, y], grad(LOSSES[name](ops, x, y, reduction).sum(), [x, y]), mode="py")
+        for sizes in itertools.product(*(shapes[d] for d in dims)):
+            a, b = (torch.rand(s, requires_grad=True) for s in sizes)
+            try:
+                wanted = torch.autograd.grad(
+                    LOSSES[name](torch.ops.aten, a, b, reduction).sum(), [a, b]
+                )
+                found = f(a.detach(), b.detach())
+            except (RuntimeError, ValueError, ZeroDivisionError):
+                continue
+            for g, w in zip(found, wanted, strict=True):
+                torch.testing.assert_close(g, w, equal_nan=True)
+            right += len({*sizes}) > 1
+    assert right > 10
 
 
 def test_two_open_sizes_of_one_tensor_stay_apart():
