@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 
 import pytorch_bridge as pb
 from pytorch_bridge import TensorType, ops
+from pytorch_bridge.graph.basic import graph_inputs
 from pytorch_bridge.ops import Composite, Elemwise, NativeOp, Reduce, scalar
 from pytorch_bridge.ops.basic import SpecifyShape
 from pytorch_bridge.ops.native import native
@@ -58,6 +62,21 @@ CASES = {
     ),
     "a number for a list": (lambda: ops.view(M, 1.5), "view"),
     "two outputs of one name": (lambda: _max()(M, name="y"), "has 2 outputs: name them apart"),
+    "a rewrite without a name": (lambda: pb.register_rewrite("", print), "name .* is a string"),
+    "a rewrite that is no function": (
+        lambda: pb.register_rewrite("mine", 3),
+        "the rewrite 'mine' must be callable, not 3",
+    ),
+    "a linker of a number": (lambda: pb.register_linker(5, print), "name .* string, not 5"),
+    "a linker that is none": (lambda: pb.register_linker("mine", 5), "'mine' must be callable"),
+    "rewrites that are a number": (
+        lambda: pb.function(M, M, rewrite=5),
+        "True, False or names of rewrites, not 5",
+    ),
+    "a compiled function that is pickled": (
+        lambda: pickle.dumps(pb.function(M, M * 2, mode="py")),
+        "compiled for this process and cannot be pickled",
+    ),
     "a dtype that PyTorch lacks": (
         lambda: pb.register_fused_dtype("float12", pb.FusedDType("float", "float", "", "")),
         "'float12' is no dtype of PyTorch",
@@ -92,3 +111,45 @@ def test_gradients_go_through_checked_shapes_and_past_sizes():
     checked = ops.SpecifyShape([2, None])(x)
     f = pb.function(x, pb.grad((checked * x.shape[0]).sum(), x))
     assert torch.equal(f(torch.randn(2, 3)), torch.full((2, 3), 2.0))
+
+
+def test_a_linker_whose_thunk_is_none_is_told():
+    class Nothing:
+        def __init__(self, fgraph):
+            pass
+
+        def make_thunk(self):
+            return None
+
+    with pb.temporary():
+        pb.register_linker("nothing", Nothing)
+        with pytest.raises(pb.ContractError, match="make_thunk of Nothing must return a callable"):
+            pb.function(M, M * 2, mode="nothing")
+
+
+@pb.jit
+def doubled(x):
+    return x * 2
+
+
+def test_what_is_compiled_is_copied_as_itself():
+    f = pb.function(M, M * 2, mode="py")
+    assert copy.copy(f) is f
+    assert copy.deepcopy(f) is f
+    assert copy.deepcopy([doubled])[0] is doubled
+    assert pickle.loads(pickle.dumps(doubled)) is doubled
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3))
+    module.f = f
+    assert copy.deepcopy(module).f is f
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_graphs_are_copied_and_pickle(copied):
+    one = ops.cat([ops.softmax(M * 2, -1), ops.clamp(M, max=0.5)], 1)
+    y, f = copied((one, ops.add))
+    assert f is ops.add
+    assert y.owner.op == one.owner.op
+    x = graph_inputs([y])[0]
+    a = torch.randn(2, 3)
+    wanted = torch.cat([torch.softmax(a * 2, -1), a.clamp(max=0.5)], 1)
+    assert torch.equal(pb.function(x, y, mode="py")(a), wanted)
