@@ -244,7 +244,7 @@ class CBuilder:
         self._count = 0
         self._declarations: list[str] = []
         self._lines: list[str] = []
-        self._frees: list[str] = []
+        self._frees: dict[str, str] = {}  # by the variable
         self._depth = 0
         self._loops = 0
         self._may_fail = False
@@ -285,8 +285,8 @@ class CBuilder:
 
     def owned(self, ctype: str, value: Operand = None, free: str | None = None) -> Value:
         """Returns a new variable; what is stored in it is freed when the block is left: by `free`,
-        C statements with {} for the variable, or as is right for its type. value is taken over as
-        it is."""
+        C statements with {} for the variable, or as is right for its type. A value that the block
+        owns already is moved there; another one is taken over as it is."""
         if free is None:
             if ctype not in FORMS:
                 raise BuilderError(f"how is a {ctype} freed? give free=")
@@ -297,7 +297,7 @@ class CBuilder:
             turn = self._lines.pop()
             self.emit(free)
             self._lines.append(turn)
-        self._frees.append(free)
+        self._frees[made.text] = free
         made.owned = True
         if value is not None:
             self.store(made, value)
@@ -312,8 +312,14 @@ class CBuilder:
         return Value(self, name, ctype)
 
     def store(self, variable: Value, value: Operand) -> None:
-        """variable = value;"""
-        self.emit(f"{variable.text} = {self.value(value, variable.ctype).text};")
+        """variable = value; Where the block owns both, the value is moved, and what was in the
+        variable is given up."""
+        v = self.value(value, variable.ctype)
+        if not (variable.owned and v.owned):
+            self.emit(f"{variable.text} = {v.text};")
+        elif v.text != variable.text:
+            self.emit(self._frees[variable.text])
+            self.move_to(variable.text, v)
 
     def move_to(self, target: str, value: Operand, ctype: str | None = None) -> None:
         """Stores value in `target`, the text of an lvalue that lives longer than the block, with a
@@ -576,18 +582,18 @@ class CBuilder:
 
     def frees(self) -> str:
         """What gives up everything that the block owns; it does no harm twice."""
-        return "\n".join(f for f in reversed(self._frees))
+        return "\n".join(f for f in reversed(self._frees.values()))
 
     def statements(self, free: bool = True) -> str:
         """The statements without the declarations. With `free`, what the block owns is given up at
         its end; after an error it is in any case."""
         out = list(self._lines)
         if free:
-            out += reversed(self._frees)
+            out += reversed(self._frees.values())
         if self._may_fail:
             out += ["if (0) {", f"{self._label}:;"]
             if free:
-                out += [f"  {f}" for f in reversed(self._frees)]
+                out += [f"  {f}" for f in reversed(self._frees.values())]
             out += [f"  {line}" for line in self._fail.splitlines()]
             out += ["}"]
         return "\n".join(out)
@@ -598,14 +604,14 @@ class CBuilder:
         that block and nowhere else."""
         kept = dict(self.__dict__)
         self._label, self._fail = f"{self.name}_apart_{self._count}", ""
-        self._declarations, self._lines, self._frees = [], [], []
+        self._declarations, self._lines, self._frees = [], [], {}
         self._depth, self._loops, self._may_fail, self.calls_torch = 0, 0, False, False
         self.error = f"{self._label}_error"
         try:
             emit()
             free = "FreeString({})" if self.calls_torch else "free((void *){})"
             self._declarations.append(f"const char *{self.error} = NULL;")
-            self._frees.append(free.format(self.error) + ";")
+            self._frees[self.error] = free.format(self.error) + ";"
             return self.block()
         finally:
             calls = kept["calls_torch"] or self.calls_torch
