@@ -11,7 +11,20 @@ import torch
 
 import pytorch_bridge as pb
 from pytorch_bridge.boundary import live_handles
-from pytorch_bridge.extending import BuilderError, CBuilder, intrinsic, jit, signature, types
+from pytorch_bridge.extending import (
+    BuilderError,
+    CBuilder,
+    NativeValue,
+    intrinsic,
+    jit,
+    make_attribute_wrapper,
+    models,
+    register_model,
+    signature,
+    typeof_impl,
+    types,
+    unbox,
+)
 from pytorch_bridge.testing.gotests import ensure_library
 
 ensure_library()
@@ -266,3 +279,127 @@ def test_what_a_loop_owns_goes_in_every_turn():
 def test_what_cannot_be_c_is_refused(wrong, words):
     with pytest.raises(BuilderError, match=words):
         wrong(CBuilder())
+
+
+class Probe:
+    """Python gives it what `look` finds out in C."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+class ProbeType(types.Type):
+    pass
+
+
+@pytest.fixture
+def looked():
+    """`f(look)`: a function of a Probe whose unboxing runs `look(c, obj)` for a number."""
+    typeof_impl(Probe)(lambda val, c: ProbeType("probe"))
+
+    @register_model(ProbeType)
+    class Model(models.StructModel):
+        def __init__(self, dmm, fe_type):
+            super().__init__(dmm, fe_type, [("found", f64)])
+
+    make_attribute_wrapper(ProbeType, "found", "found")
+    look = []
+
+    @unbox(ProbeType)
+    def unboxed(typ, obj, c):
+        made = c.struct(typ)
+        made.found = c.builder.cast(look[0](c, obj), "double")
+        return NativeValue(made._getvalue())
+
+    def function(f):
+        look[:] = [f]
+        return jit(lambda p: p.found)
+
+    return function
+
+
+def member(c, obj):
+    return c.pyapi.object_getattr_string(obj, "value")
+
+
+def constant(c, thing):
+    return c.pyapi.unserialize(c.pyapi.serialize_object(thing))
+
+
+def changed(c, obj):
+    c.pyapi.object_setattr_string(obj, "value", c.pyapi.float_from_double(4.5))
+    c.pyapi.err_set_string("ValueError", "which goes")
+    with c.builder.if_(c.pyapi.err_occurred() != None):  # noqa: E711  # in C
+        c.pyapi.err_clear()
+    return c.pyapi.float_as_double(member(c, obj))
+
+
+def counted(c, obj):
+    held = member(c, obj)
+    c.pyapi.incref(held)
+    c.pyapi.decref(held)
+    again = member(c, obj)
+    c.builder.emit(f"Py_DECREF({again.text});")
+    return c.pyapi.float_as_double(again)
+
+
+LOOKS = {
+    "item": (
+        lambda c, o: c.pyapi.float_as_double(
+            c.pyapi.object_getitem(member(c, o), c.pyapi.long_from_longlong(1))
+        ),
+        [1.5, 2.5],
+        2.5,
+    ),
+    "truth": (lambda c, o: c.pyapi.object_istrue(member(c, o)), [1], 1.0),
+    "no truth": (lambda c, o: c.pyapi.object_istrue(member(c, o)), [], 0.0),
+    "type": (lambda c, o: c.pyapi.object_type_is(member(c, o), constant(c, int)), True, 0.0),
+    "isinstance": (
+        lambda c, o: c.pyapi.object_isinstance(member(c, o), constant(c, int)),
+        True,
+        1.0,
+    ),
+    "unsigned": (
+        lambda c, o: c.pyapi.long_as_ulonglong(member(c, o)),
+        (1 << 64) - 1,
+        float((1 << 64) - 1),
+    ),
+    "none": (
+        lambda c, o: c.pyapi.object_type_is(c.pyapi.make_none(), constant(c, type(None))),
+        0,
+        1.0,
+    ),
+    "complex": (
+        lambda c, o: c.pyapi.float_as_double(
+            c.pyapi.object_getattr_string(c.pyapi.complex_from_doubles(1, 2), "imag")
+        ),
+        0,
+        2.0,
+    ),
+    "changed": (changed, 1.0, 4.5),
+    "counted": (counted, 6.5, 6.5),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_what_c_asks_python(name, looked):
+    look, value, wanted = LOOKS[name]
+    assert looked(look)(Probe(value)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("look", "value", "error"),
+    [
+        (lambda c, o: c.pyapi.long_as_ulonglong(member(c, o)), -1, OverflowError),
+        (LOOKS["item"][0], [], IndexError),
+        (lambda c, o: c.pyapi.object_istrue(member(c, o)), torch.ones(2), RuntimeError),
+        (
+            lambda c, o: c.pyapi.float_as_double(c.pyapi.object_getattr_string(o, "no")),
+            1,
+            AttributeError,
+        ),
+    ],
+)
+def test_what_python_refuses_leaves_with_its_exception(look, value, error, looked):
+    with pytest.raises(error):
+        looked(look)(Probe(value))
