@@ -663,3 +663,12 @@ def test_unknown_dimensions_are_refused_clearly():
         MissingMethodError, match="its dtype and its number of dimensions must be known"
     ):
         grad(native("exp")(x), x, grad_outputs=x)
+
+
+@pytest.mark.parametrize("name", ["cov", "corrcoef"])
+def test_what_compares_elements_only_to_warn(name):
+    x = TensorType("float32", (2, 5))("x")
+    value = torch.randn(2, 5, requires_grad=True)
+    (wanted,) = torch.autograd.grad((getattr(torch, name)(value) ** 2).sum(), value)
+    f = function([x], grad((getattr(ops, name)(x) ** 2).sum(), x), mode="py")
+    torch.testing.assert_close(f(value.detach()), wanted)

@@ -66,3 +66,18 @@ def test_an_lstm_takes_and_returns_its_state():
         assert all(map(torch.equal, mine, state))
     with pytest.raises(pb.BridgeValueError, match="dimension 1 must be 2, as x's dimension 0 is"):
         compiled(x, tuple(states))
+
+
+def test_a_model_by_hand_takes_and_returns_what_is_flat():
+    x, w = pb.TensorType("float32", (None, 3))("x"), pb.TensorType("float32", (3, 2))("w")
+    model = pb.Model([x, w], [x @ w, x + 1], name="by_hand")
+    assert repr(model).startswith("Model by_hand(x: TensorType(float32, (None, 3)), w:")
+    a, b = torch.randn(4, 3), torch.randn(3, 2)
+    product, more = model(a, b)
+    assert torch.equal(product, a @ b)
+    assert torch.equal(more, a + 1)
+    with pytest.raises(pb.BridgeTypeError, match="takes 2 inputs, got 1"):
+        model(a)
+    one = pb.Model([x], [x.relu()]).compile()
+    assert torch.equal(one(x=a), a.relu())
+    assert repr(one).startswith("compiled Model model(x:")
