@@ -33,6 +33,9 @@ _POINTWISE = frozenset(
     """.split()  # noqa: SIM905
 )
 
+# What makes one number of all elements, however many dimensions there are.
+_ONE_NUMBER = frozenset(["sum", "mean", "prod", "max", "min", "all", "any", "median", "nanmedian"])
+
 _known: dict[Any, Result] = {}
 _pointwise_dtypes: dict[Any, tuple[str, ...]] = {}
 
@@ -387,7 +390,17 @@ class _Asked:
                     continue
         if not found or any(isinstance(t, TensorList) for t in self.function.results):
             return self._unknown()
-        return tuple(_shapeless(t) for t in _common(found)[0])
+        types = _common(found)[0]
+        if self._makes_one_number():
+            return tuple(t.clone(shape=()) for t in types)
+        return tuple(_shapeless(t) for t in types)
+
+    def _makes_one_number(self) -> bool:
+        """Whether the result has no dimensions: of a reduction of all, or of a loss that is one."""
+        f = self.function.function
+        values = {a.name: v for a, v in zip(f.arguments, self.template, strict=True)}
+        reduced = values.get("reduction") in (1, 2) and "backward" not in f.name
+        return self.function.name in _ONE_NUMBER or (reduced and len(f.returns) == 1)
 
     def _shown(self) -> str:
         return ", ".join(map(str, self.inputs))

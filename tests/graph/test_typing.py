@@ -9,7 +9,7 @@ import rule_cases
 import torch
 
 import pytorch_bridge as pb
-from pytorch_bridge import TensorType
+from pytorch_bridge import TensorType, ops
 from pytorch_bridge.ops import shapes
 from pytorch_bridge.ops.native import native
 
@@ -65,3 +65,22 @@ def test_what_changes_its_shape_in_place_has_the_type_of_what_it_becomes(name, a
         expected = native(name).torch_op(given.clone(), *args)
         assert y.type.shape is None or y.type.is_valid_value(expected)
         assert torch.equal(f(given), expected)
+
+
+@pytest.mark.parametrize(
+    "name", ["sum", "mean", "prod", "max", "min", "all", "any", "median", "nanmedian"]
+)
+def test_a_reduction_of_all_has_no_dimensions_whatever_it_is_of(name):
+    shapeless = TensorType("float32", (None, None))("x").squeeze()
+    assert shapeless.type.shape is None
+    assert getattr(ops, name)(shapeless).type.shape == ()
+    assert ops.sum(shapeless, 0).type.shape is None
+
+
+def test_a_loss_that_is_a_mean_has_no_dimensions():
+    shapeless = TensorType("float32", (None, None))("x").squeeze()
+    assert [ops.mse_loss(shapeless, 1 - shapeless, r).type.shape for r in (0, 1, 2)] == [
+        None,
+        (),
+        (),
+    ]
