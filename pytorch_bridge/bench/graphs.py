@@ -40,7 +40,9 @@ def family() -> Family:
         title="Graphs",
         text=(
             "Whole models, compiled. Ratios to Python eager in inference mode. `function` is this "
-            "project's from Python, the Go package that of `export_go`."
+            "project's from Python, the Go package that of `export_go`. In bfloat16 and float16 "
+            "AOTInductor rounds once for all ops that it fuses; the others round after each op, as "
+            "eager mode does."
         ),
         base="eager",
         cases=CASES,
