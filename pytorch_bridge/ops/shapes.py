@@ -889,6 +889,31 @@ def _gather(c: Call) -> list[TensorType]:
     return [c.made(index)]
 
 
+@_rule("masked_scatter")
+def _masked_scatter(c: Call) -> list[TensorType]:
+    if c["source"].dtype != c.first.dtype or c["mask"].dtype != "bool":
+        raise Unsure
+    return [c.made(_broadcast(c.shape, c.shape_of("mask")))]
+
+
+@_rule("unique_consecutive")
+def _unique_consecutive(c: Call) -> list[TensorType]:
+    places: Shape = (None,)  # there are none of a vector that are not asked for
+    if c["dim"] is None:
+        values: Shape = (None,)
+        if c.flag("return_inverse"):
+            places = c.shape
+    else:
+        at = _dim(c["dim"], len(c.shape))
+        rest = (*c.shape[:at], *c.shape[at + 1 :])
+        if 0 in rest:
+            raise Unsure
+        values = (*rest[:at], None, *rest[at:])
+        if c.flag("return_inverse") or len(c.shape) > 1:
+            places = c.shape[at : at + 1]
+    return [c.made(values), c.made(places, "int64"), c.made((None,), "int64")]
+
+
 # Windows ----------------------------------------------------------------------------------------
 
 
@@ -1090,7 +1115,7 @@ def _upsample_by(c: Call) -> list[TensorType]:
 KEEPS_SHAPE = frozenset(
     """instance_norm channel_shuffle roll feature_dropout alpha_dropout renorm
     index_fill.int_Scalar index_fill.int_Tensor index_add index_copy index_put index_reduce
-    scatter.src scatter.value scatter_add scatter_reduce.two masked_scatter
+    scatter.src scatter.value scatter_add scatter_reduce.two
     slice_scatter select_scatter diagonal_scatter
     softmax.int log_softmax.int cumsum cumprod logcumsumexp
     """.split()  # noqa: SIM905

@@ -61,6 +61,11 @@ BY_HAND: list[tuple[str, tuple[Any, ...]]] = [
     ("native_dropout", (_f(2, 3), 0.5, True)),
     ("swapdims", (_f(2, 3, 4), 0, 1)),
     ("swapaxes", (_f(2, 3, 4), 0, 1)),
+    ("masked_scatter", (_f(2, 1), _f(2, 3).bool(), _f(6))),
+    ("unique_consecutive", (_f(2, 3), True, True, -1)),
+    ("unique_consecutive", (_f(2, 3), False, False, 1)),
+    ("unique_consecutive", (_f(3), False, True, -1)),
+    ("unique_consecutive", (_f(2, 3), True, False)),
     ("movedim.int", (_f(2, 3, 4), 0, 2)),
     ("movedim.intlist", (_f(2, 3, 4, 5), [0, 3], [2, 1])),
     ("squeeze_copy.dims", (_f(2, 1, 4, 1), [1, 3])),
@@ -190,6 +195,7 @@ def check(rng: random.Random, function: NativeFunction, values: list[Any]) -> bo
                 "out of range",
                 "out of DATA bounds",
                 "out of bounds",
+                "Number of elements of source < number of ones in mask",
                 "not implemented for 'Half'",
             )
             assert backward or any(text in str(refusal) for text in known), (
@@ -207,7 +213,7 @@ def _meta(t: torch.Tensor) -> torch.Tensor:
 
 
 # Whose results have sizes that their rules leave open.
-LOOSE = ("native_batch_norm", "squeeze")
+LOOSE = ("native_batch_norm", "squeeze", "unique_consecutive")
 
 
 def _said(function: NativeFunction, template: Any, types: tuple[Type, ...]) -> Any:

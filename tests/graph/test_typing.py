@@ -84,3 +84,25 @@ def test_a_loss_that_is_a_mean_has_no_dimensions():
         (),
         (),
     ]
+
+
+def test_masked_scatter_has_the_sizes_of_its_mask():
+    x, source = TensorType("float32", (None, 1))("x"), TensorType("float32", (None,))("source")
+    y = ops.masked_scatter(x, TensorType("bool", (None, 4))("mask"), source)
+    assert y.type.shape == (None, 4)
+    fixed = TensorType("float32", (5,))("x"), TensorType("bool", (5, 5))("mask"), source
+    assert ops.masked_scatter(*fixed).type.shape == (5, 5)
+
+
+@pytest.mark.parametrize("shape", [(None,), (None, None), (None, 3, 2), (4, None)])
+@pytest.mark.parametrize("dim", [None, 0, -1])
+@pytest.mark.parametrize("wanted", [(False, False), (True, False), (False, True), (True, True)])
+def test_unique_consecutive_counts_dimensions_from_the_end(shape, dim, wanted):
+    results = ops.unique_consecutive(TensorType("float32", shape)("x"), *wanted, dim)
+    for n in (0, 1, 2, 5):
+        x = torch.ones([n if d is None else d for d in shape])
+        if dim is not None and 0 in x.shape[:dim] + x.shape[dim + 1 if dim >= 0 else x.ndim :]:
+            continue
+        found = torch.ops.aten.unique_consecutive(x, *wanted, dim)
+        for r, t in zip(results, found, strict=True):
+            assert r.type.is_valid_value(t), (r.type, t.shape)
