@@ -17,7 +17,7 @@ import torch
 from .. import ops
 from ..graph.basic import Variable
 from ..ops import scalar
-from ..ops.native import NativeFunction, Packet, find_method, find_packet
+from ..ops.native import Method, NativeFunction, Packet, find_method, find_packet
 from ..ops.native import native as overload_of
 from ..ops.op import Op
 from ..types import TensorType
@@ -210,12 +210,14 @@ def _tensor_attribute(trace: Trace, owner: Proxy, t: types.Array, name: str) -> 
     constant = _CONSTANT_METHODS.get(name)
     if constant is not None:
         return lambda *args, **kwargs: constant(owner, *args, **kwargs)
-    if find_method(name) is None:
+    packet = find_method(name)
+    if packet is None:
         return NOTHING
+    bound = Method(packet, v)  # the variable itself has other things under some names, as `clone`
 
     def method(*args: Any, **kwargs: Any) -> Any:
         check_pure(method, kwargs)
-        return trace.on_variables(getattr(v, name), args, kwargs)
+        return trace.on_variables(bound, args, kwargs)
 
     method.__name__ = name
     return method

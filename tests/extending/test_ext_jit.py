@@ -891,6 +891,17 @@ def test_writing_into_a_tensor_is_refused():
     assert x.tolist() == [1.0, 1.0]
 
 
+def test_a_tensor_method_whose_name_a_variable_has_too():
+    x = torch.arange(6.0).reshape(2, 3)
+    for f in (lambda x: x.clone(), lambda x: x.clone() + x, lambda x: x.t().clone()):
+        y = jit(f)(x)
+        assert torch.equal(y, f(x))
+        assert y.data_ptr() != x.data_ptr()
+    y = jit(lambda x: x.clone(memory_format=torch.contiguous_format))(x.t())
+    assert torch.equal(y, x.t())
+    assert y.is_contiguous()
+
+
 def test_functions_methods_and_operators_of_torch():
     import torch.nn.functional as F
 
