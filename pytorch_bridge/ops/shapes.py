@@ -523,7 +523,15 @@ def _linear(c: Call) -> list[TensorType]:
 def _attention(c: Call) -> list[TensorType]:
     c.dtype("query", "key", "value")
     q, k, v = (c.shape_of(n) for n in ("query", "key", "value"))
-    if len({len(s) for s in (q, k, v)}) > 1 or len(q) < 3 or c["enable_gqa"] is not False:
+    # Where one has no elements, the result has the query's dimensions and nothing is broadcast.
+    filled = all(_product(s) for s in (q, k, v))
+    if not filled and None not in (*q, *k, *v):
+        raise Unsure
+    if len({len(s) for s in (q, k, v)}) > 1:
+        if filled:
+            raise Unsure
+        return [TensorType(c.first.dtype, None, device=c.device)]
+    if len(q) < 3 or c["enable_gqa"] is not False:
         raise Unsure
     _same(q[-1], k[-1])
     _same(k[-2], v[-2])
@@ -536,7 +544,27 @@ def _attention(c: Call) -> list[TensorType]:
             raise Unsure
         _expanded(mask, (*shape, k[-2]))
         shape = _broadcast(shape, mask[:-1])
+    if not filled:
+        shape = tuple(a if a == b else None for a, b in zip(shape, q[:-1], strict=True))
     return [c.made((*shape, v[-1]))]
+
+
+@_rule("linalg_solve linalg_solve_ex _linalg_solve_ex")
+def _solve(c: Call) -> list[TensorType]:
+    a, b = c.shape_of("A"), c.shape_of("B")
+    # These are vectors where the sizes are those of the matrices' rows, and else one matrix.
+    unlike = any(None not in d and d[0] != d[1] for d in zip(a[:-1], b, strict=False))
+    if len(b) < 2 or len(b) != len(a) - 1 or unlike or None not in (*a, *b):
+        raise Unsure
+    result = TensorType(c.dtype(), None, device=c.device)
+    lu, pivots, info = (
+        c.made((None,) * (len(a) - i), d) for i, d in enumerate((None, "int32", "int32"))
+    )
+    return {
+        "linalg_solve": [result],
+        "linalg_solve_ex": [result, info],
+        "_linalg_solve_ex": [result, lu, pivots, info],
+    }[c.name]
 
 
 # Reductions -------------------------------------------------------------------------------------

@@ -106,6 +106,12 @@ BY_HAND: list[tuple[str, tuple[Any, ...]]] = [
         (_f(2, 3, 4, 5), _f(2, 3, 6, 5), _f(2, 3, 6, 7), _f(1, 3, 4, 6)),
     ),
     ("scaled_dot_product_attention", (_f(1, 4, 5), _f(2, 6, 5), _f(2, 6, 5))),
+    ("scaled_dot_product_attention", (_f(1, 0, 5), _f(2, 6, 5), _f(2, 6, 7))),
+    ("scaled_dot_product_attention", (_f(4, 3, 5), _f(2, 4, 6, 5), _f(2, 4, 6, 5))),
+    ("linalg_solve", (torch.eye(3).expand(2, 3, 3), _f(3, 4))),
+    ("linalg_solve", (torch.eye(3).expand(2, 3, 3), _f(2, 3))),
+    ("linalg_solve_ex", (torch.eye(3).expand(2, 3, 3), _f(3, 4))),
+    ("_linalg_solve_ex", (torch.eye(3).expand(2, 3, 3), _f(3, 4))),
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import operator_database as database
 import pytest
 import rule_cases
 import torch
@@ -105,4 +106,41 @@ def test_unique_consecutive_counts_dimensions_from_the_end(shape, dim, wanted):
             continue
         found = torch.ops.aten.unique_consecutive(x, *wanted, dim)
         for r, t in zip(results, found, strict=True):
+            assert r.type.is_valid_value(t), (r.type, t.shape)
+
+
+@pytest.mark.parametrize(
+    ("q", "k"),
+    [
+        ((1, None, 8), (4, 5, 8)),
+        ((1, 3, 8), (4, None, 8)),
+        ((1, 2, 3, None), (4, 2, 5, None)),
+        ((None, 2, 3, 8), (4, 2, None, 8)),
+        ((None, None, None), (None, None, None, None)),
+    ],
+)
+def test_attention_without_elements_is_not_broadcast(q, k):
+    types = [TensorType("float32", s) for s in (q, k, k)]
+    y = ops.scaled_dot_product_attention(*(t() for t in types))
+    for n in (0, 1, 3):
+        given = [torch.ones([n if d is None else d for d in t.shape]) for t in types]
+        try:
+            expected = torch.nn.functional.scaled_dot_product_attention(*given)
+        except RuntimeError:
+            continue
+        assert y.type.is_valid_value(expected), (n, y.type, expected.shape)
+
+
+@pytest.mark.parametrize("name", ["linalg_solve", "linalg_solve_ex", "_linalg_solve_ex"])
+@pytest.mark.parametrize("a", [(None, None, None), (None, 3, 3), (2, 3, 3), (2, 3, None)])
+@pytest.mark.parametrize("b", [(None, None), (None, 3), (3, None), (2, None)])
+def test_whether_a_system_is_solved_for_vectors_may_depend_on_sizes(name, a, b):
+    matrices, right = TensorType("float32", a), TensorType("float32", b)
+    results = native(name)(matrices("a"), right("b"))
+    results = results if isinstance(results, (list, tuple)) else [results]
+    for b in ((2, 3), (3, 3), (3, 4)):
+        given = torch.eye(3).expand(2, 3, 3), torch.ones(b)
+        if not right.is_valid_value(given[1]):
+            continue
+        for r, t in zip(results, database.flat(native(name).torch_op(*given)), strict=True):
             assert r.type.is_valid_value(t), (r.type, t.shape)
