@@ -1050,6 +1050,10 @@ def _pool(c: Call) -> list[TensorType]:
     dilation = _numbers(c.args.get("dilation", 1), n)
     if any(2 * p > k for p, k in zip(padding, window, strict=True)):
         raise Unsure
+    if c.name == "avg_pool3d" and any(
+        d is not None and d < k for d, k in zip(c.shape[2:], window, strict=True)
+    ):
+        raise Unsure  # padding does not count there
     moved = map(_moved, c.shape[2:], window, stride, padding, dilation)
     return [c.made((*c.shape[:2], *moved))]
 

@@ -144,3 +144,10 @@ def test_whether_a_system_is_solved_for_vectors_may_depend_on_sizes(name, a, b):
             continue
         for r, t in zip(results, database.flat(native(name).torch_op(*given)), strict=True):
             assert r.type.is_valid_value(t), (r.type, t.shape)
+
+
+def test_a_window_of_avg_pool3d_is_refused_where_only_padding_makes_it_fit():
+    x = TensorType("float32", (None, 3, 3, 4, 4))("x")
+    with pytest.raises(pb.BridgeTypeError, match="smaller than kernel size"):
+        ops.avg_pool3d(x, [4, 2, 2], [2, 2, 2], [1, 0, 0])
+    assert ops.avg_pool3d(x, [3, 2, 2], [2, 2, 2], [1, 0, 0]).type.shape == (None, 3, 2, 2, 2)
