@@ -8,6 +8,8 @@ has computed is taken from its node, not computed again.
 from __future__ import annotations
 
 import contextlib
+import math
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +18,9 @@ from types import MappingProxyType
 from typing import Any
 
 from .errors import BridgeTypeError, MissingMethodError
-from .fx import Importer, outputs_of, placeholders
+from .fx import Handler, Importer, outputs_of, placeholders
 from .graph.basic import Apply, Variable
+from .ops import scalar
 from .ops.basic import specify_shape
 from .ops.checks import CheckSizes, SizeRule
 from .ops.conditions import Condition, parse
@@ -246,11 +249,23 @@ def _batch_norm_backward(importer: Importer, target: Any, args: Any, kwargs: Any
     return list(function.apply(values).outputs)
 
 
+def _divided(importer: Importer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A quotient of numbers, which C++ has computed while Python records it: where the divisor is
+    zero it is infinite, or not a number, and no error. (The variance of one element divides so.)"""
+    a, b = args
+    if not isinstance(b, Variable):
+        return scalar.div(a, b) if isinstance(a, Variable) else a / b
+    zero = scalar.eq(b, 0)
+    quotient = scalar.div(a, scalar.where(zero, 1.0, b))
+    return scalar.where(zero, scalar.mul(a, math.inf), quotient)
+
+
 # A record is made with row-major tensors: where its reshape is a view, that of others may be none.
-_HANDLERS = {
+_HANDLERS: dict[Any, Handler] = {
     "view.default": _reshaped,
     "_unsafe_view.default": _reshaped,
     "native_batch_norm_backward.default": _batch_norm_backward,
+    operator.truediv: _divided,
 }
 
 

@@ -431,6 +431,21 @@ def test_the_gradient_of_batch_norm_without_rows_is_an_error():
         function([x], grad(y.sum(), x), mode="py")(torch.ones(0, 6))
 
 
+@pytest.mark.parametrize("mode", ["c", "py"])
+@pytest.mark.parametrize(
+    ("name", "args"), [("var", ()), ("std", ()), ("var", ([0],)), ("var", ([0], False))]
+)
+def test_the_variance_of_one_element_has_a_gradient_that_is_no_number(name, args, mode):
+    u = vector("u")
+    f = function([u], grad(getattr(ops, name)(u, *args), u), mode=mode)
+    for n in (1, 2, 5):
+        x = torch.arange(1.0, n + 1, requires_grad=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            (expected,) = torch.autograd.grad(getattr(torch, name)(x, *args), x)
+        assert torch.allclose(f(x.detach()), expected, equal_nan=True)
+
+
 def test_numbers_that_choose_what_is_called_have_to_be_known():
     x, r, s = matrix(), schema_type("float")("r"), schema_type("Scalar")("s")
     z = TensorType("complex64", (None,))("z")
