@@ -649,6 +649,36 @@ def _loss(c: Call) -> list[TensorType]:
     return [c.made(() if c["reduction"] else shape)]
 
 
+@_rule("multilabel_margin_loss multilabel_margin_loss_forward")
+def _multilabel_loss(c: Call) -> list[TensorType]:
+    x, target = c.shape_of("self"), c.shape_of("target")
+    c.dtype("self")
+    if c["target"].dtype != "int64" or c["reduction"] not in (0, 1, 2):
+        raise Unsure
+    if len(x) > 2 or x[-1:] == (0,) or (len(x) == 2 and len(target) != 2) or len(target) > len(x):
+        raise Unsure
+    if len(target) < len(x):
+        _same(1, *x)
+        shape = target
+    else:
+        shape = _alike(x, target)
+    # Of one row there is one number, without dimensions.
+    loss = c.made(() if c["reduction"] else shape[:-1])
+    return [loss, c.made(shape)] if c.name.endswith("_forward") else [loss]
+
+
+@_rule("multi_margin_loss")
+def _multi_margin_loss(c: Call) -> list[TensorType]:
+    x, target = c.shape_of("self"), c.shape_of("target")
+    c.dtype("self")
+    if c["target"].dtype != "int64" or c["reduction"] not in (0, 1, 2) or c["weight"] is not None:
+        raise Unsure
+    if c["p"] not in (1, 2) or len(x) > 2 or len(target) > 1 or x[-1:] == (0,):
+        raise Unsure
+    rows = _same(x[0] if len(x) == 2 else 1, *(target or (1,)))
+    return [c.made(() if c["reduction"] else (rows,) * len(target))]
+
+
 @_rule("cross_entropy_loss nll_loss_nd")
 def _class_loss(c: Call) -> list[TensorType]:
     x, target = c.shape_of("self"), c.shape_of("target")

@@ -151,3 +151,15 @@ def test_a_window_of_avg_pool3d_is_refused_where_only_padding_makes_it_fit():
     with pytest.raises(pb.BridgeTypeError, match="smaller than kernel size"):
         ops.avg_pool3d(x, [4, 2, 2], [2, 2, 2], [1, 0, 0])
     assert ops.avg_pool3d(x, [3, 2, 2], [2, 2, 2], [1, 0, 0]).type.shape == (None, 3, 2, 2, 2)
+
+
+@pytest.mark.parametrize(("x", "target"), [((), ()), ((3,), (3,)), ((1,), ()), ((2, 3), (2, 3))])
+def test_the_loss_of_one_row_has_no_dimensions(x, target):
+    given = torch.zeros(x), torch.zeros(target, dtype=torch.int64)
+    for sizes in ((x, target), ((None,) * len(x), (None,) * len(target))):
+        made = [TensorType(d, s)() for d, s in zip(("float32", "int64"), sizes, strict=True)]
+        y = ops.multilabel_margin_loss(*made, 0)
+        expected = torch.ops.aten.multilabel_margin_loss(*given, 0)
+        assert y.type.is_valid_value(expected), (y.type, expected.shape)
+        y, places = ops.multilabel_margin_loss_forward(*made, 0)
+        assert places.type.is_valid_value(torch.zeros(target))
