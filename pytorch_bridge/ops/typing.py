@@ -334,6 +334,9 @@ class _Asked:
             if isinstance(t, TensorType) and isinstance(found[i], TensorType):
                 found[i] = found[i].clone(shape=t.shape)
         loose = corrected("loose", self.function.name) or ()
+        for i in corrected("shapeless_in_batches", self.function.name) or ():
+            if any((getattr(t, "ndim", 0) or 0) > 2 for t in self.inputs):
+                found[i] = _shapeless(found[i])
         return tuple(
             t.clone(shape=[None] * t.ndim)
             if i in loose and isinstance(t, TensorType) and t.ndim is not None

@@ -163,3 +163,15 @@ def test_the_loss_of_one_row_has_no_dimensions(x, target):
         assert y.type.is_valid_value(expected), (y.type, expected.shape)
         y, places = ops.multilabel_margin_loss_forward(*made, 0)
         assert places.type.is_valid_value(torch.zeros(target))
+
+
+@pytest.mark.parametrize("driver", [None, "gels", "gelsy", "gelsd", "gelss"])
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_whether_there_are_residuals_of_a_batch_depends_on_sizes(driver, ndim):
+    a, b = (TensorType("float32", (None,) * ndim)(name) for name in "ab")
+    results = ops.linalg_lstsq(a, b, driver=driver)
+    for m, n in ((2, 2), (4, 2), (2, 4)):
+        given = torch.randn(3, m, n)[(0,) * (3 - ndim)], torch.randn(3, m, 2)[(0,) * (3 - ndim)]
+        expected = torch.ops.aten.linalg_lstsq(*given, driver=driver)
+        for r, t in zip(results, expected, strict=True):
+            assert r.type.is_valid_value(t), (r.type, t.shape)
