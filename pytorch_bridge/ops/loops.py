@@ -145,7 +145,7 @@ class Program:
         ]
         for k, (node, result) in enumerate(zip(self.natives, self.results, strict=True)):
             inputs = [c[v] for v in node.inputs]
-            sub = {"fail": "{ goto end; }"}
+            sub = {"fail": "{ goto end; }", "of_elements": ""}
             code = node.op.c_code(node, f"{name}_{k}", inputs, [c[result]], sub)
             lines.append(f"{{\n{code}\n}}")
             for v in ending.get(k, ()):
@@ -303,7 +303,8 @@ class _Loop:
         inputs = [f"block->tensors[{self.scratch[v]}]" for v in [*node.inputs, result]]
         types = [v.type for v in [*node.inputs, result]]
         call = Apply(f.op, [t.make_variable() for t in types], [types[-1].make_variable()])
-        code = f.op.c_code(call, self.name, inputs, ["same"], {"fail": "return pb_error;"})
+        sub = {"fail": "return pb_error;", "of_elements": ""}
+        code = f.op.c_code(call, self.name, inputs, ["same"], sub)
         return f"{{\nTensor same = NULL;\n{code}\nFreeTensor(same);\n}}"
 
     def code(self) -> str:

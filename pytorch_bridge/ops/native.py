@@ -886,7 +886,24 @@ class NativeOp(CallsTorch):
             for o, v in zip(group, value, strict=True):
                 output_storage[o][0] = v
 
+        for k, t in self.converted(node):
+            output_storage[k][0] = output_storage[k][0].to(t.torch_dtype)
+        for cell, v in zip(output_storage, node.outputs, strict=True):
+            _check_result(self, v.type, cell[0])
+
+    def converted(self, node: Apply) -> Iterator[tuple[int, TensorType]]:
+        """The results that come in another dtype where there are no elements, and their types."""
+        for k in corrected("dtypes", self.name) or ():
+            t = node.outputs[k].type
+            if isinstance(t, TensorType) and t.dtype is not None:
+                yield k, t
+
     # In C
+    @cached_property
+    def to_name(self) -> str:
+        """The name of the C function that converts."""
+        return str(_names().c(native("to.dtype").function))
+
     @cached_property
     def c_name(self) -> str:
         """The name of the C function."""
@@ -895,6 +912,16 @@ class NativeOp(CallsTorch):
     def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         """The call of the C function, with what it needs around it."""
         return call(self, node, name, inputs, outputs, sub)
+
+
+def _check_result(op: NativeOp, t: Type, value: Any) -> None:
+    """TypeError where a result has not the dtype and the number of dimensions of its type."""
+    if not isinstance(t, TensorType) or value is None:
+        return
+    if t.dtype not in (None, str(value.dtype).removeprefix("torch.")) or (
+        t.shape is not None and not value.is_nested and value.dim() != len(t.shape)
+    ):
+        raise BridgeTypeError(f"{op} returned {_given(value)}, its type is {t}")
 
 
 @cache

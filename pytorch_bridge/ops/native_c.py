@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingMethodError
 from ..graph.basic import Apply
-from ..types import SchemaType, literals
+from ..types import SchemaType, TensorType, literals
 from ..types.base import Sub
 from ..types.containers import BoolArray, ListArg, Optional, TensorList, element_of
+from ..types.enums import DTYPES
 from ..types.literals import CLiteral
 from ..types.numbers import NumberArg, ScalarArg
 from ..types.tensor import TensorArg
 from .functions import IN
+from .typing import certain
 
 if TYPE_CHECKING:
     from .native import NativeOp
@@ -44,6 +46,24 @@ class _CallCode:
         self.arguments: list[str] = []
         self.after: list[str] = []  # once the call has succeeded
         self.always: list[str] = []  # also where it failed
+
+    def converted(self, out: str, to: str, dtype: int) -> None:
+        """A result that comes in another dtype where there are no elements; `to` converts it."""
+        self.after += [
+            "{\nTensorInfo info;\nTensor converted = NULL;\n"
+            + _if(f"(pb_error = GetTensorInfo({out}, &info))", self.fail),
+            f"if (info.dtype != {dtype}) {{\n"
+            + _if(f"(pb_error = {to}({out}, {dtype}, false, false, NULL, &converted))", self.fail),
+            f"FreeTensor({out});\n{out} = converted;\n}}\n}}",
+        ]
+
+    def checked(self, out: str, t: TensorType) -> None:
+        """A result whose type is not certain."""
+        declarations, expected = t.clone(device=None).c_expected(out)
+        self.after += [
+            declarations,
+            _if(f"{out} && (pb_error = cgotorch_check_tensor({out}, {expected}))", self.fail),
+        ]
 
     def bound(self, name: str, literal: CLiteral) -> None:
         """An argument whose value is known."""
@@ -146,6 +166,15 @@ def call(op: NativeOp, node: Apply, name: str, inputs: Names, outputs: Names, su
                 _list_result(pieces, op, f"list_{k}", [outputs[o] for o in group])
             else:
                 pieces.arguments.append(f"&{outputs[group.start]}")
+    for k, of in op.converted(node):
+        pieces.converted(outputs[k], op.to_name, DTYPES[str(of.dtype)])
+    # (Of a composite's nodes the types are those of elements.)
+    if "of_elements" not in sub and not certain(
+        op.native, op.arguments, tuple(v.type for v in node.inputs)
+    ):
+        for c, v in zip(outputs, node.outputs, strict=True):
+            if isinstance(v.type, TensorType) and (v.type.dtype or v.type.shape is not None):
+                pieces.checked(c, v.type)
     run = f"{op.c_name}({', '.join(pieces.arguments)})"
     lines = [*pieces.before]
     if pieces.always:

@@ -15,8 +15,10 @@ from typing import Any
 
 from .quiet import quiet
 
-# How many runs a proof may take, and how many choices a run.
+# How many runs a proof may take, and how many where no size is known any more; and how many choices
+# a run.
 _RUNS = 16
+_WAYS = 8
 _CHOICES = 24
 
 # The sizes of one tensor, of which some may be open; None where there is no tensor.
@@ -36,9 +38,11 @@ def prove(call: Callable[[Callable[[], Any]], Sequence[Any]], every_way: bool = 
     are the same in all runs: pairs of a result and its Sizes, which are None for what is no tensor
     or has another number of dimensions in some run.
 
-    `call` gets a function that makes a symbol for a size, and returns tensors, flat. It ends once
-    no size is left that could be known, unless it is to see every way. NotProved where the function
-    cannot be run with symbols; the error of the first run where each refuses.
+    `call` gets a function that makes a symbol for a size, and returns tensors, flat. Where no size
+    is left that could be known it goes on for a few runs, because the number of dimensions may
+    differ in another way: what some ways leave of it is no proof, and is checked at run time
+    (`native_c.py`). NotProved where the function cannot be run with symbols; the error of the first
+    run where each refuses.
     """
     joined: list[Sizes | None] | None = None
     first: Sequence[Any] = ()
@@ -55,9 +59,10 @@ def prove(call: Callable[[Callable[[], Any]], Sequence[Any]], every_way: bool = 
             if len(results) != len(joined):
                 raise NotProved("the number of results depends on a size")
             joined = [_common(a, _sizes(b)) for a, b in zip(joined, results, strict=True)]
-        if joined is not None and not every_way and not any(map(_says, joined)):
+        open_sizes = joined is not None and not every_way and not any(map(_says, joined))
+        if open_sizes and (n + 1 >= _WAYS or all(s is None for s in joined or ())):
             return _ended(first, joined, refused)
-        if n + sum(taken) >= _RUNS:
+        if n + sum(taken) >= _RUNS and not open_sizes:
             break  # each of these choices takes another run at least
         # The next way: the last choice that has not been taken both ways.
         while taken and not taken[-1]:

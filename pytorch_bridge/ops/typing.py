@@ -54,6 +54,19 @@ def output_types(function: Any, template: tuple[Any, ...], inputs: tuple[Type, .
     return found
 
 
+def certain(function: Any, template: tuple[Any, ...], inputs: tuple[Type, ...]) -> bool:
+    """Whether the types of the results follow from what is written here, and not from kernels for
+    tensors without data: these differ from those that run, where there are no elements or odd
+    sizes. Such results are looked at when they have come (`native_c.py`)."""
+    if function.returns_written or {"inplace", "pointwise"} & set(function.function.tags):
+        return True
+    if function.name in _POINTWISE or function.name in KEEPS_SHAPE:
+        return True
+    if any(isinstance(t, TensorArg) and not isinstance(t, TensorType) for t in inputs):
+        return False
+    return by_rule(function, template, inputs, "cpu") is not None
+
+
 def _infer(function: Any, template: tuple[Any, ...], inputs: tuple[Type, ...]) -> Result:
     if not any(isinstance(t, (TensorArg, TensorList)) for t in function.results):
         return tuple(_plain(t) for t in function.results), ()

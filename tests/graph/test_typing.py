@@ -13,6 +13,7 @@ import pytorch_bridge as pb
 from pytorch_bridge import TensorType, ops
 from pytorch_bridge.ops import shapes
 from pytorch_bridge.ops.native import native
+from pytorch_bridge.ops.sizes import prove
 
 SEED = int(os.environ.get("SEED", "1000"))
 
@@ -175,3 +176,45 @@ def test_whether_there_are_residuals_of_a_batch_depends_on_sizes(driver, ndim):
         expected = torch.ops.aten.linalg_lstsq(*given, driver=driver)
         for r, t in zip(results, expected, strict=True):
             assert r.type.is_valid_value(t), (r.type, t.shape)
+
+
+@pytest.mark.parametrize("mode", ["c", "py"])
+def test_the_mask_of_a_dropout_is_of_truth_values_where_there_are_no_elements(mode):
+    x = TensorType("float32", (None,))("x")
+    y, mask = ops.native_dropout(x, 0.5, True)
+    outputs = [y, mask, ops.bitwise_not(mask) * 2, pb.grad(y.sum(), x)]
+    f = pb.function(x, outputs, mode=mode)
+    for n in (0, 3):
+        found = f(torch.ones(n))
+        assert all(v.type.is_valid_value(t) for v, t in zip(outputs, found, strict=True)), n
+
+
+@pytest.mark.parametrize("mode", ["c", "py"])
+def test_a_count_with_weights_is_of_their_dtype_where_there_is_nothing_to_count(mode):
+    places, weights = TensorType("int64", (None,))("places"), TensorType("float64", (None,))("w")
+    y = ops.bincount(places, weights, 2)
+    f = pb.function([places, weights], y, mode=mode)
+    for n in (0, 3):
+        found = f(torch.zeros(n, dtype=torch.int64), torch.full((n,), 0.5, dtype=torch.float64))
+        assert torch.equal(found, torch.tensor([0.5 * n, 0.0], dtype=torch.float64))
+        assert y.type.is_valid_value(found)
+
+
+@pytest.mark.parametrize("mode", ["c", "py"])
+@pytest.mark.parametrize("wrong", [("float32", (None,)), ("int64", (None, None))])
+def test_a_result_that_is_not_as_typed_is_an_error(mode, wrong):
+    x = TensorType("float32", (None, None))("x")
+    function = native("cov")
+    types = (TensorType(*wrong),), ()
+    node = function.apply(function.bind([x], {}), types)
+    f = pb.function(x, node.outputs[0], mode=mode)
+    with pytest.raises(TypeError, match="float32"):
+        f(torch.ones(2, 3))
+
+
+def test_a_number_of_dimensions_is_not_that_of_one_way_alone():
+    def call(symbol):
+        x = torch.empty([symbol()])
+        return [x.squeeze(0), x.unsqueeze(0)[0]]
+
+    assert [sizes for _, sizes in prove(call)] == [None, (None,)]
