@@ -62,6 +62,7 @@ _BROADCASTS = frozenset(
 # What compares elements to know whether to warn, and for nothing else.
 _ONLY_WARN = frozenset(["cov", "corrcoef"])
 _FLOATING = ("float", "complex", "bfloat")
+_ALL = 1 << 62  # more elements than there are
 # Sizes for what is not known. Two unknown sizes of one value stay apart in the trace.
 _HINTS = (24, 36, 20, 60, 12, 28, 40)
 _SMALL_HINTS = (8, 12, 10, 6, 14, 4)
@@ -86,6 +87,7 @@ class _Trace:
     conditions: tuple[Condition, ...]  # how sizes compare, where another order has another record
     # Inputs whose gradient may have another shape where they have no elements.
     empty: frozenset[int]
+    cut: bool  # whether it reshapes what has elements to what has none, where an input has none
 
 
 _traces: dict[Any, _Trace | None] = {}
@@ -141,7 +143,11 @@ def native_grad(
     values.update(zip(trace.grads, grads, strict=True))
     known = set(values)
     _check_random(op, trace, known)
-    handlers = {**_HANDLERS, "view.default": _summed} if op.native.pointwise else _HANDLERS
+    handlers = _HANDLERS
+    if op.native.pointwise:
+        handlers = {**_HANDLERS, "view.default": _summed}
+    elif trace.cut:
+        handlers = {**_HANDLERS, "view.default": _cut}
     importer = Importer(values, lambda name: _attribute(trace.module, name), handlers)
     found = importer.convert([r for r in trace.results if r is not None])
     results: list[Variable | None] = []
@@ -220,6 +226,17 @@ def _relations(
 def _reshaped(importer: Importer, target: Any, args: Any, kwargs: Any) -> Any:
     (made,) = native("reshape").apply(native("reshape").bind(args[:2], {})).outputs
     return made
+
+
+def _cut(importer: Importer, target: Any, args: Any, kwargs: Any) -> Any:
+    """As `_reshaped`; what is reshaped to no elements loses those that it has."""
+    x, sizes = args
+    numel: Any = 1
+    for size in sizes:
+        numel = numel * size
+    end = scalar.where(scalar.eq(numel, 0), 0, _ALL)
+    rest = native("slice.Tensor")(native("reshape")(x, [-1]), 0, 0, end)
+    return native("reshape")(rest, list(sizes))
 
 
 def _summed(importer: Importer, target: Any, args: Any, kwargs: Any) -> Any:
@@ -767,7 +784,7 @@ def _record(
 
     symbolic = mode_name == "symbolic"
     conditions = _orderings(op, types, example, traced, right) if symbolic else ()
-    empty = _without_elements(op, types, module, example, given, need)
+    empty, cut = _without_elements(op, types, module, example, given, need)
     return _Trace(
         inputs,
         list(nodes[n:]),
@@ -778,6 +795,7 @@ def _record(
         rules,
         conditions,
         empty,
+        cut,
     )
 
 
@@ -788,9 +806,10 @@ def _without_elements(
     example: Sequence[Any],
     given: tuple[bool, ...],
     need: tuple[bool, ...],
-) -> frozenset[int]:
+) -> tuple[frozenset[int], bool]:
     """The inputs whose gradient has another shape than they have, where they have no elements: a
-    record is made with some, and PyTorch may take another way without."""
+    record is made with some, and PyTorch may take another way without. And whether the record then
+    reshapes what has elements to what has none."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -802,9 +821,10 @@ def _without_elements(
         if size is None
     ]
     if sum(isinstance(t, TensorType) for t in types) > 1:
-        return frozenset()  # `_fitted` sees to it
+        return frozenset(), False  # `_fitted` sees to it
     assert sum(need) == 1
     wrong = set()
+    cut = False
     for i, d in places:
         shape = list(example[i].shape)
         shape[d] = 0
@@ -815,13 +835,31 @@ def _without_elements(
                 ]
                 values[i] = torch.empty(shape, dtype=values[i].dtype)
                 outs = [v for v, g in zip(_flat(op, values), given, strict=True) if g]
-                _, found = module(*values, *outs)
+                try:
+                    _, found = module(*values, *outs)
+                except RuntimeError:
+                    _, found = _cutting()(module).run(*values, *outs)
+                    cut = True
         except Exception:
             continue  # it is refused at run time as well
         (g,) = found
         if g is not None and g.shape != values[i].shape:
             wrong.add(i)
-    return frozenset(wrong)
+    return frozenset(wrong), cut
+
+
+@cache
+def _cutting() -> Any:
+    """What runs a record as `_cut` changes it."""
+    import torch
+
+    class Cutting(torch.fx.Interpreter):
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if target is torch.ops.aten.view.default and 0 in args[1]:
+                return args[0].new_empty(args[1])
+            return super().call_function(target, args, kwargs)
+
+    return Cutting
 
 
 @contextlib.contextmanager

@@ -687,3 +687,17 @@ def test_what_compares_elements_only_to_warn(name):
     (wanted,) = torch.autograd.grad((getattr(torch, name)(value) ** 2).sum(), value)
     f = function([x], grad((getattr(ops, name)(x) ** 2).sum(), x), mode="py")
     torch.testing.assert_close(f(value.detach()), wanted)
+
+
+@pytest.mark.parametrize("shape", [(None,), (None, 3), (2, None), (None, None), (2, 3, None)])
+@pytest.mark.parametrize("dim", [None, 0, -1])
+def test_the_gradient_of_a_product_of_nothing_has_no_elements(shape, dim):
+    x = TensorType("float32", shape)("x")
+    y = ops.prod(x) if dim is None else ops.prod(x, dim)
+    f = function(x, grad(y.sum(), x), mode="py")
+    for sizes in itertools.product((0, 1, 4), repeat=shape.count(None)):
+        given = iter(sizes)
+        a = torch.randn([next(given) if d is None else d for d in shape], requires_grad=True)
+        b = a.prod() if dim is None else a.prod(dim)
+        (expected,) = torch.autograd.grad(b.sum(), a)
+        torch.testing.assert_close(f(a.detach()), expected)
