@@ -39,7 +39,7 @@ from ..ops.op import parameter_key
 from . import types
 from .errors import TypingError, UnknownTypeError
 from .graph_ops import graph_type
-from .proxies import Proxy, proxies
+from .proxies import Proxy, is_sequence, proxies
 from .tracing import NeedSizes, Trace
 from .typeof import type_function, typeof
 
@@ -313,19 +313,19 @@ def _rebuild(name: str, result: Any) -> Callable[[list[Any]], Any] | None:
     def put(value: Any, found: Any) -> Any:
         if type(value) is Proxy:
             return next(found)
-        if type(value) in (tuple, list):
+        if is_sequence(value):
             return type(value)(put(v, found) for v in value)
         if type(value) is dict:
             return {k: put(v, found) for k, v in value.items()}
         return value
 
-    if type(result) in (tuple, list) and all(type(v) is Proxy for v in result):
+    if is_sequence(result) and all(type(v) is Proxy for v in result):
         return type(result)
     return lambda found: put(result, iter(found))
 
 
 def _check_result(name: str, value: Any) -> None:
-    if type(value) in (tuple, list):
+    if is_sequence(value):
         for v in value:
             _check_result(name, v)
     elif type(value) is dict:

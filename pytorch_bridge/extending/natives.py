@@ -17,7 +17,7 @@ import torch
 from .. import ops
 from ..graph.basic import Variable
 from ..ops import scalar
-from ..ops.native import Method, NativeFunction, Packet, find_method, find_packet
+from ..ops.native import Method, NativeFunction, NativeOp, Packet, find_method, find_packet
 from ..ops.native import native as overload_of
 from ..ops.op import Op
 from ..types import TensorType
@@ -223,6 +223,81 @@ def _tensor_attribute(trace: Trace, owner: Proxy, t: types.Array, name: str) -> 
     return method
 
 
+def named(result: Any) -> Any:
+    """The results of a function, with the names that PyTorch's have: `x.max(dim=1).values`."""
+    if not isinstance(result, list) or not result or not isinstance(result[0], Variable):
+        return result
+    node = result[0].owner
+    if node is None or not isinstance(node.op, NativeOp) or node.outputs != result:
+        return result
+    cls = getattr(torch.return_types, node.op.name.partition(".")[0], None)
+    return result if cls is None or cls.n_fields != len(result) else cls(result)
+
+
+# What a tensor has in PyTorch and not in a traced function, and what to write there.
+_HINTS = {
+    **dict.fromkeys(
+        ("numpy", "tolist"), "return the tensor, and convert what the function returns"
+    ),
+    "cuda": 'write x.to("cuda")',
+    "backward": "gradients are taken of what the function returns, or with pytorch_bridge.grad",
+    "requires_grad_": "gradients are taken of what the function returns",
+    "data": "write x.detach()",
+    "grad": "a traced function has values, whose gradients are not known",
+}
+
+
+def hint(t: Any, name: str) -> str:
+    """What to write for an attribute of PyTorch's tensors that is not there."""
+    return _HINTS.get(name, "") if isinstance(t, types.Array) else ""
+
+
+def _to(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """x.to, also of a device alone."""
+    if args and isinstance(args[0], (str, torch.device)):
+        names = ("device", "dtype", "non_blocking", "copy")
+        kwargs = {**dict(zip(names, args, strict=False)), **kwargs}
+        args = ()
+    if isinstance(kwargs.get("device"), str):
+        kwargs["device"] = torch.device(kwargs["device"])
+    packet = find_packet("to")
+    assert packet is not None
+    return x._pb_trace.on_variables(Method(packet, x._pb_variable), args, kwargs)
+
+
+def _type(x: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """x.type(): the name of its class, or x in the dtype that is given or that such a name has."""
+    if dtype is None:
+        return torch.empty(0, dtype=x.dtype, device=x.device).type()
+    return x.to(dtype if isinstance(dtype, torch.dtype) else torch.empty(0).type(dtype).dtype)
+
+
+def _norm(
+    trace: Trace,
+    input: Any,
+    p: Any = "fro",
+    dim: Any = None,
+    keepdim: bool = False,
+    out: Any = None,
+    dtype: Any = None,
+) -> Any:
+    """torch.norm, whose own Python code asks for the layout, as it is for strided tensors."""
+    check_pure(torch.norm, {"out": out})
+    dims = [dim] if isinstance(dim, int) else dim
+    matrix = p != "fro" if isinstance(p, str) else False
+    if matrix or (p == "fro" and dims is not None and len(dims) > 2):
+        dims = list(range(input.ndim)) if dims is None else dims
+        return trace.call(torch.linalg.matrix_norm, (input, p, dims, keepdim), {"dtype": dtype})
+    p = 2 if p is None or isinstance(p, str) else p
+    return trace.call(torch.linalg.vector_norm, (input, p, dims, keepdim), {"dtype": dtype})
+
+
+def _norm_method(
+    x: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
+    return _norm(x._pb_trace, x, p, dim, keepdim, dtype=dtype)
+
+
 def _numel(x: Any) -> Any:
     n: Any = 1
     for size in x.shape:
@@ -261,6 +336,15 @@ _CONSTANT_METHODS: dict[str, Callable[..., Any]] = {
     "int": lambda x: x.to(torch.int32),
     "long": lambda x: x.to(torch.int64),
     "bool": lambda x: x.to(torch.bool),
+    "byte": lambda x: x.to(torch.uint8),
+    "short": lambda x: x.to(torch.int16),
+    "char": lambda x: x.to(torch.int8),
+    "cfloat": lambda x: x.to(torch.complex64),
+    "cdouble": lambda x: x.to(torch.complex128),
+    "cpu": lambda x: x.to("cpu"),
+    "to": _to,
+    "type": _type,
+    "norm": _norm_method,
 }
 
 
@@ -319,6 +403,7 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     max: _extremum("max"),
     builtins.isinstance: _is_instance,
     operator.setitem: _set_item,
+    torch.norm: _norm,
     torch.overrides.has_torch_function: _no_torch_function,
     torch.overrides.has_torch_function_unary: _no_torch_function,
     torch.overrides.has_torch_function_variadic: _no_torch_function,

@@ -176,6 +176,13 @@ for _name, _function in UNARY.items():
     setattr(Proxy, f"__{_name}__", _unary(_function))
 
 
+def is_sequence(value: Any) -> bool:
+    """Whether it is a tuple or a list, or one of PyTorch's tuples with names, which are made of a
+    sequence as these are."""
+    cls = type(value)
+    return cls in (tuple, list) or cls.__module__ == "torch.return_types"
+
+
 def proxies(value: Any) -> Iterator[Proxy]:
     """The proxies in nested tuples, lists, dicts and slices."""
     if type(value) is Proxy:
@@ -197,7 +204,7 @@ def unwrapped(value: Any) -> Any:
     """The same with the graph's variables in the place of proxies."""
     if type(value) is Proxy:
         return value._pb_variable
-    if type(value) in (tuple, list):
+    if is_sequence(value):
         return type(value)(unwrapped(v) for v in value)
     if type(value) is dict:
         return {k: unwrapped(v) for k, v in value.items()}

@@ -24,7 +24,7 @@ from .casts import cast
 from .errors import AssignmentError, LoweringError, TypingError
 from .graph_ops import graph_type, lowered, typing_type, widened
 from .overloads import Intrinsic
-from .proxies import Proxy, proxies, unwrapped
+from .proxies import Proxy, is_sequence, proxies, unwrapped
 from .ranking import can_convert, find_cast
 from .resolution import (
     Resolved,
@@ -173,7 +173,7 @@ class Trace:
         func = getattr(func, "__bridge_traced__", func)
         if type(func) in (BoundMethod, Proxy):
             return func(*args, **kwargs)
-        if func is len and args and type(args[0]) in (tuple, list, dict, str, set):
+        if func is len and args and (is_sequence(args[0]) or type(args[0]) in (dict, str, set)):
             return func(*args, **kwargs)
         if isinstance(func, Intrinsic) or has_candidates(func):
             return self._registered(func, args, kwargs)
@@ -267,7 +267,7 @@ class Trace:
             elif type(args[0]) is Proxy:
                 given = (given[0], *collected(function, given[1:]))
         try:
-            return self.wrap(function(*given, **unwrapped(dict(kwargs))))
+            return self.wrap(natives.named(function(*given, **unwrapped(dict(kwargs)))))
         except BridgeTypeError as e:
             if self.sizes_open and not isinstance(e, TypingError):
                 raise NeedSizes from e  # perhaps it can be typed then
@@ -319,9 +319,11 @@ class Trace:
             native = natives.attribute(self, owner, name)
             if native is not natives.NOTHING:
                 return native
+            hint = natives.hint(t, name)
             names = ", ".join(attribute_names(t))
             raise _MissingAttribute(
-                f"a value of type {t} has no attribute {name!r}: registered are {names or 'none'}"
+                f"a value of type {t} has no attribute {name!r}: "
+                + (hint or f"registered are {names or 'none'}")
             )
         if found.kind == "method":
             return BoundMethod(self, owner, name)

@@ -891,6 +891,66 @@ def test_writing_into_a_tensor_is_refused():
     assert x.tolist() == [1.0, 1.0]
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x.max(dim=1).values,
+        lambda x: x.sort().indices,
+        lambda x: torch.min(x, dim=0),
+        lambda x: (torch.topk(x, 1), [x.aminmax()]),
+        lambda x: torch.linalg.slogdet(x @ x.T).logabsdet,
+        lambda x: torch.stack(torch.cummax(x, 0)[:1]),
+        lambda x: len(x.median(1)) * x.median(1)[0],
+    ],
+)
+def test_results_have_the_names_that_pytorch_gives_them(f):
+    x = torch.tensor([[1.0, 5.0, 2.0], [3.0, 0.0, 9.0]])
+    found, expected = jit(f)(x), f(x)
+    assert type(found) is type(expected)
+    assert str(found) == str(expected)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x.cpu(),
+        lambda x: x.byte(),
+        lambda x: x.short(),
+        lambda x: x.char(),
+        lambda x: x.cdouble(),
+        lambda x: x.type(torch.int32),
+        lambda x: x.type("torch.DoubleTensor"),
+        lambda x: x if x.type() == "torch.FloatTensor" else -x,
+        lambda x: x.to("cpu"),
+        lambda x: x.to(torch.device("cpu"), torch.float64),
+        lambda x: x.to(device="cpu", copy=True),
+        lambda x: torch.norm(x),
+        lambda x: torch.norm(x, 1, dim=0, keepdim=True),
+        lambda x: torch.norm(x, "nuc"),
+        lambda x: x.norm(dim=1, dtype=torch.float64),
+        lambda x: x.norm(3),
+        lambda x: x + torch.zeros(2, 3),
+        lambda x: x + torch.ones(x.shape[0], 3),
+    ],
+)
+def test_conversions_and_norms_are_pytorchs(f):
+    x = torch.tensor([[1.0, 5.0, 2.0], [3.0, 0.0, 9.0]])
+    torch.testing.assert_close(jit(f)(x), f(x))
+
+
+@pytest.mark.parametrize(
+    ("f", "instead"),
+    [
+        (lambda x: x.cuda(), r'write x.to\("cuda"\)'),
+        (lambda x: x.numpy(), "return the tensor, and convert"),
+        (lambda x: x.tolist(), "return the tensor, and convert"),
+    ],
+)
+def test_what_a_traced_tensor_lacks_says_what_to_write_instead(f, instead):
+    with pytest.raises(TypingError, match=instead):
+        jit(f)(torch.ones(2))
+
+
 def test_a_tensor_method_whose_name_a_variable_has_too():
     x = torch.arange(6.0).reshape(2, 3)
     for f in (lambda x: x.clone(), lambda x: x.clone() + x, lambda x: x.t().clone()):
