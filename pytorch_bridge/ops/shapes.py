@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from ..errors import BridgeTypeError
 from ..types import TensorType, Type, schema_type
 from ..types.containers import TensorList
 from ..types.tensor import Shape, TensorArg
@@ -28,6 +29,10 @@ _WHOLE = ("int64", "int32", "int16", "int8", "uint8", "bool")
 
 class Unsure(Exception):
     """A rule does not say."""
+
+
+class Refused(Exception):
+    """A function refuses what a rule sees, and PyTorch's kernels without data do not."""
 
 
 class _NoShape(Exception):
@@ -106,6 +111,15 @@ def _dim(value: Any, ndim: int) -> int:
     if not isinstance(value, int) or not -ndim <= value < ndim:
         raise Unsure
     return value % ndim
+
+
+def _along(value: Any, ndim: int) -> None:
+    """Refuses a dimension that there is not, as kernels with data do."""
+    n = max(ndim, 1)
+    if isinstance(value, int) and not -n <= value < n:
+        raise Refused(
+            f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {value})"
+        )
 
 
 def _dims(value: Any, ndim: int) -> list[int]:
@@ -260,7 +274,7 @@ def by_rule(
     function: Any, template: tuple[Any, ...], inputs: tuple[Type, ...], device: str
 ) -> Result | None:
     """The types of the results, and how many tensors each list among them has; None where no rule
-    is sure."""
+    is sure. BridgeTypeError where the rule knows that the function refuses it."""
     rule = _RULES.get(function.name)
     if rule is None:
         return None
@@ -269,6 +283,9 @@ def by_rule(
         found = rule(call)
     except Unsure:
         return None
+    except Refused as e:
+        shown = ", ".join(map(str, inputs))
+        raise BridgeTypeError(f"{function.name}({shown}): {e}") from None
     except _NoShape:
         dtype = call.args.get("dtype") or call.first.dtype
         return (
@@ -306,6 +323,7 @@ def _in_dtype(c: Call) -> list[TensorType]:
 
 @_rule("softmax.int _softmax log_softmax.int _log_softmax")
 def _softmax(c: Call) -> list[TensorType]:
+    _along(c["dim"], len(c.shape))
     c.dtype()
     _dim(c["dim"], max(len(c.shape), 1))
     if c.args.get("half_to_float") or c.args.get("dtype") is not None:
@@ -353,6 +371,7 @@ def _sort(c: Call) -> list[TensorType]:
 
 @_rule("argsort")
 def _argsort(c: Call) -> list[TensorType]:
+    _along(c["dim"], len(c.shape))
     c.dtype(kinds=_FLOATING + _WHOLE)
     _dim(c["dim"], max(len(c.shape), 1))
     return [c.made(c.shape, "int64")]

@@ -64,7 +64,10 @@ def certain(function: Any, template: tuple[Any, ...], inputs: tuple[Type, ...]) 
         return True
     if any(isinstance(t, TensorArg) and not isinstance(t, TensorType) for t in inputs):
         return False
-    return by_rule(function, template, inputs, "cpu") is not None
+    try:
+        return by_rule(function, template, inputs, "cpu") is not None
+    except BridgeTypeError:
+        return False
 
 
 def _infer(function: Any, template: tuple[Any, ...], inputs: tuple[Type, ...]) -> Result:

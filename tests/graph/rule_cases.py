@@ -233,7 +233,10 @@ LOOSE = ("native_batch_norm", "squeeze", "unique_consecutive")
 
 
 def _said(function: NativeFunction, template: Any, types: tuple[Type, ...]) -> Any:
-    return by_rule(function, template, types, _device(function, template, types))
+    try:
+        return by_rule(function, template, types, _device(function, template, types))
+    except BridgeTypeError:
+        return None  # test_typing.py looks into what rules refuse
 
 
 def _hold(shown: str, types: Any, values: list[Any], exact: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import operator_database as database
 import pytest
@@ -218,3 +219,21 @@ def test_a_number_of_dimensions_is_not_that_of_one_way_alone():
         return [x.squeeze(0), x.unsqueeze(0)[0]]
 
     assert [sizes for _, sizes in prove(call)] == [None, (None,)]
+
+
+@pytest.mark.parametrize(
+    "name", ["softmax.int", "log_softmax.int", "sort", "sort.stable", "argsort"]
+)
+@pytest.mark.parametrize("shape", [(), (None,), (2, None)])
+@pytest.mark.parametrize("dim", [-3, -2, -1, 0, 1, 2, 7])
+def test_a_dimension_that_there_is_not_is_refused(name, shape, dim):
+    x = TensorType("float32", shape)("x")
+    function = native(name)
+    given = {"dim": dim, **({"stable": True} if name == "sort.stable" else {})}
+    try:
+        function.torch_op(torch.ones([d or 3 for d in shape]), **given)
+    except IndexError as e:
+        with pytest.raises(pb.BridgeTypeError, match=re.escape(str(e))):
+            function(x, **given)
+    else:
+        function(x, **given)
