@@ -171,7 +171,9 @@ def describe(value: Any) -> str:
         return f"the variable {value} of type {of}"
     shape = getattr(value, "shape", None)
     if shape is not None:
-        return f"a {kind} of {getattr(value, 'dtype', '?')} and shape {tuple(shape)}"
+        device = str(getattr(value, "device", "cpu"))
+        where = "" if device == "cpu" else f" on {device}"
+        return f"a {kind} of {getattr(value, 'dtype', '?')} and shape {tuple(shape)}{where}"
     text = repr(value)
     return f"{text if len(text) <= 60 else text[:57] + '...'} (of type {kind})"
 

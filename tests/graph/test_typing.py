@@ -237,3 +237,10 @@ def test_a_dimension_that_there_is_not_is_refused(name, shape, dim):
             function(x, **given)
     else:
         function(x, **given)
+
+
+@pytest.mark.parametrize("mode", ["c", "py"])
+def test_a_tensor_of_another_device_is_refused_by_its_device(mode):
+    x = TensorType("float32", (None,))("x")
+    with pytest.raises(TypeError, match=r"shape \(2,\) on meta"):
+        pb.function(x, x * 2, mode=mode)(torch.ones(2, device="meta"))
