@@ -33,7 +33,7 @@ from torch.autograd import forward_ad
 
 from .. import registry
 from ..compiled import CompiledFunction, CopiedAsItself, function
-from ..errors import BridgeTypeError, BridgeValueError
+from ..errors import BridgeTypeError, BridgeValueError, RegistrationError
 from ..graph.basic import Variable
 from ..ops.op import parameter_key
 from . import types
@@ -176,7 +176,7 @@ class Jit(CopiedAsItself):
         sizes = self.sizes_matter
         try:
             found = self.specializations.get(tuple([_key(a, sizes) for a in args]))
-        except TypingError:
+        except (TypingError, RegistrationError):
             raise
         except TypeError:  # an argument without a hash
             raise BridgeTypeError(

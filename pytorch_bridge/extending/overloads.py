@@ -24,7 +24,7 @@ from ..registry import place_of
 from ..types.base import Type
 from . import lowering, templates
 from .errors import TypingError
-from .models import StructModel, registered_model
+from .models import StructModel, default_manager, registered_model
 from .selecting import Spec, check, show
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -113,7 +113,8 @@ def make_attribute_wrapper(
 ) -> None:
     """Makes the member `struct_attr` of a struct readable as the attribute `python_attr`.
 
-    RegistrationError (a TypeError) where the model of the class is no StructModel.
+    RegistrationError (a TypeError) where the model of the class is no StructModel, or has no such
+    member. (Where the class makes its types of arguments, that is seen when the attribute is used.)
     """
     specs = check((typeclass,), "make_attribute_wrapper")
     cls = typeclass if isinstance(typeclass, type) else type(typeclass)
@@ -125,6 +126,9 @@ def make_attribute_wrapper(
             f"{cls.__name__} is {has}"
         )
 
+    struct = _struct_of(typeclass, model)
+    if struct is not None:
+        struct.member_type(struct_attr)
     subject, thing = f"{show(typeclass)}.{python_attr}", (cls, python_attr)
 
     def getter(context: Any, builder: Any, typ: Any, value: Any) -> Any:
@@ -134,6 +138,20 @@ def make_attribute_wrapper(
 
     lowering.getattrs.add(python_attr, getter, thing, subject, specs)
     templates.attributes.add(python_attr, Member(struct_attr), thing, subject, specs)
+
+
+def _struct_of(typeclass: Type | type[Type], model: type[Any]) -> StructModel | None:
+    """The struct of a type; of a class of types where these are all alike, because they are made
+    without arguments."""
+    try:
+        if isinstance(typeclass, type):
+            if inspect.signature(typeclass).parameters:
+                return None
+            typeclass = typeclass()
+        made = model(default_manager, typeclass)
+    except Exception:  # what it needs may be registered later
+        return None
+    return made if isinstance(made, StructModel) else None
 
 
 def register_jitable(f: _F) -> _F:

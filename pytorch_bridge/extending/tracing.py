@@ -224,7 +224,7 @@ class Trace:
     ) -> Any:
         """The implementation traced, or the registered C as a node."""
         if resolved.implementation is not None:
-            return self._inline(resolved.implementation, args, kwargs)
+            return self._implemented(resolved.entry, resolved.implementation, args, kwargs)
         sig = resolved.signature
         assert sig is not None
         if resolved.codegen is not None:
@@ -297,6 +297,22 @@ class Trace:
             return True
         return self._python(value, tracked=False) is not None
 
+    def _implemented(
+        self,
+        entry: Any,
+        implementation: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """What is registered, traced."""
+        try:
+            return self._inline(implementation, args, kwargs)
+        except RecursionError:
+            raise TypingError(
+                f"{entry} calls itself without end: what it returns is traced in the place of the "
+                "call, so that it may call itself only for other types or constants"
+            ) from None
+
     def _inline(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
@@ -330,7 +346,7 @@ class Trace:
         if found.kind == "getter":
             if found.getter is None:
                 raise _MissingAttribute(f"attribute {name} of {t} cannot be read: {found.entry}")
-            return self._inline(found.getter, (owner,), {})
+            return self._implemented(found.entry, found.getter, (owner,), {})
         assert found.type is not None
         if not lowering.has_getattr(t, name):
             native = natives.attribute(self, owner, name)
@@ -400,7 +416,7 @@ class Trace:
                 raise
             return native(*args, **kwargs)
         assert resolved.implementation is not None
-        return self._inline(resolved.implementation, (owner, *args), kwargs)
+        return self._implemented(resolved.entry, resolved.implementation, (owner, *args), kwargs)
 
     def iterate(self, owner: Proxy) -> Iterator[Any]:
         """iter(owner)"""

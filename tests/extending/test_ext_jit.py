@@ -1200,3 +1200,81 @@ def test_a_registration_of_an_extension_that_is_there_already():
     make()
     with pytest.raises(DuplicateError):
         make()
+
+
+def test_a_wrapper_of_a_member_that_the_struct_lacks_is_refused():
+    class OneType(types.Type):
+        def __init__(self):
+            super().__init__(name="One")
+
+    class SomeType(types.Type):
+        def __init__(self, names=("lo",)):
+            self.names = names
+            super().__init__(name=f"Some{names}")
+
+    @register_model(OneType)
+    class OneModel(models.StructModel):
+        def __init__(self, dmm, fe_type):
+            models.StructModel.__init__(self, dmm, fe_type, [("lo", types.float64)])
+
+    @register_model(SomeType)
+    class SomeModel(models.StructModel):
+        def __init__(self, dmm, fe_type):
+            members = [(name, types.float64) for name in fe_type.names]
+            models.StructModel.__init__(self, dmm, fe_type, members)
+
+    for typ in (OneType, OneType(), SomeType()):
+        make_attribute_wrapper(typ, "lo", "low")
+        with pytest.raises(RegistrationError, match="no member 'hi'; its members: lo"):
+            make_attribute_wrapper(typ, "hi", "high")
+    make_attribute_wrapper(SomeType, "hi", "high")  # some of its types may have it
+
+
+def test_an_overload_that_calls_itself_without_end_is_an_error():
+    def twice(x):
+        raise AssertionError
+
+    @overload(twice)
+    def over(x):
+        return lambda x: twice(x)
+
+    @overload_method(types.Array, "again")
+    def method(x):
+        return lambda x: x.again()
+
+    @overload_attribute(types.Array, "more")
+    def attribute(x):
+        return lambda x: x.more
+
+    for f, name in (
+        (lambda x: twice(x), "over"),
+        (lambda x: x.again(), "method"),
+        (lambda x: x.more, "attribute"),
+    ):
+        with pytest.raises(TypingError, match=rf"{name} \(.*calls itself without end"):
+            jit(f)(torch.ones(2))
+
+
+def test_an_overload_may_call_itself_for_another_constant():
+    def power(x, n):
+        raise AssertionError
+
+    @overload(power)
+    def over(x, n):
+        if isinstance(n, types.Literal):
+            return lambda x, n: x * power(x, n - 1) if n else torch.ones_like(x)
+        return None
+
+    assert jit(lambda x: power(x, 3))(torch.tensor([2.0])).item() == 8
+
+
+def test_what_typeof_must_return_is_said():
+    class Wrong:
+        pass
+
+    @typeof_impl(Wrong)
+    def typed(val, c):
+        return 3
+
+    with pytest.raises(RegistrationError, match=r"must return a Type for a value of .*Wrong"):
+        jit(lambda a: 1)(Wrong())
