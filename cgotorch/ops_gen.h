@@ -4,7 +4,7 @@
 #ifndef CGOTORCH_OPS_GEN_H
 #define CGOTORCH_OPS_GEN_H
 
-#define CGOTORCH_API_HASH "a3362e94eaa4fcf9"
+#define CGOTORCH_API_HASH "d77b92cda505fdb4"
 
 /* Abs returns the absolute value of each element; of a complex element its modulus, as a real
  * number.
@@ -2951,13 +2951,13 @@ CGOTORCH_API const char *_CuDNNAttentionForward(Tensor query, Tensor key, Tensor
     int64_t *max_k_result, Tensor *philox_seed, Tensor *philox_offset, Tensor *debug_attn_mask)
     CGOTORCH_SYMBOL(_CuDNNAttentionForward);
 
-/* _CuDNNAttentionForwardNoDropoutInplace is _CuDNNAttentionForward without dropout that writes to
+/* _CuDNNAttentionForwardNoDropoutInPlace is _CuDNNAttentionForward without dropout that writes to
  * out and returns the logsumexp.
  *     _cudnn_attention_forward_no_dropout_inplace(Tensor(a!) out, Tensor query, Tensor key, Tensor value, Tensor cum_seq_q, Tensor? cum_seq_k, SymInt max_q, SymInt max_k, bool is_causal=False, *, float? scale=None, Tensor? seqused_k=None, Tensor? block_table=None) -> Tensor logsumexp */
-CGOTORCH_API const char *_CuDNNAttentionForwardNoDropoutInplace(Tensor out_, Tensor query,
+CGOTORCH_API const char *_CuDNNAttentionForwardNoDropoutInPlace(Tensor out_, Tensor query,
     Tensor key, Tensor value, Tensor cum_seq_q, Tensor cum_seq_k, int64_t max_q, int64_t max_k,
     bool is_causal, const double *scale, Tensor seqused_k, Tensor block_table, Tensor *logsumexp)
-    CGOTORCH_SYMBOL(_CuDNNAttentionForwardNoDropoutInplace);
+    CGOTORCH_SYMBOL(_CuDNNAttentionForwardNoDropoutInPlace);
 
 /* CuDNNBatchNorm applies batch normalisation with cuDNN; returns the output, the saved mean and
  * inverse deviation, and a reserve buffer.
@@ -4757,15 +4757,15 @@ CGOTORCH_API const char *_FlashAttentionForward(Tensor query, Tensor key, Tensor
     const int64_t *num_splits, Tensor *output, Tensor *softmax_logsumexp, Tensor *rng_state,
     Tensor *unused, Tensor *debug_attn_mask) CGOTORCH_SYMBOL(_FlashAttentionForward);
 
-/* _FlashAttentionForwardNoDropoutInplace is _FlashAttentionForward without dropout that writes to
+/* _FlashAttentionForwardNoDropoutInPlace is _FlashAttentionForward without dropout that writes to
  * out and returns the logsumexp.
  *     _flash_attention_forward_no_dropout_inplace(Tensor(a!) out, Tensor query, Tensor key, Tensor value, Tensor? cum_seq_q, Tensor? cum_seq_k, SymInt max_q, SymInt max_k, float dropout_p, bool is_causal, bool return_debug_mask, *, float? scale=None, SymInt? window_size_left=None, SymInt? window_size_right=None, Tensor? seqused_k=None, Tensor? alibi_slopes=None, Tensor? block_table=None, int? num_splits=None) -> Tensor softmax_logsumexp */
-CGOTORCH_API const char *_FlashAttentionForwardNoDropoutInplace(Tensor out_, Tensor query,
+CGOTORCH_API const char *_FlashAttentionForwardNoDropoutInPlace(Tensor out_, Tensor query,
     Tensor key, Tensor value, Tensor cum_seq_q, Tensor cum_seq_k, int64_t max_q, int64_t max_k,
     double dropout_p, bool is_causal, bool return_debug_mask, const double *scale,
     const int64_t *window_size_left, const int64_t *window_size_right, Tensor seqused_k,
     Tensor alibi_slopes, Tensor block_table, const int64_t *num_splits, Tensor *softmax_logsumexp)
-    CGOTORCH_SYMBOL(_FlashAttentionForwardNoDropoutInplace);
+    CGOTORCH_SYMBOL(_FlashAttentionForwardNoDropoutInPlace);
 
 /* _FlashAttentionForwardQuantized computes scaled dot-product attention with the flash-attention
  * CUDA kernel, also for packed sequences.

@@ -273,7 +273,7 @@ const char *_FlashAttentionForward(Tensor query, Tensor key, Tensor value, Tenso
   return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(cum_seq_q) && unrecorded(cum_seq_k) && unrecorded(seqused_k) && unrecorded(alibi_slopes) && unrecorded(block_table)); auto all = at::_ops::_flash_attention_forward::call(in(query, "query"), in(key, "key"), in(value, "value"), in_opt(cum_seq_q), in_opt(cum_seq_k), c10::SymInt(max_q), c10::SymInt(max_k), dropout_p, is_causal, return_debug_mask, opt(scale), symint_opt(window_size_left), symint_opt(window_size_right), in_opt(seqused_k), in_opt(alibi_slopes), in_opt(block_table), opt(num_splits)); out(output, std::move(std::get<0>(all))); out(softmax_logsumexp, std::move(std::get<1>(all))); out(rng_state, std::move(std::get<2>(all))); out(unused, std::move(std::get<3>(all))); out(debug_attn_mask, std::move(std::get<4>(all))); });
 }
 
-const char *_FlashAttentionForwardNoDropoutInplace(Tensor out_, Tensor query, Tensor key,
+const char *_FlashAttentionForwardNoDropoutInPlace(Tensor out_, Tensor query, Tensor key,
     Tensor value, Tensor cum_seq_q, Tensor cum_seq_k, int64_t max_q, int64_t max_k,
     double dropout_p, bool is_causal, bool return_debug_mask, const double *scale,
     const int64_t *window_size_left, const int64_t *window_size_right, Tensor seqused_k,

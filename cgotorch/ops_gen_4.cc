@@ -4545,11 +4545,38 @@ const char *_NativeMultiHeadAttention(Tensor query, Tensor key, Tensor value, in
   return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(qkv_weight) && unrecorded(qkv_bias) && unrecorded(proj_weight) && unrecorded(proj_bias) && unrecorded(mask)); auto all = at::_ops::_native_multi_head_attention::call(in(query, "query"), in(key, "key"), in(value, "value"), embed_dim, num_head, in(qkv_weight, "qkv_weight"), in(qkv_bias, "qkv_bias"), in(proj_weight, "proj_weight"), in(proj_bias, "proj_bias"), in_opt(mask), need_weights, average_attn_weights, opt(mask_type)); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
+const char *thunk__NativeMultiHeadAttention(void *p) {
+  struct B { void *scope; Word query; Word key; Word value; int64_t embed_dim; int64_t num_head; Word qkv_weight; Word qkv_bias; Word proj_weight; Word proj_bias; Word mask; int64_t need_weights; int64_t average_attn_weights; const int64_t * mask_type; OutTensor result0; OutTensor result1; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.query, b.key, b.value, b.qkv_weight, b.qkv_bias, b.proj_weight, b.proj_bias,
+      b.mask);
+  if (auto *e = _NativeMultiHeadAttention(used(b.query, "query"), used(b.key, "key"), used(b.value,
+      "value"), b.embed_dim, b.num_head, used(b.qkv_weight, "qkv_weight"), used(b.qkv_bias,
+      "qkv_bias"), used(b.proj_weight, "proj_weight"), used(b.proj_bias, "proj_bias"),
+      used_opt(b.mask, "mask"), b.need_weights != 0, b.average_attn_weights != 0, b.mask_type,
+      &b.result0.handle, &b.result1.handle)) return e;
+  describe(b.result0);
+  describe(b.result1);
+  return nullptr;
+}
+
 const char *_NativeMultiHeadAttentionOut(Tensor query, Tensor key, Tensor value, int64_t embed_dim,
     int64_t num_head, Tensor qkv_weight, Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias,
     Tensor mask, bool need_weights, bool average_attn_weights, const int64_t *mask_type,
     Tensor out0, Tensor out1, Tensor *result0, Tensor *result1) {
   return guard([&] { const BelowAutograd below(unrecorded(query) && unrecorded(key) && unrecorded(value) && unrecorded(qkv_weight) && unrecorded(qkv_bias) && unrecorded(proj_weight) && unrecorded(proj_bias) && unrecorded(mask) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::_native_multi_head_attention_out::call(in(query, "query"), in(key, "key"), in(value, "value"), embed_dim, num_head, in(qkv_weight, "qkv_weight"), in(qkv_bias, "qkv_bias"), in(proj_weight, "proj_weight"), in(proj_bias, "proj_bias"), in_opt(mask), need_weights, average_attn_weights, opt(mask_type), in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+}
+
+const char *thunk__NativeMultiHeadAttentionOut(void *p) {
+  struct B { void *scope; Word query; Word key; Word value; int64_t embed_dim; int64_t num_head; Word qkv_weight; Word qkv_bias; Word proj_weight; Word proj_bias; Word mask; int64_t need_weights; int64_t average_attn_weights; const int64_t * mask_type; Word out0; Word out1; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.query, b.key, b.value, b.qkv_weight, b.qkv_bias, b.proj_weight, b.proj_bias,
+      b.mask, b.out0, b.out1);
+  return _NativeMultiHeadAttentionOut(used(b.query, "query"), used(b.key, "key"), used(b.value,
+      "value"), b.embed_dim, b.num_head, used(b.qkv_weight, "qkv_weight"), used(b.qkv_bias,
+      "qkv_bias"), used(b.proj_weight, "proj_weight"), used(b.proj_bias, "proj_bias"),
+      used_opt(b.mask, "mask"), b.need_weights != 0, b.average_attn_weights != 0, b.mask_type,
+      used(b.out0, "out0"), used(b.out1, "out1"), nullptr, nullptr);
 }
 
 const char *NativeNorm(Tensor self, Scalar p, Tensor *result) {

@@ -948,6 +948,17 @@ const char *_PackPaddedSequence(Tensor input, Tensor lengths, bool batch_first, 
   return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(lengths)); auto all = at::_ops::_pack_padded_sequence::call(in(input, "input"), in(lengths, "lengths"), batch_first); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); });
 }
 
+const char *thunk__PackPaddedSequence(void *p) {
+  struct B { void *scope; Word input; Word lengths; int64_t batch_first; OutTensor result0; OutTensor result1; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.input, b.lengths);
+  if (auto *e = _PackPaddedSequence(used(b.input, "input"), used(b.lengths, "lengths"),
+      b.batch_first != 0, &b.result0.handle, &b.result1.handle)) return e;
+  describe(b.result0);
+  describe(b.result1);
+  return nullptr;
+}
+
 const char *_PackPaddedSequenceBackward(Tensor grad, const int64_t *input_size,
     int64_t input_size_len, Tensor batch_sizes, bool batch_first, Tensor *result) {
   return guard([&] { out(result, at::_ops::_pack_padded_sequence_backward::call(in(grad, "grad"),
@@ -957,6 +968,14 @@ const char *_PackPaddedSequenceBackward(Tensor grad, const int64_t *input_size,
 const char *_PackPaddedSequenceOut(Tensor input, Tensor lengths, bool batch_first, Tensor out0,
     Tensor out1, Tensor *result0, Tensor *result1) {
   return guard([&] { const BelowAutograd below(unrecorded(input) && unrecorded(lengths) && unrecorded(out0) && unrecorded(out1), c10::autograd_dispatch_keyset); auto all = at::_ops::_pack_padded_sequence_out::call(in(input, "input"), in(lengths, "lengths"), batch_first, in_mut(out0, "out0"), in_mut(out1, "out1")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); });
+}
+
+const char *thunk__PackPaddedSequenceOut(void *p) {
+  struct B { void *scope; Word input; Word lengths; int64_t batch_first; Word out0; Word out1; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.input, b.lengths, b.out0, b.out1);
+  return _PackPaddedSequenceOut(used(b.input, "input"), used(b.lengths, "lengths"),
+      b.batch_first != 0, used(b.out0, "out0"), used(b.out1, "out1"), nullptr, nullptr);
 }
 
 const char *Pad(Tensor self, const int64_t *pad, int64_t pad_len, const char *mode,
@@ -999,6 +1018,18 @@ const char *_PadPackedSequence(Tensor data, Tensor batch_sizes, bool batch_first
       in(batch_sizes, "batch_sizes"), batch_first, scalar(padding_value),
       total_length); out(result0, std::move(std::get<0>(all))); out(result1,
       std::move(std::get<1>(all))); });
+}
+
+const char *thunk__PadPackedSequence(void *p) {
+  struct B { void *scope; Word data; Word batch_sizes; int64_t batch_first; Scalar padding_value; int64_t total_length; OutTensor result0; OutTensor result1; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.data, b.batch_sizes);
+  if (auto *e = _PadPackedSequence(used(b.data, "data"), used(b.batch_sizes, "batch_sizes"),
+      b.batch_first != 0, b.padding_value, b.total_length, &b.result0.handle,
+      &b.result1.handle)) return e;
+  describe(b.result0);
+  describe(b.result1);
+  return nullptr;
 }
 
 const char *PadSequence(const Tensor *sequences, int64_t sequences_len, bool batch_first,

@@ -1973,12 +1973,46 @@ const char *_TransformerEncoderLayerFwd(Tensor src, int64_t embed_dim, int64_t n
   return guard([&] { const BelowAutograd below(unrecorded(src) && unrecorded(qkv_weight) && unrecorded(qkv_bias) && unrecorded(proj_weight) && unrecorded(proj_bias) && unrecorded(norm_weight_1) && unrecorded(norm_bias_1) && unrecorded(norm_weight_2) && unrecorded(norm_bias_2) && unrecorded(ffn_weight_1) && unrecorded(ffn_bias_1) && unrecorded(ffn_weight_2) && unrecorded(ffn_bias_2) && unrecorded(mask)); out(result, at::_ops::_transformer_encoder_layer_fwd::call(in(src, "src"), embed_dim, num_heads, in(qkv_weight, "qkv_weight"), in(qkv_bias, "qkv_bias"), in(proj_weight, "proj_weight"), in(proj_bias, "proj_bias"), use_gelu, norm_first, eps, in(norm_weight_1, "norm_weight_1"), in(norm_bias_1, "norm_bias_1"), in(norm_weight_2, "norm_weight_2"), in(norm_bias_2, "norm_bias_2"), in(ffn_weight_1, "ffn_weight_1"), in(ffn_bias_1, "ffn_bias_1"), in(ffn_weight_2, "ffn_weight_2"), in(ffn_bias_2, "ffn_bias_2"), in_opt(mask), opt(mask_type))); });
 }
 
+const char *thunk__TransformerEncoderLayerFwd(void *p) {
+  struct B { void *scope; Word src; int64_t embed_dim; int64_t num_heads; Word qkv_weight; Word qkv_bias; Word proj_weight; Word proj_bias; int64_t use_gelu; int64_t norm_first; double eps; Word norm_weight_1; Word norm_bias_1; Word norm_weight_2; Word norm_bias_2; Word ffn_weight_1; Word ffn_bias_1; Word ffn_weight_2; Word ffn_bias_2; Word mask; const int64_t * mask_type; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.src, b.qkv_weight, b.qkv_bias, b.proj_weight, b.proj_bias, b.norm_weight_1,
+      b.norm_bias_1, b.norm_weight_2, b.norm_bias_2, b.ffn_weight_1, b.ffn_bias_1, b.ffn_weight_2,
+      b.ffn_bias_2, b.mask);
+  if (auto *e = _TransformerEncoderLayerFwd(used(b.src, "src"), b.embed_dim, b.num_heads,
+      used(b.qkv_weight, "qkv_weight"), used(b.qkv_bias, "qkv_bias"), used(b.proj_weight,
+      "proj_weight"), used(b.proj_bias, "proj_bias"), b.use_gelu != 0, b.norm_first != 0, b.eps,
+      used(b.norm_weight_1, "norm_weight_1"), used(b.norm_bias_1, "norm_bias_1"),
+      used(b.norm_weight_2, "norm_weight_2"), used(b.norm_bias_2, "norm_bias_2"),
+      used(b.ffn_weight_1, "ffn_weight_1"), used(b.ffn_bias_1, "ffn_bias_1"), used(b.ffn_weight_2,
+      "ffn_weight_2"), used(b.ffn_bias_2, "ffn_bias_2"), used_opt(b.mask, "mask"), b.mask_type,
+      &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
+}
+
 const char *_TransformerEncoderLayerFwdOut(Tensor src, int64_t embed_dim, int64_t num_heads,
     Tensor qkv_weight, Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias, bool use_gelu,
     bool norm_first, double eps, Tensor norm_weight_1, Tensor norm_bias_1, Tensor norm_weight_2,
     Tensor norm_bias_2, Tensor ffn_weight_1, Tensor ffn_bias_1, Tensor ffn_weight_2,
     Tensor ffn_bias_2, Tensor mask, const int64_t *mask_type, Tensor out_, Tensor *result) {
   return guard([&] { const BelowAutograd below(unrecorded(src) && unrecorded(qkv_weight) && unrecorded(qkv_bias) && unrecorded(proj_weight) && unrecorded(proj_bias) && unrecorded(norm_weight_1) && unrecorded(norm_bias_1) && unrecorded(norm_weight_2) && unrecorded(norm_bias_2) && unrecorded(ffn_weight_1) && unrecorded(ffn_bias_1) && unrecorded(ffn_weight_2) && unrecorded(ffn_bias_2) && unrecorded(mask) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_transformer_encoder_layer_fwd_out::call(in(src, "src"), embed_dim, num_heads, in(qkv_weight, "qkv_weight"), in(qkv_bias, "qkv_bias"), in(proj_weight, "proj_weight"), in(proj_bias, "proj_bias"), use_gelu, norm_first, eps, in(norm_weight_1, "norm_weight_1"), in(norm_bias_1, "norm_bias_1"), in(norm_weight_2, "norm_weight_2"), in(norm_bias_2, "norm_bias_2"), in(ffn_weight_1, "ffn_weight_1"), in(ffn_bias_1, "ffn_bias_1"), in(ffn_weight_2, "ffn_weight_2"), in(ffn_bias_2, "ffn_bias_2"), in_opt(mask), opt(mask_type), in_mut(out_, "out_"))); });
+}
+
+const char *thunk__TransformerEncoderLayerFwdOut(void *p) {
+  struct B { void *scope; Word src; int64_t embed_dim; int64_t num_heads; Word qkv_weight; Word qkv_bias; Word proj_weight; Word proj_bias; int64_t use_gelu; int64_t norm_first; double eps; Word norm_weight_1; Word norm_bias_1; Word norm_weight_2; Word norm_bias_2; Word ffn_weight_1; Word ffn_bias_1; Word ffn_weight_2; Word ffn_bias_2; Word mask; const int64_t * mask_type; Word out_; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.src, b.qkv_weight, b.qkv_bias, b.proj_weight, b.proj_bias, b.norm_weight_1,
+      b.norm_bias_1, b.norm_weight_2, b.norm_bias_2, b.ffn_weight_1, b.ffn_bias_1, b.ffn_weight_2,
+      b.ffn_bias_2, b.mask, b.out_);
+  return _TransformerEncoderLayerFwdOut(used(b.src, "src"), b.embed_dim, b.num_heads,
+      used(b.qkv_weight, "qkv_weight"), used(b.qkv_bias, "qkv_bias"), used(b.proj_weight,
+      "proj_weight"), used(b.proj_bias, "proj_bias"), b.use_gelu != 0, b.norm_first != 0, b.eps,
+      used(b.norm_weight_1, "norm_weight_1"), used(b.norm_bias_1, "norm_bias_1"),
+      used(b.norm_weight_2, "norm_weight_2"), used(b.norm_bias_2, "norm_bias_2"),
+      used(b.ffn_weight_1, "ffn_weight_1"), used(b.ffn_bias_1, "ffn_bias_1"), used(b.ffn_weight_2,
+      "ffn_weight_2"), used(b.ffn_bias_2, "ffn_bias_2"), used_opt(b.mask, "mask"), b.mask_type,
+      used(b.out_, "out_"), nullptr);
 }
 
 const char *Transpose(Tensor self, int64_t dim0, int64_t dim1, Tensor *result) {
@@ -2971,6 +3005,16 @@ const char *_UpsampleBicubic2dAA(Tensor self, const int64_t *output_size, int64_
       output_size_len), align_corners, opt(scales_h), opt(scales_w))); });
 }
 
+const char *thunk__UpsampleBicubic2dAA(void *p) {
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  if (auto *e = _UpsampleBicubic2dAA(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scales_h, b.scales_w, &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
+}
+
 const char *_UpsampleBicubic2dAABackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales_h, const double *scales_w, Tensor *result) {
@@ -2999,12 +3043,30 @@ const char *_UpsampleBicubic2dAAOut(Tensor self, const int64_t *output_size,
       output_size_len), align_corners, opt(scales_h), opt(scales_w), in_mut(out_, "out_"))); });
 }
 
+const char *thunk__UpsampleBicubic2dAAOut(void *p) {
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; Word out_; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.out_);
+  return _UpsampleBicubic2dAAOut(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scales_h, b.scales_w, used(b.out_, "out_"), nullptr);
+}
+
 const char *_UpsampleBicubic2dAAVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scale_factors,
     int64_t scale_factors_len, Tensor *result) {
   return guard([&] { out(result, at::_ops::_upsample_bicubic2d_aa_vec::call(in(input, "input"),
       symints_opt(output_size, output_size_len), align_corners, floats_opt(scale_factors,
       scale_factors_len))); });
+}
+
+const char *thunk__UpsampleBicubic2dAAVec(void *p) {
+  struct B { void *scope; Word input; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.input);
+  if (auto *e = _UpsampleBicubic2dAAVec(used(b.input, "input"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scale_factors, b.scale_factors_len, &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
 }
 
 const char *UpsampleBicubic2dBackward(Tensor grad_output, const int64_t *output_size,
@@ -3104,6 +3166,16 @@ const char *_UpsampleBilinear2dAA(Tensor self, const int64_t *output_size, int64
       output_size_len), align_corners, opt(scales_h), opt(scales_w))); });
 }
 
+const char *thunk__UpsampleBilinear2dAA(void *p) {
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  if (auto *e = _UpsampleBilinear2dAA(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scales_h, b.scales_w, &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
+}
+
 const char *_UpsampleBilinear2dAABackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales_h, const double *scales_w, Tensor *result) {
@@ -3132,12 +3204,30 @@ const char *_UpsampleBilinear2dAAOut(Tensor self, const int64_t *output_size,
       output_size_len), align_corners, opt(scales_h), opt(scales_w), in_mut(out_, "out_"))); });
 }
 
+const char *thunk__UpsampleBilinear2dAAOut(void *p) {
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; Word out_; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.out_);
+  return _UpsampleBilinear2dAAOut(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scales_h, b.scales_w, used(b.out_, "out_"), nullptr);
+}
+
 const char *_UpsampleBilinear2dAAVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scale_factors,
     int64_t scale_factors_len, Tensor *result) {
   return guard([&] { out(result, at::_ops::_upsample_bilinear2d_aa_vec::call(in(input, "input"),
       symints_opt(output_size, output_size_len), align_corners, floats_opt(scale_factors,
       scale_factors_len))); });
+}
+
+const char *thunk__UpsampleBilinear2dAAVec(void *p) {
+  struct B { void *scope; Word input; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.input);
+  if (auto *e = _UpsampleBilinear2dAAVec(used(b.input, "input"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scale_factors, b.scale_factors_len, &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
 }
 
 const char *UpsampleBilinear2dBackward(Tensor grad_output, const int64_t *output_size,
@@ -3239,6 +3329,16 @@ const char *_UpsampleLanczos2dAA(Tensor self, const int64_t *output_size, int64_
       output_size_len), align_corners, opt(scales_h), opt(scales_w))); });
 }
 
+const char *thunk__UpsampleLanczos2dAA(void *p) {
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  if (auto *e = _UpsampleLanczos2dAA(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scales_h, b.scales_w, &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
+}
+
 const char *_UpsampleLanczos2dAABackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len, bool align_corners,
     const double *scales_h, const double *scales_w, Tensor *result) {
@@ -3267,12 +3367,30 @@ const char *_UpsampleLanczos2dAAOut(Tensor self, const int64_t *output_size,
       output_size_len), align_corners, opt(scales_h), opt(scales_w), in_mut(out_, "out_"))); });
 }
 
+const char *thunk__UpsampleLanczos2dAAOut(void *p) {
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scales_h; const double * scales_w; Word out_; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.out_);
+  return _UpsampleLanczos2dAAOut(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scales_h, b.scales_w, used(b.out_, "out_"), nullptr);
+}
+
 const char *_UpsampleLanczos2dAAVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scale_factors,
     int64_t scale_factors_len, Tensor *result) {
   return guard([&] { out(result, at::_ops::_upsample_lanczos2d_aa_vec::call(in(input, "input"),
       symints_opt(output_size, output_size_len), align_corners, floats_opt(scale_factors,
       scale_factors_len))); });
+}
+
+const char *thunk__UpsampleLanczos2dAAVec(void *p) {
+  struct B { void *scope; Word input; const int64_t * output_size; int64_t output_size_len; int64_t align_corners; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.input);
+  if (auto *e = _UpsampleLanczos2dAAVec(used(b.input, "input"), b.output_size, b.output_size_len,
+      b.align_corners != 0, b.scale_factors, b.scale_factors_len, &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
 }
 
 const char *UpsampleLinear1d(Tensor self, const int64_t *output_size, int64_t output_size_len,
@@ -3652,6 +3770,16 @@ const char *_UpsampleNearestExact1d(Tensor self, const int64_t *output_size,
       output_size_len), opt(scales))); });
 }
 
+const char *thunk__UpsampleNearestExact1d(void *p) {
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; const double * scales; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  if (auto *e = _UpsampleNearestExact1d(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.scales, &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
+}
+
 const char *_UpsampleNearestExact1dBackward(Tensor grad_output, const int64_t *output_size,
     int64_t output_size_len, const int64_t *input_size, int64_t input_size_len,
     const double *scales, Tensor *result) {
@@ -3678,6 +3806,14 @@ const char *_UpsampleNearestExact1dOut(Tensor self, const int64_t *output_size,
       output_size_len), opt(scales), in_mut(out_, "out_"))); });
 }
 
+const char *thunk__UpsampleNearestExact1dOut(void *p) {
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; const double * scales; Word out_; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.out_);
+  return _UpsampleNearestExact1dOut(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.scales, used(b.out_, "out_"), nullptr);
+}
+
 const char *_UpsampleNearestExact1dVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, const double *scale_factors, int64_t scale_factors_len,
     Tensor *result) {
@@ -3685,11 +3821,31 @@ const char *_UpsampleNearestExact1dVec(Tensor input, const int64_t *output_size,
       symints_opt(output_size, output_size_len), floats_opt(scale_factors, scale_factors_len))); });
 }
 
+const char *thunk__UpsampleNearestExact1dVec(void *p) {
+  struct B { void *scope; Word input; const int64_t * output_size; int64_t output_size_len; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.input);
+  if (auto *e = _UpsampleNearestExact1dVec(used(b.input, "input"), b.output_size,
+      b.output_size_len, b.scale_factors, b.scale_factors_len, &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
+}
+
 const char *_UpsampleNearestExact2d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales_h, const double *scales_w, Tensor *result) {
   return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
       at::_ops::_upsample_nearest_exact2d::call(in(self, "self"), symints(output_size,
       output_size_len), opt(scales_h), opt(scales_w))); });
+}
+
+const char *thunk__UpsampleNearestExact2d(void *p) {
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; const double * scales_h; const double * scales_w; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  if (auto *e = _UpsampleNearestExact2d(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.scales_h, b.scales_w, &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
 }
 
 const char *_UpsampleNearestExact2dBackward(Tensor grad_output, const int64_t *output_size,
@@ -3721,11 +3877,29 @@ const char *_UpsampleNearestExact2dOut(Tensor self, const int64_t *output_size,
       output_size_len), opt(scales_h), opt(scales_w), in_mut(out_, "out_"))); });
 }
 
+const char *thunk__UpsampleNearestExact2dOut(void *p) {
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; const double * scales_h; const double * scales_w; Word out_; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.out_);
+  return _UpsampleNearestExact2dOut(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.scales_h, b.scales_w, used(b.out_, "out_"), nullptr);
+}
+
 const char *_UpsampleNearestExact2dVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, const double *scale_factors, int64_t scale_factors_len,
     Tensor *result) {
   return guard([&] { out(result, at::_ops::_upsample_nearest_exact2d_vec::call(in(input, "input"),
       symints_opt(output_size, output_size_len), floats_opt(scale_factors, scale_factors_len))); });
+}
+
+const char *thunk__UpsampleNearestExact2dVec(void *p) {
+  struct B { void *scope; Word input; const int64_t * output_size; int64_t output_size_len; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.input);
+  if (auto *e = _UpsampleNearestExact2dVec(used(b.input, "input"), b.output_size,
+      b.output_size_len, b.scale_factors, b.scale_factors_len, &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
 }
 
 const char *_UpsampleNearestExact3d(Tensor self, const int64_t *output_size,
@@ -3734,6 +3908,16 @@ const char *_UpsampleNearestExact3d(Tensor self, const int64_t *output_size,
   return guard([&] { const BelowAutograd below(unrecorded(self)); out(result,
       at::_ops::_upsample_nearest_exact3d::call(in(self, "self"), symints(output_size,
       output_size_len), opt(scales_d), opt(scales_h), opt(scales_w))); });
+}
+
+const char *thunk__UpsampleNearestExact3d(void *p) {
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; const double * scales_d; const double * scales_h; const double * scales_w; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  if (auto *e = _UpsampleNearestExact3d(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.scales_d, b.scales_h, b.scales_w, &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
 }
 
 const char *_UpsampleNearestExact3dBackward(Tensor grad_output, const int64_t *output_size,
@@ -3765,11 +3949,29 @@ const char *_UpsampleNearestExact3dOut(Tensor self, const int64_t *output_size,
       output_size_len), opt(scales_d), opt(scales_h), opt(scales_w), in_mut(out_, "out_"))); });
 }
 
+const char *thunk__UpsampleNearestExact3dOut(void *p) {
+  struct B { void *scope; Word self; const int64_t * output_size; int64_t output_size_len; const double * scales_d; const double * scales_h; const double * scales_w; Word out_; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.out_);
+  return _UpsampleNearestExact3dOut(used(b.self, "self"), b.output_size, b.output_size_len,
+      b.scales_d, b.scales_h, b.scales_w, used(b.out_, "out_"), nullptr);
+}
+
 const char *_UpsampleNearestExact3dVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, const double *scale_factors, int64_t scale_factors_len,
     Tensor *result) {
   return guard([&] { out(result, at::_ops::_upsample_nearest_exact3d_vec::call(in(input, "input"),
       symints_opt(output_size, output_size_len), floats_opt(scale_factors, scale_factors_len))); });
+}
+
+const char *thunk__UpsampleNearestExact3dVec(void *p) {
+  struct B { void *scope; Word input; const int64_t * output_size; int64_t output_size_len; const double * scale_factors; int64_t scale_factors_len; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.input);
+  if (auto *e = _UpsampleNearestExact3dVec(used(b.input, "input"), b.output_size,
+      b.output_size_len, b.scale_factors, b.scale_factors_len, &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
 }
 
 const char *UpsampleTrilinear3d(Tensor self, const int64_t *output_size, int64_t output_size_len,

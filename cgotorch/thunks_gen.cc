@@ -1600,6 +1600,8 @@ const char *thunk_NativeLayerNorm(void *p);
 const char *thunk_NativeLayerNormBackward(void *p);
 const char *thunk_NativeLayerNormBackwardOut(void *p);
 const char *thunk_NativeLayerNormOut(void *p);
+const char *thunk__NativeMultiHeadAttention(void *p);
+const char *thunk__NativeMultiHeadAttentionOut(void *p);
 const char *thunk_NativeNorm(void *p);
 const char *thunk_NativeNormOut(void *p);
 const char *thunk_NativeNormScalarOptDimDType(void *p);
@@ -1697,7 +1699,10 @@ const char *thunk_OrScalar_(void *p);
 const char *thunk_Outer(void *p);
 const char *thunk_OuterOut(void *p);
 const char *thunk_OutputNr(void *p);
+const char *thunk__PackPaddedSequence(void *p);
+const char *thunk__PackPaddedSequenceOut(void *p);
 const char *thunk_Pad(void *p);
+const char *thunk__PadPackedSequence(void *p);
 const char *thunk_PadSequence(void *p);
 const char *thunk_PairwiseDistance(void *p);
 const char *thunk_PDist(void *p);
@@ -2380,6 +2385,8 @@ const char *thunk_ToSparseSparseDim(void *p);
 const char *thunk_Trace(void *p);
 const char *thunk_TraceBackward(void *p);
 const char *thunk_TraceOut(void *p);
+const char *thunk__TransformerEncoderLayerFwd(void *p);
+const char *thunk__TransformerEncoderLayerFwdOut(void *p);
 const char *thunk_Transpose(void *p);
 const char *thunk_Transpose2D(void *p);
 const char *thunk_Transpose_(void *p);
@@ -2440,16 +2447,25 @@ const char *thunk_Unsqueeze_(void *p);
 const char *thunk_UnsqueezeCopy(void *p);
 const char *thunk_UnsqueezeCopyOut(void *p);
 const char *thunk_UpsampleBicubic2d(void *p);
+const char *thunk__UpsampleBicubic2dAA(void *p);
+const char *thunk__UpsampleBicubic2dAAOut(void *p);
+const char *thunk__UpsampleBicubic2dAAVec(void *p);
 const char *thunk_UpsampleBicubic2dBackward(void *p);
 const char *thunk_UpsampleBicubic2dBackwardGradInput(void *p);
 const char *thunk_UpsampleBicubic2dOut(void *p);
 const char *thunk_UpsampleBicubic2dVec(void *p);
 const char *thunk_UpsampleBilinear2d(void *p);
+const char *thunk__UpsampleBilinear2dAA(void *p);
+const char *thunk__UpsampleBilinear2dAAOut(void *p);
+const char *thunk__UpsampleBilinear2dAAVec(void *p);
 const char *thunk_UpsampleBilinear2dBackward(void *p);
 const char *thunk_UpsampleBilinear2dBackwardGradInput(void *p);
 const char *thunk_UpsampleBilinear2dOut(void *p);
 const char *thunk_UpsampleBilinear2dVec(void *p);
 const char *thunk_UpsampleBilinear2dVecOut(void *p);
+const char *thunk__UpsampleLanczos2dAA(void *p);
+const char *thunk__UpsampleLanczos2dAAOut(void *p);
+const char *thunk__UpsampleLanczos2dAAVec(void *p);
 const char *thunk_UpsampleLinear1d(void *p);
 const char *thunk_UpsampleLinear1dBackward(void *p);
 const char *thunk_UpsampleLinear1dBackwardGradInput(void *p);
@@ -2471,6 +2487,15 @@ const char *thunk_UpsampleNearest3dBackward(void *p);
 const char *thunk_UpsampleNearest3dBackwardGradInput(void *p);
 const char *thunk_UpsampleNearest3dOut(void *p);
 const char *thunk_UpsampleNearest3dVec(void *p);
+const char *thunk__UpsampleNearestExact1d(void *p);
+const char *thunk__UpsampleNearestExact1dOut(void *p);
+const char *thunk__UpsampleNearestExact1dVec(void *p);
+const char *thunk__UpsampleNearestExact2d(void *p);
+const char *thunk__UpsampleNearestExact2dOut(void *p);
+const char *thunk__UpsampleNearestExact2dVec(void *p);
+const char *thunk__UpsampleNearestExact3d(void *p);
+const char *thunk__UpsampleNearestExact3dOut(void *p);
+const char *thunk__UpsampleNearestExact3dVec(void *p);
 const char *thunk_UpsampleTrilinear3d(void *p);
 const char *thunk_UpsampleTrilinear3dBackward(void *p);
 const char *thunk_UpsampleTrilinear3dBackwardGradInput(void *p);
@@ -4137,6 +4162,8 @@ const Thunk thunks[] = {
     thunk_NativeLayerNormBackward,
     thunk_NativeLayerNormBackwardOut,
     thunk_NativeLayerNormOut,
+    thunk__NativeMultiHeadAttention,
+    thunk__NativeMultiHeadAttentionOut,
     thunk_NativeNorm,
     thunk_NativeNormOut,
     thunk_NativeNormScalarOptDimDType,
@@ -4234,7 +4261,10 @@ const Thunk thunks[] = {
     thunk_Outer,
     thunk_OuterOut,
     thunk_OutputNr,
+    thunk__PackPaddedSequence,
+    thunk__PackPaddedSequenceOut,
     thunk_Pad,
+    thunk__PadPackedSequence,
     thunk_PadSequence,
     thunk_PairwiseDistance,
     thunk_PDist,
@@ -4917,6 +4947,8 @@ const Thunk thunks[] = {
     thunk_Trace,
     thunk_TraceBackward,
     thunk_TraceOut,
+    thunk__TransformerEncoderLayerFwd,
+    thunk__TransformerEncoderLayerFwdOut,
     thunk_Transpose,
     thunk_Transpose2D,
     thunk_Transpose_,
@@ -4977,16 +5009,25 @@ const Thunk thunks[] = {
     thunk_UnsqueezeCopy,
     thunk_UnsqueezeCopyOut,
     thunk_UpsampleBicubic2d,
+    thunk__UpsampleBicubic2dAA,
+    thunk__UpsampleBicubic2dAAOut,
+    thunk__UpsampleBicubic2dAAVec,
     thunk_UpsampleBicubic2dBackward,
     thunk_UpsampleBicubic2dBackwardGradInput,
     thunk_UpsampleBicubic2dOut,
     thunk_UpsampleBicubic2dVec,
     thunk_UpsampleBilinear2d,
+    thunk__UpsampleBilinear2dAA,
+    thunk__UpsampleBilinear2dAAOut,
+    thunk__UpsampleBilinear2dAAVec,
     thunk_UpsampleBilinear2dBackward,
     thunk_UpsampleBilinear2dBackwardGradInput,
     thunk_UpsampleBilinear2dOut,
     thunk_UpsampleBilinear2dVec,
     thunk_UpsampleBilinear2dVecOut,
+    thunk__UpsampleLanczos2dAA,
+    thunk__UpsampleLanczos2dAAOut,
+    thunk__UpsampleLanczos2dAAVec,
     thunk_UpsampleLinear1d,
     thunk_UpsampleLinear1dBackward,
     thunk_UpsampleLinear1dBackwardGradInput,
@@ -5008,6 +5049,15 @@ const Thunk thunks[] = {
     thunk_UpsampleNearest3dBackwardGradInput,
     thunk_UpsampleNearest3dOut,
     thunk_UpsampleNearest3dVec,
+    thunk__UpsampleNearestExact1d,
+    thunk__UpsampleNearestExact1dOut,
+    thunk__UpsampleNearestExact1dVec,
+    thunk__UpsampleNearestExact2d,
+    thunk__UpsampleNearestExact2dOut,
+    thunk__UpsampleNearestExact2dVec,
+    thunk__UpsampleNearestExact3d,
+    thunk__UpsampleNearestExact3dOut,
+    thunk__UpsampleNearestExact3dVec,
     thunk_UpsampleTrilinear3d,
     thunk_UpsampleTrilinear3dBackward,
     thunk_UpsampleTrilinear3dBackwardGradInput,
@@ -5074,7 +5124,7 @@ const Thunk thunks[] = {
     thunk_ZerosOut,
 };
 
-const int64_t thunk_count = 2532;
+const int64_t thunk_count = 2557;
 const char api_hash[] = CGOTORCH_API_HASH;
 
 }  // namespace cgotorch

@@ -246,6 +246,124 @@ func EmbeddingRenormOut(self, indices Tensor, maxNorm, normType float64, out Ten
 	return out
 }
 
+// NativeMultiHeadAttentionOptions are the arguments of [NativeMultiHeadAttention] that have defaults.
+type NativeMultiHeadAttentionOptions struct {
+	Mask               Tensor // default: none
+	NeedWeights        *bool  // default: true
+	AverageAttnWeights *bool  // default: true
+	MaskType           *int64 // default: none
+}
+
+// NativeMultiHeadAttention computes multi-head attention from packed projection weights, for
+// inference; returns the output and the attention weights.
+//
+//	_native_multi_head_attention(Tensor query, Tensor key, Tensor value, int embed_dim, int num_head, Tensor qkv_weight, Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias, Tensor? mask=None, bool need_weights=True, bool average_attn_weights=True, int? mask_type=None) -> (Tensor, Tensor)
+func NativeMultiHeadAttention(query, key, value Tensor, embedDim, numHead int64, qkvWeight, qkvBias, projWeight, projBias Tensor, opts ...NativeMultiHeadAttentionOptions) (Tensor, Tensor) {
+	var blk struct {
+		scope              unsafe.Pointer
+		query              unsafe.Pointer
+		key                unsafe.Pointer
+		value              unsafe.Pointer
+		embedDim           int64
+		numHead            int64
+		qkvWeight          unsafe.Pointer
+		qkvBias            unsafe.Pointer
+		projWeight         unsafe.Pointer
+		projBias           unsafe.Pointer
+		mask               unsafe.Pointer
+		needWeights        int64
+		averageAttnWeights int64
+		maskType           unsafe.Pointer
+		r0                 outTensor
+		r1                 outTensor
+	}
+	var opt NativeMultiHeadAttentionOptions
+	if given(len(opts), opNativeMultiHeadAttention) {
+		opt = opts[0]
+	}
+	blk.query = query.word(opNativeMultiHeadAttention, "query")
+	blk.key = key.word(opNativeMultiHeadAttention, "key")
+	blk.value = value.word(opNativeMultiHeadAttention, "value")
+	blk.embedDim = embedDim
+	blk.numHead = numHead
+	blk.qkvWeight = qkvWeight.word(opNativeMultiHeadAttention, "qkv_weight")
+	blk.qkvBias = qkvBias.word(opNativeMultiHeadAttention, "qkv_bias")
+	blk.projWeight = projWeight.word(opNativeMultiHeadAttention, "proj_weight")
+	blk.projBias = projBias.word(opNativeMultiHeadAttention, "proj_bias")
+	blk.mask = unsafe.Pointer(opt.Mask.T)
+	blk.needWeights = boolInt(orDefault(opt.NeedWeights, true))
+	blk.averageAttnWeights = boolInt(orDefault(opt.AverageAttnWeights, true))
+	blk.maskType = unsafe.Pointer(opt.MaskType)
+	call(opNativeMultiHeadAttention, unsafe.Pointer(&blk))
+	runtime.KeepAlive(query.T)
+	runtime.KeepAlive(key.T)
+	runtime.KeepAlive(value.T)
+	runtime.KeepAlive(qkvWeight.T)
+	runtime.KeepAlive(qkvBias.T)
+	runtime.KeepAlive(projWeight.T)
+	runtime.KeepAlive(projBias.T)
+	runtime.KeepAlive(opt.Mask.T)
+	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
+}
+
+// NativeMultiHeadAttentionOut computes multi-head attention from packed projection weights, for
+// inference; returns the output and the attention weights, into out0 and out1.
+//
+//	_native_multi_head_attention.out(Tensor query, Tensor key, Tensor value, int embed_dim, int num_head, Tensor qkv_weight, Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias, Tensor? mask=None, bool need_weights=True, bool average_attn_weights=True, int? mask_type=None, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
+//
+// It returns out0 and out1.
+func NativeMultiHeadAttentionOut(query, key, value Tensor, embedDim, numHead int64, qkvWeight, qkvBias, projWeight, projBias, out0, out1 Tensor, opts ...NativeMultiHeadAttentionOptions) (Tensor, Tensor) {
+	var blk struct {
+		scope              unsafe.Pointer
+		query              unsafe.Pointer
+		key                unsafe.Pointer
+		value              unsafe.Pointer
+		embedDim           int64
+		numHead            int64
+		qkvWeight          unsafe.Pointer
+		qkvBias            unsafe.Pointer
+		projWeight         unsafe.Pointer
+		projBias           unsafe.Pointer
+		mask               unsafe.Pointer
+		needWeights        int64
+		averageAttnWeights int64
+		maskType           unsafe.Pointer
+		out0               unsafe.Pointer
+		out1               unsafe.Pointer
+	}
+	var opt NativeMultiHeadAttentionOptions
+	if given(len(opts), opNativeMultiHeadAttentionOut) {
+		opt = opts[0]
+	}
+	blk.query = query.word(opNativeMultiHeadAttentionOut, "query")
+	blk.key = key.word(opNativeMultiHeadAttentionOut, "key")
+	blk.value = value.word(opNativeMultiHeadAttentionOut, "value")
+	blk.embedDim = embedDim
+	blk.numHead = numHead
+	blk.qkvWeight = qkvWeight.word(opNativeMultiHeadAttentionOut, "qkv_weight")
+	blk.qkvBias = qkvBias.word(opNativeMultiHeadAttentionOut, "qkv_bias")
+	blk.projWeight = projWeight.word(opNativeMultiHeadAttentionOut, "proj_weight")
+	blk.projBias = projBias.word(opNativeMultiHeadAttentionOut, "proj_bias")
+	blk.mask = unsafe.Pointer(opt.Mask.T)
+	blk.needWeights = boolInt(orDefault(opt.NeedWeights, true))
+	blk.averageAttnWeights = boolInt(orDefault(opt.AverageAttnWeights, true))
+	blk.maskType = unsafe.Pointer(opt.MaskType)
+	blk.out0 = out0.word(opNativeMultiHeadAttentionOut, "out0")
+	blk.out1 = out1.word(opNativeMultiHeadAttentionOut, "out1")
+	call(opNativeMultiHeadAttentionOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(query.T)
+	runtime.KeepAlive(key.T)
+	runtime.KeepAlive(value.T)
+	runtime.KeepAlive(qkvWeight.T)
+	runtime.KeepAlive(qkvBias.T)
+	runtime.KeepAlive(projWeight.T)
+	runtime.KeepAlive(projBias.T)
+	runtime.KeepAlive(opt.Mask.T)
+	runtime.KeepAlive(out0.T)
+	runtime.KeepAlive(out1.T)
+	return out0, out1
+}
+
 // ScaledDotProductAttentionOptions are the arguments of [ScaledDotProductAttention] that have defaults.
 type ScaledDotProductAttentionOptions struct {
 	AttnMask  Tensor // default: none
@@ -292,4 +410,156 @@ func ScaledDotProductAttention(query, key, value Tensor, opts ...ScaledDotProduc
 	runtime.KeepAlive(value.T)
 	runtime.KeepAlive(opt.AttnMask.T)
 	return newTensor(&blk.r0, blk.scope)
+}
+
+// TransformerEncoderLayerFwdOptions are the arguments of [TransformerEncoderLayerFwd] that have defaults.
+type TransformerEncoderLayerFwdOptions struct {
+	Mask     Tensor // default: none
+	MaskType *int64 // default: none
+}
+
+// TransformerEncoderLayerFwd runs a whole transformer encoder layer, attention and feed-forward
+// network, for inference.
+//
+//	_transformer_encoder_layer_fwd(Tensor src, int embed_dim, int num_heads, Tensor qkv_weight, Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias, bool use_gelu, bool norm_first, float eps, Tensor norm_weight_1, Tensor norm_bias_1, Tensor norm_weight_2, Tensor norm_bias_2, Tensor ffn_weight_1, Tensor ffn_bias_1, Tensor ffn_weight_2, Tensor ffn_bias_2, Tensor? mask=None, int? mask_type=None) -> Tensor
+func TransformerEncoderLayerFwd(src Tensor, embedDim, numHeads int64, qkvWeight, qkvBias, projWeight, projBias Tensor, useGELU, normFirst bool, eps float64, normWeight1, normBias1, normWeight2, normBias2, ffnWeight1, ffnBias1, ffnWeight2, ffnBias2 Tensor, opts ...TransformerEncoderLayerFwdOptions) Tensor {
+	var blk struct {
+		scope       unsafe.Pointer
+		src         unsafe.Pointer
+		embedDim    int64
+		numHeads    int64
+		qkvWeight   unsafe.Pointer
+		qkvBias     unsafe.Pointer
+		projWeight  unsafe.Pointer
+		projBias    unsafe.Pointer
+		useGELU     int64
+		normFirst   int64
+		eps         float64
+		normWeight1 unsafe.Pointer
+		normBias1   unsafe.Pointer
+		normWeight2 unsafe.Pointer
+		normBias2   unsafe.Pointer
+		ffnWeight1  unsafe.Pointer
+		ffnBias1    unsafe.Pointer
+		ffnWeight2  unsafe.Pointer
+		ffnBias2    unsafe.Pointer
+		mask        unsafe.Pointer
+		maskType    unsafe.Pointer
+		r0          outTensor
+	}
+	var opt TransformerEncoderLayerFwdOptions
+	if given(len(opts), opTransformerEncoderLayerFwd) {
+		opt = opts[0]
+	}
+	blk.src = src.word(opTransformerEncoderLayerFwd, "src")
+	blk.embedDim = embedDim
+	blk.numHeads = numHeads
+	blk.qkvWeight = qkvWeight.word(opTransformerEncoderLayerFwd, "qkv_weight")
+	blk.qkvBias = qkvBias.word(opTransformerEncoderLayerFwd, "qkv_bias")
+	blk.projWeight = projWeight.word(opTransformerEncoderLayerFwd, "proj_weight")
+	blk.projBias = projBias.word(opTransformerEncoderLayerFwd, "proj_bias")
+	blk.useGELU = boolInt(useGELU)
+	blk.normFirst = boolInt(normFirst)
+	blk.eps = eps
+	blk.normWeight1 = normWeight1.word(opTransformerEncoderLayerFwd, "norm_weight_1")
+	blk.normBias1 = normBias1.word(opTransformerEncoderLayerFwd, "norm_bias_1")
+	blk.normWeight2 = normWeight2.word(opTransformerEncoderLayerFwd, "norm_weight_2")
+	blk.normBias2 = normBias2.word(opTransformerEncoderLayerFwd, "norm_bias_2")
+	blk.ffnWeight1 = ffnWeight1.word(opTransformerEncoderLayerFwd, "ffn_weight_1")
+	blk.ffnBias1 = ffnBias1.word(opTransformerEncoderLayerFwd, "ffn_bias_1")
+	blk.ffnWeight2 = ffnWeight2.word(opTransformerEncoderLayerFwd, "ffn_weight_2")
+	blk.ffnBias2 = ffnBias2.word(opTransformerEncoderLayerFwd, "ffn_bias_2")
+	blk.mask = unsafe.Pointer(opt.Mask.T)
+	blk.maskType = unsafe.Pointer(opt.MaskType)
+	call(opTransformerEncoderLayerFwd, unsafe.Pointer(&blk))
+	runtime.KeepAlive(src.T)
+	runtime.KeepAlive(qkvWeight.T)
+	runtime.KeepAlive(qkvBias.T)
+	runtime.KeepAlive(projWeight.T)
+	runtime.KeepAlive(projBias.T)
+	runtime.KeepAlive(normWeight1.T)
+	runtime.KeepAlive(normBias1.T)
+	runtime.KeepAlive(normWeight2.T)
+	runtime.KeepAlive(normBias2.T)
+	runtime.KeepAlive(ffnWeight1.T)
+	runtime.KeepAlive(ffnBias1.T)
+	runtime.KeepAlive(ffnWeight2.T)
+	runtime.KeepAlive(ffnBias2.T)
+	runtime.KeepAlive(opt.Mask.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// TransformerEncoderLayerFwdOut runs a whole transformer encoder layer, attention and feed-forward
+// network, for inference, into out.
+//
+//	_transformer_encoder_layer_fwd.out(Tensor src, int embed_dim, int num_heads, Tensor qkv_weight, Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias, bool use_gelu, bool norm_first, float eps, Tensor norm_weight_1, Tensor norm_bias_1, Tensor norm_weight_2, Tensor norm_bias_2, Tensor ffn_weight_1, Tensor ffn_bias_1, Tensor ffn_weight_2, Tensor ffn_bias_2, Tensor? mask=None, int? mask_type=None, *, Tensor(a!) out) -> Tensor(a!)
+//
+// It returns out.
+func TransformerEncoderLayerFwdOut(src Tensor, embedDim, numHeads int64, qkvWeight, qkvBias, projWeight, projBias Tensor, useGELU, normFirst bool, eps float64, normWeight1, normBias1, normWeight2, normBias2, ffnWeight1, ffnBias1, ffnWeight2, ffnBias2, out Tensor, opts ...TransformerEncoderLayerFwdOptions) Tensor {
+	var blk struct {
+		scope       unsafe.Pointer
+		src         unsafe.Pointer
+		embedDim    int64
+		numHeads    int64
+		qkvWeight   unsafe.Pointer
+		qkvBias     unsafe.Pointer
+		projWeight  unsafe.Pointer
+		projBias    unsafe.Pointer
+		useGELU     int64
+		normFirst   int64
+		eps         float64
+		normWeight1 unsafe.Pointer
+		normBias1   unsafe.Pointer
+		normWeight2 unsafe.Pointer
+		normBias2   unsafe.Pointer
+		ffnWeight1  unsafe.Pointer
+		ffnBias1    unsafe.Pointer
+		ffnWeight2  unsafe.Pointer
+		ffnBias2    unsafe.Pointer
+		mask        unsafe.Pointer
+		maskType    unsafe.Pointer
+		out         unsafe.Pointer
+	}
+	var opt TransformerEncoderLayerFwdOptions
+	if given(len(opts), opTransformerEncoderLayerFwdOut) {
+		opt = opts[0]
+	}
+	blk.src = src.word(opTransformerEncoderLayerFwdOut, "src")
+	blk.embedDim = embedDim
+	blk.numHeads = numHeads
+	blk.qkvWeight = qkvWeight.word(opTransformerEncoderLayerFwdOut, "qkv_weight")
+	blk.qkvBias = qkvBias.word(opTransformerEncoderLayerFwdOut, "qkv_bias")
+	blk.projWeight = projWeight.word(opTransformerEncoderLayerFwdOut, "proj_weight")
+	blk.projBias = projBias.word(opTransformerEncoderLayerFwdOut, "proj_bias")
+	blk.useGELU = boolInt(useGELU)
+	blk.normFirst = boolInt(normFirst)
+	blk.eps = eps
+	blk.normWeight1 = normWeight1.word(opTransformerEncoderLayerFwdOut, "norm_weight_1")
+	blk.normBias1 = normBias1.word(opTransformerEncoderLayerFwdOut, "norm_bias_1")
+	blk.normWeight2 = normWeight2.word(opTransformerEncoderLayerFwdOut, "norm_weight_2")
+	blk.normBias2 = normBias2.word(opTransformerEncoderLayerFwdOut, "norm_bias_2")
+	blk.ffnWeight1 = ffnWeight1.word(opTransformerEncoderLayerFwdOut, "ffn_weight_1")
+	blk.ffnBias1 = ffnBias1.word(opTransformerEncoderLayerFwdOut, "ffn_bias_1")
+	blk.ffnWeight2 = ffnWeight2.word(opTransformerEncoderLayerFwdOut, "ffn_weight_2")
+	blk.ffnBias2 = ffnBias2.word(opTransformerEncoderLayerFwdOut, "ffn_bias_2")
+	blk.mask = unsafe.Pointer(opt.Mask.T)
+	blk.maskType = unsafe.Pointer(opt.MaskType)
+	blk.out = out.word(opTransformerEncoderLayerFwdOut, "out")
+	call(opTransformerEncoderLayerFwdOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(src.T)
+	runtime.KeepAlive(qkvWeight.T)
+	runtime.KeepAlive(qkvBias.T)
+	runtime.KeepAlive(projWeight.T)
+	runtime.KeepAlive(projBias.T)
+	runtime.KeepAlive(normWeight1.T)
+	runtime.KeepAlive(normBias1.T)
+	runtime.KeepAlive(normWeight2.T)
+	runtime.KeepAlive(normBias2.T)
+	runtime.KeepAlive(ffnWeight1.T)
+	runtime.KeepAlive(ffnBias1.T)
+	runtime.KeepAlive(ffnWeight2.T)
+	runtime.KeepAlive(ffnBias2.T)
+	runtime.KeepAlive(opt.Mask.T)
+	runtime.KeepAlive(out.T)
+	return out
 }

@@ -45,7 +45,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "a3362e94eaa4fcf9"
+const apiHash = "d77b92cda505fdb4"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (
@@ -1646,6 +1646,8 @@ const (
 	opNativeLayerNormBackward
 	opNativeLayerNormBackwardOut
 	opNativeLayerNormOut
+	opNativeMultiHeadAttention
+	opNativeMultiHeadAttentionOut
 	opNativeNorm
 	opNativeNormOut
 	opNativeNormScalarOptDimDType
@@ -1743,7 +1745,10 @@ const (
 	opOuter
 	opOuterOut
 	opOutputNr
+	opPackPaddedSequence
+	opPackPaddedSequenceOut
 	opPad
+	opPadPackedSequence
 	opPadSequence
 	opPairwiseDistance
 	opPDist
@@ -2426,6 +2431,8 @@ const (
 	opTrace
 	opTraceBackward
 	opTraceOut
+	opTransformerEncoderLayerFwd
+	opTransformerEncoderLayerFwdOut
 	opTranspose
 	opTranspose2D
 	opTranspose_
@@ -2486,16 +2493,25 @@ const (
 	opUnsqueezeCopy
 	opUnsqueezeCopyOut
 	opUpsampleBicubic2d
+	opUpsampleBicubic2dAA
+	opUpsampleBicubic2dAAOut
+	opUpsampleBicubic2dAAVec
 	opUpsampleBicubic2dBackward
 	opUpsampleBicubic2dBackwardGradInput
 	opUpsampleBicubic2dOut
 	opUpsampleBicubic2dVec
 	opUpsampleBilinear2d
+	opUpsampleBilinear2dAA
+	opUpsampleBilinear2dAAOut
+	opUpsampleBilinear2dAAVec
 	opUpsampleBilinear2dBackward
 	opUpsampleBilinear2dBackwardGradInput
 	opUpsampleBilinear2dOut
 	opUpsampleBilinear2dVec
 	opUpsampleBilinear2dVecOut
+	opUpsampleLanczos2dAA
+	opUpsampleLanczos2dAAOut
+	opUpsampleLanczos2dAAVec
 	opUpsampleLinear1d
 	opUpsampleLinear1dBackward
 	opUpsampleLinear1dBackwardGradInput
@@ -2517,6 +2533,15 @@ const (
 	opUpsampleNearest3dBackwardGradInput
 	opUpsampleNearest3dOut
 	opUpsampleNearest3dVec
+	opUpsampleNearestExact1d
+	opUpsampleNearestExact1dOut
+	opUpsampleNearestExact1dVec
+	opUpsampleNearestExact2d
+	opUpsampleNearestExact2dOut
+	opUpsampleNearestExact2dVec
+	opUpsampleNearestExact3d
+	opUpsampleNearestExact3dOut
+	opUpsampleNearestExact3dVec
 	opUpsampleTrilinear3d
 	opUpsampleTrilinear3dBackward
 	opUpsampleTrilinear3dBackwardGradInput
@@ -4181,6 +4206,8 @@ var opNames = [...]string{
 	"native_layer_norm_backward",
 	"native_layer_norm_backward.out",
 	"native_layer_norm.out",
+	"_native_multi_head_attention",
+	"_native_multi_head_attention.out",
 	"native_norm",
 	"native_norm.out",
 	"native_norm.ScalarOpt_dim_dtype",
@@ -4278,7 +4305,10 @@ var opNames = [...]string{
 	"outer",
 	"outer.out",
 	"output_nr",
+	"_pack_padded_sequence",
+	"_pack_padded_sequence.out",
 	"pad",
+	"_pad_packed_sequence",
 	"pad_sequence",
 	"pairwise_distance",
 	"pdist",
@@ -4961,6 +4991,8 @@ var opNames = [...]string{
 	"trace",
 	"trace_backward",
 	"trace.out",
+	"_transformer_encoder_layer_fwd",
+	"_transformer_encoder_layer_fwd.out",
 	"transpose.int",
 	"t",
 	"transpose_",
@@ -5021,16 +5053,25 @@ var opNames = [...]string{
 	"unsqueeze_copy",
 	"unsqueeze_copy.out",
 	"upsample_bicubic2d",
+	"_upsample_bicubic2d_aa",
+	"_upsample_bicubic2d_aa.out",
+	"_upsample_bicubic2d_aa.vec",
 	"upsample_bicubic2d_backward",
 	"upsample_bicubic2d_backward.grad_input",
 	"upsample_bicubic2d.out",
 	"upsample_bicubic2d.vec",
 	"upsample_bilinear2d",
+	"_upsample_bilinear2d_aa",
+	"_upsample_bilinear2d_aa.out",
+	"_upsample_bilinear2d_aa.vec",
 	"upsample_bilinear2d_backward",
 	"upsample_bilinear2d_backward.grad_input",
 	"upsample_bilinear2d.out",
 	"upsample_bilinear2d.vec",
 	"upsample_bilinear2d.vec_out",
+	"_upsample_lanczos2d_aa",
+	"_upsample_lanczos2d_aa.out",
+	"_upsample_lanczos2d_aa.vec",
 	"upsample_linear1d",
 	"upsample_linear1d_backward",
 	"upsample_linear1d_backward.grad_input",
@@ -5052,6 +5093,15 @@ var opNames = [...]string{
 	"upsample_nearest3d_backward.grad_input",
 	"upsample_nearest3d.out",
 	"upsample_nearest3d.vec",
+	"_upsample_nearest_exact1d",
+	"_upsample_nearest_exact1d.out",
+	"_upsample_nearest_exact1d.vec",
+	"_upsample_nearest_exact2d",
+	"_upsample_nearest_exact2d.out",
+	"_upsample_nearest_exact2d.vec",
+	"_upsample_nearest_exact3d",
+	"_upsample_nearest_exact3d.out",
+	"_upsample_nearest_exact3d.vec",
 	"upsample_trilinear3d",
 	"upsample_trilinear3d_backward",
 	"upsample_trilinear3d_backward.grad_input",
@@ -5145,19 +5195,19 @@ var opsWriting = [...]uint64{
 	0x526ea0ccac643521,
 	0xcb282ccaccd8b2b2,
 	0x5998d4d565cb59a6,
-	0xb2d529568d5537a9,
-	0x8d66a51015560cda,
-	0xccd4932b22a2a299,
-	0xadb9999c36775c99,
-	0xd4ea8020768e6651,
-	0xdbaa956db74ab6d5,
-	0x662ab28a76b5ad6e,
-	0xcb2caaaea0401999,
-	0xb2cccb58b2ad4ab2,
-	0x256596595565552a,
-	0xd828955a5b44b2cb,
-	0xa20350aeac80a996,
-	0xa65a846b69a82900,
-	0x42a108c658c658ca,
-	0x0000000cd4bc2432,
+	0xcb54a55a3554dea5,
+	0xacd4a2025558336a,
+	0x9a92656454545331,
+	0xb7333386ceeb9339,
+	0x9d50040ed1ccca35,
+	0x7552adb6e956daba,
+	0xc556514ed6b5addb,
+	0x659555d40803332c,
+	0x59996b1655a95659,
+	0xacb2cb2aacaaa556,
+	0x0512ab4b68965964,
+	0x406a15d5901532db,
+	0x2d4235b4d414a014,
+	0x892658c62b232553,
+	0x19a9784864854211,
 }

@@ -728,6 +728,98 @@ func UpsampleBicubic2d(self Tensor, outputSize []int64, alignCorners bool, opts 
 	return newTensor(&blk.r0, blk.scope)
 }
 
+// UpsampleBicubic2dAAOptions are the arguments of [UpsampleBicubic2dAA] that have defaults.
+type UpsampleBicubic2dAAOptions struct {
+	ScalesH *float64 // default: none
+	ScalesW *float64 // default: none
+}
+
+// UpsampleBicubic2dAA is [UpsampleBicubic2d] with antialiasing: when shrinking, the filter widens
+// to all covered pixels.
+//
+//	_upsample_bicubic2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor
+func UpsampleBicubic2dAA(self Tensor, outputSize []int64, alignCorners bool, opts ...UpsampleBicubic2dAAOptions) Tensor {
+	var blk struct {
+		scope         unsafe.Pointer
+		self          unsafe.Pointer
+		outputSize    unsafe.Pointer
+		outputSizeLen int64
+		alignCorners  int64
+		scalesH       unsafe.Pointer
+		scalesW       unsafe.Pointer
+		r0            outTensor
+	}
+	var opt UpsampleBicubic2dAAOptions
+	if given(len(opts), opUpsampleBicubic2dAA) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opUpsampleBicubic2dAA, "self")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.alignCorners = boolInt(alignCorners)
+	blk.scalesH = unsafe.Pointer(opt.ScalesH)
+	blk.scalesW = unsafe.Pointer(opt.ScalesW)
+	call(opUpsampleBicubic2dAA, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// UpsampleBicubic2dAAOut is [UpsampleBicubic2dOut] with antialiasing: when shrinking, the filter
+// widens to all covered pixels, into out.
+//
+//	_upsample_bicubic2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
+//
+// It returns out.
+func UpsampleBicubic2dAAOut(self Tensor, outputSize []int64, alignCorners bool, out Tensor, opts ...UpsampleBicubic2dAAOptions) Tensor {
+	var blk struct {
+		scope         unsafe.Pointer
+		self          unsafe.Pointer
+		outputSize    unsafe.Pointer
+		outputSizeLen int64
+		alignCorners  int64
+		scalesH       unsafe.Pointer
+		scalesW       unsafe.Pointer
+		out           unsafe.Pointer
+	}
+	var opt UpsampleBicubic2dAAOptions
+	if given(len(opts), opUpsampleBicubic2dAAOut) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opUpsampleBicubic2dAAOut, "self")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.alignCorners = boolInt(alignCorners)
+	blk.scalesH = unsafe.Pointer(opt.ScalesH)
+	blk.scalesW = unsafe.Pointer(opt.ScalesW)
+	blk.out = out.word(opUpsampleBicubic2dAAOut, "out")
+	call(opUpsampleBicubic2dAAOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(out.T)
+	return out
+}
+
+// UpsampleBicubic2dAAVec is [UpsampleBicubic2dVec] with antialiasing: when shrinking, the filter
+// widens to all covered pixels.
+//
+//	_upsample_bicubic2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor
+func UpsampleBicubic2dAAVec(input Tensor, outputSize []int64, alignCorners bool, scaleFactors []float64) Tensor {
+	var blk struct {
+		scope           unsafe.Pointer
+		input           unsafe.Pointer
+		outputSize      unsafe.Pointer
+		outputSizeLen   int64
+		alignCorners    int64
+		scaleFactors    unsafe.Pointer
+		scaleFactorsLen int64
+		r0              outTensor
+	}
+	blk.input = input.word(opUpsampleBicubic2dAAVec, "input")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.alignCorners = boolInt(alignCorners)
+	blk.scaleFactors, blk.scaleFactorsLen = unsafe.Pointer(unsafe.SliceData(scaleFactors)), int64(len(scaleFactors))
+	call(opUpsampleBicubic2dAAVec, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
 // UpsampleBicubic2dOut resizes (N, C, H, W) to outputSize by bicubic interpolation, which can
 // overshoot the range of its input, into out.
 //
@@ -819,6 +911,98 @@ func UpsampleBilinear2d(self Tensor, outputSize []int64, alignCorners bool, opts
 	return newTensor(&blk.r0, blk.scope)
 }
 
+// UpsampleBilinear2dAAOptions are the arguments of [UpsampleBilinear2dAA] that have defaults.
+type UpsampleBilinear2dAAOptions struct {
+	ScalesH *float64 // default: none
+	ScalesW *float64 // default: none
+}
+
+// UpsampleBilinear2dAA is [UpsampleBilinear2d] with antialiasing: when shrinking, the filter
+// widens to all covered pixels.
+//
+//	_upsample_bilinear2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor
+func UpsampleBilinear2dAA(self Tensor, outputSize []int64, alignCorners bool, opts ...UpsampleBilinear2dAAOptions) Tensor {
+	var blk struct {
+		scope         unsafe.Pointer
+		self          unsafe.Pointer
+		outputSize    unsafe.Pointer
+		outputSizeLen int64
+		alignCorners  int64
+		scalesH       unsafe.Pointer
+		scalesW       unsafe.Pointer
+		r0            outTensor
+	}
+	var opt UpsampleBilinear2dAAOptions
+	if given(len(opts), opUpsampleBilinear2dAA) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opUpsampleBilinear2dAA, "self")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.alignCorners = boolInt(alignCorners)
+	blk.scalesH = unsafe.Pointer(opt.ScalesH)
+	blk.scalesW = unsafe.Pointer(opt.ScalesW)
+	call(opUpsampleBilinear2dAA, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// UpsampleBilinear2dAAOut is [UpsampleBilinear2dOut] with antialiasing: when shrinking, the filter
+// widens to all covered pixels, into out.
+//
+//	_upsample_bilinear2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
+//
+// It returns out.
+func UpsampleBilinear2dAAOut(self Tensor, outputSize []int64, alignCorners bool, out Tensor, opts ...UpsampleBilinear2dAAOptions) Tensor {
+	var blk struct {
+		scope         unsafe.Pointer
+		self          unsafe.Pointer
+		outputSize    unsafe.Pointer
+		outputSizeLen int64
+		alignCorners  int64
+		scalesH       unsafe.Pointer
+		scalesW       unsafe.Pointer
+		out           unsafe.Pointer
+	}
+	var opt UpsampleBilinear2dAAOptions
+	if given(len(opts), opUpsampleBilinear2dAAOut) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opUpsampleBilinear2dAAOut, "self")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.alignCorners = boolInt(alignCorners)
+	blk.scalesH = unsafe.Pointer(opt.ScalesH)
+	blk.scalesW = unsafe.Pointer(opt.ScalesW)
+	blk.out = out.word(opUpsampleBilinear2dAAOut, "out")
+	call(opUpsampleBilinear2dAAOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(out.T)
+	return out
+}
+
+// UpsampleBilinear2dAAVec is [UpsampleBilinear2dVec] with antialiasing: when shrinking, the filter
+// widens to all covered pixels.
+//
+//	_upsample_bilinear2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor
+func UpsampleBilinear2dAAVec(input Tensor, outputSize []int64, alignCorners bool, scaleFactors []float64) Tensor {
+	var blk struct {
+		scope           unsafe.Pointer
+		input           unsafe.Pointer
+		outputSize      unsafe.Pointer
+		outputSizeLen   int64
+		alignCorners    int64
+		scaleFactors    unsafe.Pointer
+		scaleFactorsLen int64
+		r0              outTensor
+	}
+	blk.input = input.word(opUpsampleBilinear2dAAVec, "input")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.alignCorners = boolInt(alignCorners)
+	blk.scaleFactors, blk.scaleFactorsLen = unsafe.Pointer(unsafe.SliceData(scaleFactors)), int64(len(scaleFactors))
+	call(opUpsampleBilinear2dAAVec, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
 // UpsampleBilinear2dOut resizes (N, C, H, W) to outputSize by bilinear interpolation, into out.
 //
 //	upsample_bilinear2d.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
@@ -901,6 +1085,98 @@ func UpsampleBilinear2dVecOut(input Tensor, outputSize []int64, alignCorners boo
 	runtime.KeepAlive(input.T)
 	runtime.KeepAlive(out.T)
 	return out
+}
+
+// UpsampleLanczos2dAAOptions are the arguments of [UpsampleLanczos2dAA] that have defaults.
+type UpsampleLanczos2dAAOptions struct {
+	ScalesH *float64 // default: none
+	ScalesW *float64 // default: none
+}
+
+// UpsampleLanczos2dAA resizes (N, C, H, W) to outputSize, or by scale factors, with an
+// antialiasing Lanczos filter.
+//
+//	_upsample_lanczos2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor
+func UpsampleLanczos2dAA(self Tensor, outputSize []int64, alignCorners bool, opts ...UpsampleLanczos2dAAOptions) Tensor {
+	var blk struct {
+		scope         unsafe.Pointer
+		self          unsafe.Pointer
+		outputSize    unsafe.Pointer
+		outputSizeLen int64
+		alignCorners  int64
+		scalesH       unsafe.Pointer
+		scalesW       unsafe.Pointer
+		r0            outTensor
+	}
+	var opt UpsampleLanczos2dAAOptions
+	if given(len(opts), opUpsampleLanczos2dAA) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opUpsampleLanczos2dAA, "self")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.alignCorners = boolInt(alignCorners)
+	blk.scalesH = unsafe.Pointer(opt.ScalesH)
+	blk.scalesW = unsafe.Pointer(opt.ScalesW)
+	call(opUpsampleLanczos2dAA, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// UpsampleLanczos2dAAOut resizes (N, C, H, W) to outputSize, or by scale factors, with an
+// antialiasing Lanczos filter, into out.
+//
+//	_upsample_lanczos2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
+//
+// It returns out.
+func UpsampleLanczos2dAAOut(self Tensor, outputSize []int64, alignCorners bool, out Tensor, opts ...UpsampleLanczos2dAAOptions) Tensor {
+	var blk struct {
+		scope         unsafe.Pointer
+		self          unsafe.Pointer
+		outputSize    unsafe.Pointer
+		outputSizeLen int64
+		alignCorners  int64
+		scalesH       unsafe.Pointer
+		scalesW       unsafe.Pointer
+		out           unsafe.Pointer
+	}
+	var opt UpsampleLanczos2dAAOptions
+	if given(len(opts), opUpsampleLanczos2dAAOut) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opUpsampleLanczos2dAAOut, "self")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.alignCorners = boolInt(alignCorners)
+	blk.scalesH = unsafe.Pointer(opt.ScalesH)
+	blk.scalesW = unsafe.Pointer(opt.ScalesW)
+	blk.out = out.word(opUpsampleLanczos2dAAOut, "out")
+	call(opUpsampleLanczos2dAAOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(out.T)
+	return out
+}
+
+// UpsampleLanczos2dAAVec resizes (N, C, H, W) to outputSize, or by scale factors, with an
+// antialiasing Lanczos filter.
+//
+//	_upsample_lanczos2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor
+func UpsampleLanczos2dAAVec(input Tensor, outputSize []int64, alignCorners bool, scaleFactors []float64) Tensor {
+	var blk struct {
+		scope           unsafe.Pointer
+		input           unsafe.Pointer
+		outputSize      unsafe.Pointer
+		outputSizeLen   int64
+		alignCorners    int64
+		scaleFactors    unsafe.Pointer
+		scaleFactorsLen int64
+		r0              outTensor
+	}
+	blk.input = input.word(opUpsampleLanczos2dAAVec, "input")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.alignCorners = boolInt(alignCorners)
+	blk.scaleFactors, blk.scaleFactorsLen = unsafe.Pointer(unsafe.SliceData(scaleFactors)), int64(len(scaleFactors))
+	call(opUpsampleLanczos2dAAVec, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	return newTensor(&blk.r0, blk.scope)
 }
 
 // UpsampleLinear1dOptions are the arguments of [UpsampleLinear1d] that have defaults.
@@ -1267,6 +1543,264 @@ func UpsampleNearest3dVec(input Tensor, outputSize []int64, scaleFactors []float
 	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
 	blk.scaleFactors, blk.scaleFactorsLen = unsafe.Pointer(unsafe.SliceData(scaleFactors)), int64(len(scaleFactors))
 	call(opUpsampleNearest3dVec, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// UpsampleNearestExact1dOptions are the arguments of [UpsampleNearestExact1d] that have defaults.
+type UpsampleNearestExact1dOptions struct {
+	Scales *float64 // default: none
+}
+
+// UpsampleNearestExact1d resizes (N, C, L) by taking the nearest element, at floor((i + 0.5) /
+// scale), as image libraries do.
+//
+//	_upsample_nearest_exact1d(Tensor self, SymInt[1] output_size, float? scales=None) -> Tensor
+func UpsampleNearestExact1d(self Tensor, outputSize []int64, opts ...UpsampleNearestExact1dOptions) Tensor {
+	var blk struct {
+		scope         unsafe.Pointer
+		self          unsafe.Pointer
+		outputSize    unsafe.Pointer
+		outputSizeLen int64
+		scales        unsafe.Pointer
+		r0            outTensor
+	}
+	var opt UpsampleNearestExact1dOptions
+	if given(len(opts), opUpsampleNearestExact1d) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opUpsampleNearestExact1d, "self")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.scales = unsafe.Pointer(opt.Scales)
+	call(opUpsampleNearestExact1d, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// UpsampleNearestExact1dOut resizes (N, C, L) by taking the nearest element, at floor((i + 0.5) /
+// scale), as image libraries do, into out.
+//
+//	_upsample_nearest_exact1d.out(Tensor self, SymInt[1] output_size, float? scales=None, *, Tensor(a!) out) -> Tensor(a!)
+//
+// It returns out.
+func UpsampleNearestExact1dOut(self Tensor, outputSize []int64, out Tensor, opts ...UpsampleNearestExact1dOptions) Tensor {
+	var blk struct {
+		scope         unsafe.Pointer
+		self          unsafe.Pointer
+		outputSize    unsafe.Pointer
+		outputSizeLen int64
+		scales        unsafe.Pointer
+		out           unsafe.Pointer
+	}
+	var opt UpsampleNearestExact1dOptions
+	if given(len(opts), opUpsampleNearestExact1dOut) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opUpsampleNearestExact1dOut, "self")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.scales = unsafe.Pointer(opt.Scales)
+	blk.out = out.word(opUpsampleNearestExact1dOut, "out")
+	call(opUpsampleNearestExact1dOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(out.T)
+	return out
+}
+
+// UpsampleNearestExact1dVec resizes (N, C, L) by taking the nearest element, at floor((i + 0.5) /
+// scale), as image libraries do.
+//
+//	_upsample_nearest_exact1d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor
+func UpsampleNearestExact1dVec(input Tensor, outputSize []int64, scaleFactors []float64) Tensor {
+	var blk struct {
+		scope           unsafe.Pointer
+		input           unsafe.Pointer
+		outputSize      unsafe.Pointer
+		outputSizeLen   int64
+		scaleFactors    unsafe.Pointer
+		scaleFactorsLen int64
+		r0              outTensor
+	}
+	blk.input = input.word(opUpsampleNearestExact1dVec, "input")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.scaleFactors, blk.scaleFactorsLen = unsafe.Pointer(unsafe.SliceData(scaleFactors)), int64(len(scaleFactors))
+	call(opUpsampleNearestExact1dVec, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// UpsampleNearestExact2dOptions are the arguments of [UpsampleNearestExact2d] that have defaults.
+type UpsampleNearestExact2dOptions struct {
+	ScalesH *float64 // default: none
+	ScalesW *float64 // default: none
+}
+
+// UpsampleNearestExact2d resizes (N, C, H, W) by taking the nearest element, at floor((i + 0.5) /
+// scale) in each dimension.
+//
+//	_upsample_nearest_exact2d(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None) -> Tensor
+func UpsampleNearestExact2d(self Tensor, outputSize []int64, opts ...UpsampleNearestExact2dOptions) Tensor {
+	var blk struct {
+		scope         unsafe.Pointer
+		self          unsafe.Pointer
+		outputSize    unsafe.Pointer
+		outputSizeLen int64
+		scalesH       unsafe.Pointer
+		scalesW       unsafe.Pointer
+		r0            outTensor
+	}
+	var opt UpsampleNearestExact2dOptions
+	if given(len(opts), opUpsampleNearestExact2d) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opUpsampleNearestExact2d, "self")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.scalesH = unsafe.Pointer(opt.ScalesH)
+	blk.scalesW = unsafe.Pointer(opt.ScalesW)
+	call(opUpsampleNearestExact2d, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// UpsampleNearestExact2dOut resizes (N, C, H, W) by taking the nearest element, at floor((i + 0.5)
+// / scale) in each dimension, into out.
+//
+//	_upsample_nearest_exact2d.out(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
+//
+// It returns out.
+func UpsampleNearestExact2dOut(self Tensor, outputSize []int64, out Tensor, opts ...UpsampleNearestExact2dOptions) Tensor {
+	var blk struct {
+		scope         unsafe.Pointer
+		self          unsafe.Pointer
+		outputSize    unsafe.Pointer
+		outputSizeLen int64
+		scalesH       unsafe.Pointer
+		scalesW       unsafe.Pointer
+		out           unsafe.Pointer
+	}
+	var opt UpsampleNearestExact2dOptions
+	if given(len(opts), opUpsampleNearestExact2dOut) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opUpsampleNearestExact2dOut, "self")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.scalesH = unsafe.Pointer(opt.ScalesH)
+	blk.scalesW = unsafe.Pointer(opt.ScalesW)
+	blk.out = out.word(opUpsampleNearestExact2dOut, "out")
+	call(opUpsampleNearestExact2dOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(out.T)
+	return out
+}
+
+// UpsampleNearestExact2dVec resizes (N, C, H, W) by taking the nearest element, at floor((i + 0.5)
+// / scale) in each dimension.
+//
+//	_upsample_nearest_exact2d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor
+func UpsampleNearestExact2dVec(input Tensor, outputSize []int64, scaleFactors []float64) Tensor {
+	var blk struct {
+		scope           unsafe.Pointer
+		input           unsafe.Pointer
+		outputSize      unsafe.Pointer
+		outputSizeLen   int64
+		scaleFactors    unsafe.Pointer
+		scaleFactorsLen int64
+		r0              outTensor
+	}
+	blk.input = input.word(opUpsampleNearestExact2dVec, "input")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.scaleFactors, blk.scaleFactorsLen = unsafe.Pointer(unsafe.SliceData(scaleFactors)), int64(len(scaleFactors))
+	call(opUpsampleNearestExact2dVec, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// UpsampleNearestExact3dOptions are the arguments of [UpsampleNearestExact3d] that have defaults.
+type UpsampleNearestExact3dOptions struct {
+	ScalesD *float64 // default: none
+	ScalesH *float64 // default: none
+	ScalesW *float64 // default: none
+}
+
+// UpsampleNearestExact3d resizes (N, C, D, H, W) by taking the nearest element, at floor((i + 0.5)
+// / scale) in each dimension.
+//
+//	_upsample_nearest_exact3d(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor
+func UpsampleNearestExact3d(self Tensor, outputSize []int64, opts ...UpsampleNearestExact3dOptions) Tensor {
+	var blk struct {
+		scope         unsafe.Pointer
+		self          unsafe.Pointer
+		outputSize    unsafe.Pointer
+		outputSizeLen int64
+		scalesD       unsafe.Pointer
+		scalesH       unsafe.Pointer
+		scalesW       unsafe.Pointer
+		r0            outTensor
+	}
+	var opt UpsampleNearestExact3dOptions
+	if given(len(opts), opUpsampleNearestExact3d) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opUpsampleNearestExact3d, "self")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.scalesD = unsafe.Pointer(opt.ScalesD)
+	blk.scalesH = unsafe.Pointer(opt.ScalesH)
+	blk.scalesW = unsafe.Pointer(opt.ScalesW)
+	call(opUpsampleNearestExact3d, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// UpsampleNearestExact3dOut resizes (N, C, D, H, W) by taking the nearest element, at floor((i +
+// 0.5) / scale) in each dimension, into out.
+//
+//	_upsample_nearest_exact3d.out(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
+//
+// It returns out.
+func UpsampleNearestExact3dOut(self Tensor, outputSize []int64, out Tensor, opts ...UpsampleNearestExact3dOptions) Tensor {
+	var blk struct {
+		scope         unsafe.Pointer
+		self          unsafe.Pointer
+		outputSize    unsafe.Pointer
+		outputSizeLen int64
+		scalesD       unsafe.Pointer
+		scalesH       unsafe.Pointer
+		scalesW       unsafe.Pointer
+		out           unsafe.Pointer
+	}
+	var opt UpsampleNearestExact3dOptions
+	if given(len(opts), opUpsampleNearestExact3dOut) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opUpsampleNearestExact3dOut, "self")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.scalesD = unsafe.Pointer(opt.ScalesD)
+	blk.scalesH = unsafe.Pointer(opt.ScalesH)
+	blk.scalesW = unsafe.Pointer(opt.ScalesW)
+	blk.out = out.word(opUpsampleNearestExact3dOut, "out")
+	call(opUpsampleNearestExact3dOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(out.T)
+	return out
+}
+
+// UpsampleNearestExact3dVec resizes (N, C, D, H, W) by taking the nearest element, at floor((i +
+// 0.5) / scale) in each dimension.
+//
+//	_upsample_nearest_exact3d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor
+func UpsampleNearestExact3dVec(input Tensor, outputSize []int64, scaleFactors []float64) Tensor {
+	var blk struct {
+		scope           unsafe.Pointer
+		input           unsafe.Pointer
+		outputSize      unsafe.Pointer
+		outputSizeLen   int64
+		scaleFactors    unsafe.Pointer
+		scaleFactorsLen int64
+		r0              outTensor
+	}
+	blk.input = input.word(opUpsampleNearestExact3dVec, "input")
+	blk.outputSize, blk.outputSizeLen = unsafe.Pointer(unsafe.SliceData(outputSize)), int64(len(outputSize))
+	blk.scaleFactors, blk.scaleFactorsLen = unsafe.Pointer(unsafe.SliceData(scaleFactors)), int64(len(scaleFactors))
+	call(opUpsampleNearestExact3dVec, unsafe.Pointer(&blk))
 	runtime.KeepAlive(input.T)
 	return newTensor(&blk.r0, blk.scope)
 }

@@ -242,6 +242,81 @@ func LSTMData(data, batchSizes Tensor, hx, params []Tensor, hasBiases bool, numL
 	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
 }
 
+// PackPaddedSequence packs padded sequences, longest first, step by step into (Σ lengths, ...);
+// also returns the int64 batch size of each step.
+//
+//	_pack_padded_sequence(Tensor input, Tensor lengths, bool batch_first) -> (Tensor, Tensor)
+func PackPaddedSequence(input, lengths Tensor, batchFirst bool) (Tensor, Tensor) {
+	var blk struct {
+		scope      unsafe.Pointer
+		input      unsafe.Pointer
+		lengths    unsafe.Pointer
+		batchFirst int64
+		r0         outTensor
+		r1         outTensor
+	}
+	blk.input = input.word(opPackPaddedSequence, "input")
+	blk.lengths = lengths.word(opPackPaddedSequence, "lengths")
+	blk.batchFirst = boolInt(batchFirst)
+	call(opPackPaddedSequence, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	runtime.KeepAlive(lengths.T)
+	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
+}
+
+// PackPaddedSequenceOut packs padded sequences, longest first, step by step into (Σ lengths, ...);
+// also returns the int64 batch size of each step, into out0 and out1.
+//
+//	_pack_padded_sequence.out(Tensor input, Tensor lengths, bool batch_first, *, Tensor(a!) out0, Tensor(b!) out1) -> (Tensor(a!), Tensor(b!))
+//
+// It returns out0 and out1.
+func PackPaddedSequenceOut(input, lengths Tensor, batchFirst bool, out0, out1 Tensor) (Tensor, Tensor) {
+	var blk struct {
+		scope      unsafe.Pointer
+		input      unsafe.Pointer
+		lengths    unsafe.Pointer
+		batchFirst int64
+		out0       unsafe.Pointer
+		out1       unsafe.Pointer
+	}
+	blk.input = input.word(opPackPaddedSequenceOut, "input")
+	blk.lengths = lengths.word(opPackPaddedSequenceOut, "lengths")
+	blk.batchFirst = boolInt(batchFirst)
+	blk.out0 = out0.word(opPackPaddedSequenceOut, "out0")
+	blk.out1 = out1.word(opPackPaddedSequenceOut, "out1")
+	call(opPackPaddedSequenceOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(input.T)
+	runtime.KeepAlive(lengths.T)
+	runtime.KeepAlive(out0.T)
+	runtime.KeepAlive(out1.T)
+	return out0, out1
+}
+
+// PadPackedSequence undoes [PackPaddedSequence]: returns the padded sequences and their lengths.
+//
+//	_pad_packed_sequence(Tensor data, Tensor batch_sizes, bool batch_first, Scalar padding_value, int total_length) -> (Tensor, Tensor)
+func PadPackedSequence(data, batchSizes Tensor, batchFirst bool, paddingValue Scalar, totalLength int64) (Tensor, Tensor) {
+	var blk struct {
+		scope        unsafe.Pointer
+		data         unsafe.Pointer
+		batchSizes   unsafe.Pointer
+		batchFirst   int64
+		paddingValue cScalar
+		totalLength  int64
+		r0           outTensor
+		r1           outTensor
+	}
+	blk.data = data.word(opPadPackedSequence, "data")
+	blk.batchSizes = batchSizes.word(opPadPackedSequence, "batch_sizes")
+	blk.batchFirst = boolInt(batchFirst)
+	blk.paddingValue = makeScalar(paddingValue, opPadPackedSequence, "padding_value")
+	blk.totalLength = totalLength
+	call(opPadPackedSequence, unsafe.Pointer(&blk))
+	runtime.KeepAlive(data.T)
+	runtime.KeepAlive(batchSizes.T)
+	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope)
+}
+
 // RNNReLU runs a recurrent network with ReLU over a sequence (T, N, I), or (N, T, I) if
 // batchFirst; returns all outputs and the last hidden state.
 //

@@ -21,7 +21,8 @@ from .schema.functions import (
     torch_dir,
     torch_version,
 )
-from .targets import c, conformance, go, reference, stubs
+from .schema.python_api import API_FILE, read_installed_api
+from .targets import c, conformance, go, nn, reference, stubs
 from .targets.api import Named, Wrapped, resolve
 from .toolchain import find_go
 
@@ -53,9 +54,11 @@ def files(functions: list[SchemaFunction], version: str) -> dict[Path, str]:
     parts = by_subject(ops)
     for subject, mine in parts.items():
         out[Path("gotorch") / subject.file] = go.wrappers(mine, known)
+    out.update(nn.files(ops))
     out.update(stubs.files())
     out.update(reference.files({s: [op.function for op in mine] for s, mine in parts.items()}))
     out[conformance.TABLE] = conformance.table(ops, names.hand_written)
+    out[conformance.MODULES] = conformance.modules()
     return out
 
 
@@ -148,6 +151,10 @@ def main(check: bool = False) -> int:
             if not check:
                 _report(old, text)
                 REFERENCE_FILE.write_text(text)
+        if not API_FILE.exists() or API_FILE.read_text() != read_installed_api():
+            stale.append(str(API_FILE.relative_to(ROOT)))
+            if not check:
+                API_FILE.write_text(read_installed_api())
     if check and stale:
         functions, version = read_installed(with_pages=True), installed.split("+")[0]
     else:
@@ -160,7 +167,12 @@ def main(check: bool = False) -> int:
                 stale.append(str(path))
         elif _write(ROOT / path, text):
             stale.append(str(path))
-    patterns = ("cgotorch/*ops_*gen*.*", "gotorch/*ops_*gen*.*", "docs/reference/*.md")
+    patterns = (
+        "cgotorch/*ops_*gen*.*",
+        "gotorch/*ops_*gen*.*",
+        "gotorch/nn/**/*_gen.go",
+        "docs/reference/*.md",
+    )
     for pattern in patterns:
         for path in sorted(ROOT.glob(pattern)):
             if path.relative_to(ROOT) not in wanted:

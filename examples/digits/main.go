@@ -23,7 +23,6 @@ import (
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/data/mnist"
 	"gotorch.dev/gotorch/nn"
-	F "gotorch.dev/gotorch/nn/functional"
 	"gotorch.dev/gotorch/optim"
 	"gotorch.dev/gotorch/train"
 	"gotorch.dev/gotorch/train/plot"
@@ -113,7 +112,7 @@ func (o options) train() error {
 	fmt.Printf("%d parameters, %d digits to learn from, %d to test with\n", net.NumParameters(), trainSet.Len(), testSet.Len())
 
 	opt := optim.AdamW(net.Parameters(), optim.AdamWOptions{LR: maxLR})
-	loop := train.NewLoop(net, opt, F.CrossEntropy)
+	loop := train.NewLoop(net, opt, nn.CrossEntropyLoss())
 	loop.OnStep(func(s *train.Step) error {
 		opt.Groups[0].LR = maxLR * (1 + math.Cos(math.Pi*s.Done())) / 2
 		return nil

@@ -74,6 +74,21 @@ func entries(m Modular) iter.Seq[entry] {
 				return
 			}
 		}
+		if m, ok := m.(*ModuleDictModule); ok {
+			for name, child := range m.All() {
+				if !yield(entry{name: name, child: child, list: inSlice}) {
+					return
+				}
+			}
+		}
+		if m, ok := m.(holder); ok {
+			o := m.held()
+			for i, name := range o.names {
+				if o.tensors[i].T != nil && !yield(entry{name: name, tensor: &o.tensors[i]}) {
+					return
+				}
+			}
+		}
 	}
 }
 

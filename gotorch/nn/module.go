@@ -22,6 +22,8 @@ type Module struct {
 	self Modular // what embeds it
 	eval bool
 
+	hooks *hooks // nil where there are none
+
 	// The parameters that Init has made, so that those can be told that came later.
 	made known
 }

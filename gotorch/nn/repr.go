@@ -6,6 +6,9 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+
+	"gotorch.dev/gotorch"
+	F "gotorch.dev/gotorch/nn/functional"
 )
 
 // Modules print as PyTorch's do.
@@ -19,6 +22,14 @@ func repr(above []*Module, m Modular) string {
 	var extra, children []string
 	if m, ok := m.(interface{ ExtraRepr() string }); ok && m.ExtraRepr() != "" {
 		extra = strings.Split(m.ExtraRepr(), "\n")
+	}
+	if m, ok := m.(*ModuleListModule); ok {
+		var l list
+		for i, module := range m.Modules {
+			l.items = append(l.items, item{pyInt(int64(i)), repr(above, module)})
+		}
+		l.kind = inSlice
+		return l.String()
 	}
 	lists := map[string]*list{}
 	var order []*list
@@ -98,8 +109,18 @@ func (l *list) String() string {
 
 func indent(s string) string { return strings.ReplaceAll(s, "\n", "\n  ") }
 
-// className returns the name of a module's type as PyTorch calls it: LinearModule is "Linear".
+// className returns the name of a module's class as PyTorch calls it.
 func className(m Modular) string {
+	if m, ok := m.(interface{ className() string }); ok {
+		if name := m.className(); name != "" {
+			return name
+		}
+	}
+	return typeName(m)
+}
+
+// typeName returns the name of a module's type as PyTorch calls it: LinearModule is "Linear".
+func typeName(m Modular) string {
 	t := reflect.TypeOf(m).Elem()
 	name, _, _ := strings.Cut(t.Name(), "[") // of a generic type only what is before its arguments
 	if t.PkgPath() == moduleType.PkgPath() {
@@ -132,6 +153,9 @@ func pyTuple(list []int64) string {
 	for i, n := range list {
 		parts[i] = strconv.FormatInt(n, 10)
 	}
+	if len(parts) == 1 {
+		return "(" + parts[0] + ",)"
+	}
 	return "(" + strings.Join(parts, ", ") + ")"
 }
 
@@ -141,4 +165,50 @@ func pyInts(list []int64) string {
 		return strconv.FormatInt(list[0], 10)
 	}
 	return pyTuple(list)
+}
+
+func pyInt(n int64) string { return strconv.FormatInt(n, 10) }
+
+// pyQuoted writes a string as Python's repr does.
+func pyQuoted[S ~string](s S) string { return "'" + string(s) + "'" }
+
+// pyOptionalFloat writes a number, or None.
+func pyOptionalFloat(s gotorch.Scalar) string {
+	if f, ok := s.(float64); ok {
+		return pyFloat(f)
+	}
+	return "None"
+}
+
+// pyOptionalInts writes numbers as pyInts does, or None.
+func pyOptionalInts(list []int64) string {
+	if list == nil {
+		return "None"
+	}
+	return pyInts(list)
+}
+
+// pyWindow writes the size of a result of an adaptive pooling.
+func pyWindow(list []int64) string {
+	return strings.ReplaceAll(pyInts(list), pyInt(F.AsInput), "None")
+}
+
+// when returns text where a condition holds.
+func when(condition bool, text string) string {
+	if condition {
+		return text
+	}
+	return ""
+}
+
+// pyFloats writes one number as a number and more as a tuple.
+func pyFloats(list []float64) string {
+	if len(list) == 1 {
+		return pyFloat(list[0])
+	}
+	parts := make([]string, len(list))
+	for i, f := range list {
+		parts[i] = pyFloat(f)
+	}
+	return "(" + strings.Join(parts, ", ") + ")"
 }

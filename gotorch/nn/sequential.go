@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"slices"
 	"strconv"
 
 	"gotorch.dev/gotorch"
@@ -39,6 +40,13 @@ func (m *SequentialModule) Append(layer Layer) {
 // Forward sends x through all layers. What this package's own layers hand on to each other is freed at
 // once; a layer of yours may keep what it gets and makes.
 func (m *SequentialModule) Forward(x gotorch.Tensor) gotorch.Tensor {
+	if m.hooked(m) {
+		return m.around1(m.forward, x)
+	}
+	return m.forward(x)
+}
+
+func (m *SequentialModule) forward(x gotorch.Tensor) gotorch.Tensor {
 	m.outer()
 	for rest := m.Layers; len(rest) > 0; {
 		n := 0
@@ -47,7 +55,7 @@ func (m *SequentialModule) Forward(x gotorch.Tensor) gotorch.Tensor {
 		}
 		if n < 2 {
 			n = 1
-			x = rest[0].Forward(x)
+			x = Call(rest[0], x)
 		} else {
 			x = passOn(x, rest[:n])
 		}
@@ -78,18 +86,13 @@ func passOn(x gotorch.Tensor, layers []Layer) gotorch.Tensor {
 	return y
 }
 
-// forgets reports whether a layer is known to keep nothing of a call.
+// forgets reports whether a layer says that it keeps nothing of a call.
 func forgets(layer Layer) bool {
-	switch layer := layer.(type) {
-	case *LinearModule, *Conv2dModule, *BatchNorm2dModule, *MaxPool2dModule, *ReLUModule, *FlattenModule, *DropoutModule:
-		return true
-	case *SequentialModule:
-		for _, inner := range layer.Layers {
-			if !forgets(inner) {
-				return false
-			}
-		}
-		return true
-	}
-	return false
+	says, ok := layer.(KeepsNothing)
+	return ok && says.KeepsNothing()
+}
+
+// KeepsNothing says whether none of the layers keeps a tensor: see [KeepsNothing].
+func (m *SequentialModule) KeepsNothing() bool {
+	return m.plain(m) && !slices.ContainsFunc(m.Layers, func(layer Layer) bool { return !forgets(layer) })
 }

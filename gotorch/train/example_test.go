@@ -9,7 +9,6 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/nn"
-	F "gotorch.dev/gotorch/nn/functional"
 	"gotorch.dev/gotorch/optim"
 	"gotorch.dev/gotorch/train"
 )
@@ -40,7 +39,7 @@ func Example() {
 		nn.Linear(32*13*13, 10, nn.LinearOptions{NoBias: true}),
 	)
 	opt := optim.AdamW(model.Parameters(), optim.AdamWOptions{LR: 1e-3})
-	loop := train.NewLoop(model, opt, F.CrossEntropy)
+	loop := train.NewLoop(model, opt, nn.CrossEntropyLoss())
 	loop.OnEpoch(train.Validate(testSet, train.Accuracy))
 	history, err := loop.Run(ctx, data.NewLoader(trainSet, data.LoaderOptions{BatchSize: 64, Shuffle: true, Workers: 2}), train.Epochs(5))
 	if err != nil {
@@ -58,7 +57,7 @@ func Example() {
 
 func ExampleLoop_OnBackward() {
 	model := nn.Linear(2, 2)
-	loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), F.CrossEntropy)
+	loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
 	// Hold the elements of gradients between -1 and 1.
 	loop.OnBackward(func(s *train.Step) error {
 		for _, p := range s.Model.Parameters() {

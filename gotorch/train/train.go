@@ -1,7 +1,7 @@
 // Package train has a training loop: it shows batches to a model, reports, checks and saves, and stops
 // when it is told to.
 //
-//	loop := train.NewLoop(model, opt, F.CrossEntropy)
+//	loop := train.NewLoop(model, opt, nn.CrossEntropyLoss())
 //	loop.Progress(os.Stderr)                               // a bar, or lines where there is no terminal
 //	loop.Checkpoint("model.safetensors")                   // after each epoch, and when interrupted
 //	loop.OnEpoch(train.Validate(testSet, train.Accuracy))  // adds val_loss and val_accuracy
@@ -36,33 +36,8 @@ import (
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
-	F "gotorch.dev/gotorch/nn/functional"
 	"gotorch.dev/gotorch/optim"
 )
-
-// Loss is a function that says how far a model's output is from the target: one of package functional,
-// with its default options, or one of your own. It returns a tensor of one element.
-type Loss interface {
-	func(output, target gotorch.Tensor) gotorch.Tensor |
-		func(output, target gotorch.Tensor, opts ...F.CrossEntropyOptions) gotorch.Tensor |
-		func(output, target gotorch.Tensor, opts ...F.NLLLossOptions) gotorch.Tensor |
-		func(output, target gotorch.Tensor, opts ...F.MSELossOptions) gotorch.Tensor
-}
-
-// plainLoss returns loss without options.
-func plainLoss[L Loss](loss L) func(output, target gotorch.Tensor) gotorch.Tensor {
-	switch loss := any(loss).(type) {
-	case func(output, target gotorch.Tensor) gotorch.Tensor:
-		return loss
-	case func(output, target gotorch.Tensor, opts ...F.CrossEntropyOptions) gotorch.Tensor:
-		return func(output, target gotorch.Tensor) gotorch.Tensor { return loss(output, target) }
-	case func(output, target gotorch.Tensor, opts ...F.NLLLossOptions) gotorch.Tensor:
-		return func(output, target gotorch.Tensor) gotorch.Tensor { return loss(output, target) }
-	case func(output, target gotorch.Tensor, opts ...F.MSELossOptions) gotorch.Tensor:
-		return func(output, target gotorch.Tensor) gotorch.Tensor { return loss(output, target) }
-	}
-	panic("unreachable")
-}
 
 // Batches is what a [Loop] learns from: a data.Loader of pairs, or anything that yields batches. Len is
 // the number of batches in an epoch.
@@ -107,7 +82,7 @@ var ErrStop = errors.New("train: stop")
 type Loop struct {
 	model nn.Layer
 	opt   optim.Optimizer
-	loss  func(output, target gotorch.Tensor) gotorch.Tensor
+	loss  nn.Loss
 
 	onBackward, onStep []func(*Step) error
 	onEpoch            []func(*Epoch) error
@@ -115,14 +90,27 @@ type Loop struct {
 	progress           *progress
 }
 
-// NewLoop makes a loop that lets opt change model so that loss becomes less. It panics as the model's
+// NewLoop makes a loop that lets opt change model so that loss becomes less: a module such as
+// nn.CrossEntropyLoss makes it, or a function of your own as an nn.LossFunc. It panics as the model's
 // Parameters do, if they could not learn, and with a TypeError if one of the three is nil.
-func NewLoop[L Loss](model nn.Layer, opt optim.Optimizer, loss L) *Loop {
-	if model == nil || opt == nil || reflect.ValueOf(loss).IsNil() {
+func NewLoop(model nn.Layer, opt optim.Optimizer, loss nn.Loss) *Loop {
+	if isNil(model) || isNil(opt) || isNil(loss) {
 		panic(&gotorch.Error{Op: "train.NewLoop", Kind: gotorch.TypeError, Msg: "the model, the optimiser or the loss is nil"})
 	}
 	model.Parameters()
-	return &Loop{model: model, opt: opt, loss: plainLoss(loss)}
+	return &Loop{model: model, opt: opt, loss: loss}
+}
+
+// isNil reports whether an interface holds nothing, or a nil pointer or function.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Pointer, reflect.Func, reflect.Map:
+		return r.IsNil()
+	}
+	return false
 }
 
 // OnBackward adds a function that is called in every step between the backward pass and the change of
@@ -292,7 +280,7 @@ func (r *run) do(batch data.Pair) error {
 		s.Batch = batch.To(r.device)
 		gotorch.Scope0(func(scope *gotorch.ScopeHandle) {
 			r.opt.ZeroGrad()
-			loss := r.loss(r.model.Forward(s.Batch.Input), s.Batch.Target)
+			loss := r.loss.Forward(nn.Call(r.model, s.Batch.Input), s.Batch.Target)
 			loss.Backward()
 			s.Number++
 			loss = loss.Detach()

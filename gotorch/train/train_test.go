@@ -41,7 +41,7 @@ func newLoop(lr float64) (*train.Loop, *nn.SequentialModule, *optim.SGDOptimizer
 	gotorch.ManualSeed(2)
 	model := nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 2))
 	opt := optim.SGD(model.Parameters(), optim.SGDOptions{LR: lr, Momentum: 0.9})
-	return train.NewLoop(model, opt, F.CrossEntropy), model, opt
+	return train.NewLoop(model, opt, nn.CrossEntropyLoss()), model, opt
 }
 
 func loader(n int64) *data.Loader[data.Pair] {
@@ -144,9 +144,11 @@ func TestARunStopsAtItsLimitOrIsRefused(t *testing.T) {
 	for kind, fns := range map[gotorch.ErrorKind][]func(){
 		gotorch.ValueError: {func() { train.Epochs(-1) }, func() { train.Steps(-1) }},
 		gotorch.TypeError: {
-			func() { train.NewLoop(nil, opt, F.MSELoss) },
-			func() { train.NewLoop(model, nil, F.MSELoss) },
-			func() { train.NewLoop[func(output, target gotorch.Tensor) gotorch.Tensor](model, opt, nil) },
+			func() { train.NewLoop(nil, opt, nn.MSELoss()) },
+			func() { train.NewLoop(model, nil, nn.MSELoss()) },
+			func() { train.NewLoop(model, opt, nil) },
+			func() { train.NewLoop(model, opt, nn.LossFunc(nil)) },
+			func() { train.NewLoop(model, opt, (*nn.MSELossModule)(nil)) },
 		},
 	} {
 		for _, fn := range fns {
@@ -255,7 +257,7 @@ func TestCancellingBeforehandDoesNothing(t *testing.T) {
 func TestAPanicIsAnErrorAndLeavesTheCheckpointAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "model.safetensors")
 	testhelp.Must(t, os.WriteFile(path, []byte("the last good one"), 0o644))
-	loop := train.NewLoop(nn.Linear(3, 2), optim.SGD(nn.Linear(3, 2).Parameters()), F.CrossEntropy)
+	loop := train.NewLoop(nn.Linear(3, 2), optim.SGD(nn.Linear(3, 2).Parameters()), nn.CrossEntropyLoss())
 	loop.Checkpoint(path)
 	_, err := loop.Run(t.Context(), loader(10), train.Epochs(1))
 	if !errors.Is(err, gotorch.RuntimeError) || !strings.Contains(err.Error(), "mat1 and mat2 shapes cannot be multiplied") {
@@ -307,17 +309,17 @@ func TestLossesOfYourOwn(t *testing.T) {
 	model := nn.Linear(2, 2)
 	own := func(output, target gotorch.Tensor) gotorch.Tensor { return F.CrossEntropy(output, target).MulScalar(2) }
 	opt := optim.SGD(model.Parameters())
-	for _, loop := range []*train.Loop{train.NewLoop(model, opt, own), train.NewLoop(model, opt, nn.CrossEntropyLoss().Forward)} {
+	for _, loop := range []*train.Loop{train.NewLoop(model, opt, nn.LossFunc(own)), train.NewLoop(model, opt, nn.CrossEntropyLoss())} {
 		if _, err := loop.Run(t.Context(), loader(10), train.Epochs(1)); err != nil {
 			t.Error(err)
 		}
 	}
 	regression := data.NewTensorDataset(gotorch.Ones([]int64{4, 2}), gotorch.Ones([]int64{4, 2}))
-	if _, err := train.NewLoop(model, opt, F.MSELoss).Run(t.Context(), data.NewLoader(regression), train.Epochs(1)); err != nil {
+	if _, err := train.NewLoop(model, opt, nn.MSELoss()).Run(t.Context(), data.NewLoader(regression), train.Epochs(1)); err != nil {
 		t.Error(err)
 	}
 	logs := nn.Sequential(model)
-	if _, err := train.NewLoop(logs, opt, F.NLLLoss).Run(t.Context(), loader(10), train.Epochs(1)); err != nil {
+	if _, err := train.NewLoop(logs, opt, nn.NLLLoss()).Run(t.Context(), loader(10), train.Epochs(1)); err != nil {
 		t.Error(err)
 	}
 }

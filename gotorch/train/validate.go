@@ -35,7 +35,7 @@ func meanOf(loss func(output, target gotorch.Tensor) gotorch.Tensor) Metric {
 // mode meanwhile.
 func Validate(set data.Dataset[data.Pair], metrics ...Metric) func(*Epoch) error {
 	return func(e *Epoch) error {
-		all := append([]Metric{meanOf(e.loop.loss)}, metrics...)
+		all := append([]Metric{meanOf(e.loop.loss.Forward)}, metrics...)
 		values, err := Evaluate(e.ctx, e.Model, set, all...)
 		for _, v := range values {
 			e.Record("val_"+v.Name, v.Value)

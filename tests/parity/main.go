@@ -174,7 +174,7 @@ func initialValues(tensors, files) tensors {
 	out := tensors{}
 	empty := func(shape ...int64) gotorch.Tensor { return gotorch.Empty(shape) }
 	out["uniform"] = nninit.Uniform_(empty(5, 7))
-	out["uniform_bounds"] = nninit.Uniform_(empty(5, 7), nninit.UniformOptions{From: -2, To: new(0.0)})
+	out["uniform_bounds"] = nninit.Uniform_(empty(5, 7), nninit.UniformOptions{A: -2, B: new(0.0)})
 	out["normal"] = nninit.Normal_(empty(5, 7), nninit.NormalOptions{Mean: 1, Std: new(3.0)})
 	out["trunc_normal"] = nninit.TruncNormal_(empty(20, 30))
 	out["trunc_normal_narrow"] = nninit.TruncNormal_(empty(20, 30), nninit.TruncNormalOptions{Mean: 0.5, Std: new(2.0), A: new(-0.1), B: new(0.4)})

@@ -35,6 +35,9 @@ func Or[T any](p *T, value T) T {
 // Float returns the real number in the field name of op's options, or value where it was left out. It
 // panics with a TypeError if something else is in it.
 func Float(op, name string, field gotorch.Scalar, value float64) float64 {
+	if f, ok := field.(float64); ok {
+		return f
+	}
 	switch v := number(field); {
 	case !v.IsValid():
 		return value
@@ -50,6 +53,12 @@ func Float(op, name string, field gotorch.Scalar, value float64) float64 {
 
 // Int is [Float] for an integer. A float is refused, also a whole one, as in Python.
 func Int(op, name string, field gotorch.Scalar, value int64) int64 {
+	switch n := field.(type) {
+	case int:
+		return int64(n)
+	case int64:
+		return n
+	}
 	switch v := number(field); {
 	case !v.IsValid():
 		return value
@@ -61,6 +70,34 @@ func Int(op, name string, field gotorch.Scalar, value int64) int64 {
 		panic(ValueError(op, "%s is %v, which is no int64", name, field))
 	}
 	panic(typeError(op, "%s must be an integer, not %T", name, field))
+}
+
+// FloatPointer is [Float] for what has no default: nil where it was left out.
+func FloatPointer(op, name string, field gotorch.Scalar) *float64 {
+	if !Given(field) {
+		return nil
+	}
+	return new(Float(op, name, field, 0))
+}
+
+// IntPointer is [Int] for what has no default: nil where it was left out.
+func IntPointer(op, name string, field gotorch.Scalar) *int64 {
+	if !Given(field) {
+		return nil
+	}
+	return new(Int(op, name, field, 0))
+}
+
+// Bool returns the truth value in the field name of op's options, and whether there is one. It panics with
+// a TypeError if something else is in it.
+func Bool(op, name string, field gotorch.Scalar) (value, given bool) {
+	switch v := number(field); {
+	case !v.IsValid():
+		return false, false
+	case v.Kind() == reflect.Bool:
+		return v.Bool(), true
+	}
+	panic(typeError(op, "%s must be a bool, not %T", name, field))
 }
 
 // Seed returns the seed of a generator, and whether there is one. All 64 bits count, so a negative
@@ -76,7 +113,7 @@ func Seed(op, name string, field gotorch.Scalar) (seed uint64, given bool) {
 }
 
 // Given reports whether a field was not left out.
-func Given(field gotorch.Scalar) bool { return number(field).IsValid() }
+func Given(field gotorch.Scalar) bool { return field != nil && number(field).IsValid() }
 
 // number returns what a field holds, or points to: new(0.0) is as good as 0.0. It is not valid where
 // the field is nil.

@@ -15,7 +15,7 @@ func TestBadArgumentsPanicWithValueErrors(t *testing.T) {
 	for part, fn := range map[string]func(){
 		"between 0 and 1, but got -0.1": func() { F.Dropout(x, -0.1, true) },
 		"same shape, got [1 2] and [2]": func() { F.MSELoss(x, gotorch.Ones([]int64{2})) },
-		"weight and input":              func() { F.MSELoss(x, x, F.MSELossOptions{Weight: gotorch.Ones([]int64{1})}) },
+		"input and weight":              func() { F.MSELoss(x, x, F.MSELossOptions{Weight: gotorch.Ones([]int64{1})}) },
 		"exclude each other":            func() { F.Conv2d(x, x, F.Conv2dOptions{SamePadding: true, Padding: []int64{0}}) },
 		"7 is no reduction":             func() { F.CrossEntropy(x, x, F.CrossEntropyOptions{Reduction: 7}) },
 		"more than 1 value per channel": func() { F.BatchNorm(x, F.BatchNormOptions{Training: true}) },

@@ -81,16 +81,16 @@ func inPlace(t gotorch.Tensor, fill func()) gotorch.Tensor {
 
 // UniformOptions are the arguments of [Uniform_] that have defaults.
 type UniformOptions struct {
-	From      float64
-	To        gotorch.Scalar // default: 1
+	A         float64        // the least number
+	B         gotorch.Scalar // the bound above; default: 1
 	Generator *gotorch.Generator
 }
 
-// Uniform_ fills t with numbers that are uniform between From and To.
+// Uniform_ fills t with numbers that are uniform between A and B.
 func Uniform_(t gotorch.Tensor, opts ...UniformOptions) gotorch.Tensor {
 	opt := args.Option(opts)
-	to := args.Float("nninit.Uniform_", "To", opt.To, 1)
-	return inPlace(t, func() { t.Uniform_(gotorch.UniformOptions{From: opt.From, To: &to, Generator: opt.Generator}) })
+	to := args.Float("nninit.Uniform_", "B", opt.B, 1)
+	return inPlace(t, func() { t.Uniform_(gotorch.UniformOptions{From: opt.A, To: &to, Generator: opt.Generator}) })
 }
 
 // NormalOptions are the arguments of [Normal_] that have defaults.
@@ -250,7 +250,7 @@ func (o XavierOptions) std(op string, t gotorch.Tensor) float64 {
 func XavierUniform_(t gotorch.Tensor, opts ...XavierOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	bound := math.Sqrt(3) * opt.std("nninit.XavierUniform_", t)
-	return Uniform_(t, UniformOptions{From: -bound, To: bound, Generator: opt.Generator})
+	return Uniform_(t, UniformOptions{A: -bound, B: bound, Generator: opt.Generator})
 }
 
 // XavierNormal_ is [XavierUniform_] with a normal distribution.
@@ -287,7 +287,7 @@ func KaimingUniform_(t gotorch.Tensor, opts ...KaimingOptions) gotorch.Tensor {
 	}
 	opt := args.Option(opts)
 	bound := math.Sqrt(3) * opt.std(t)
-	return Uniform_(t, UniformOptions{From: -bound, To: bound, Generator: opt.Generator})
+	return Uniform_(t, UniformOptions{A: -bound, B: bound, Generator: opt.Generator})
 }
 
 // KaimingNormal_ is [KaimingUniform_] with a normal distribution.

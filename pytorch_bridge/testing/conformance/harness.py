@@ -26,8 +26,8 @@ BACKWARD, GRAD, SEED = -1, -2, -3
 # The tags of values; see values.go.
 (
     ABSENT, NONE, TENSOR, SAME, BOOL, INT, UINT, FLOAT, COMPLEX, STRING, LIST, GENERATOR, STORAGE,
-    STREAM,
-) = range(14)  # fmt: skip
+    STREAM, BORROWED, MODULE,
+) = range(16)  # fmt: skip
 ENDED_WELL, ENDED_IN_ERROR, ENDED_BADLY, REQUEST_BROKEN = range(4)
 
 ROOM = 1 << 18
@@ -168,6 +168,8 @@ class Request:
             words.append(NONE)
         elif isinstance(v, torch.Tensor):
             self.tensor(TENSOR, v)
+        elif hasattr(v, "harness"):
+            words += (MODULE, v.number)
         elif isinstance(v, (list, tuple)):
             words += (LIST, len(v))
             kind = kind[: kind.rindex("[")]
@@ -195,9 +197,31 @@ class Request:
         else:
             raise Broken(f"no way to write {v!r}")
 
+    def text_only(self, text: str) -> None:
+        """Writes a string without its tag."""
+        self.text(text)
+        del self.words[-2 - (len(text.encode()) + 7) // 8]
+
+    def invocation(self, parameters: list[Any], options: dict[str, Any]) -> None:
+        """Writes what a function of package nn is called with."""
+        self.words.append(len(parameters))
+        for v in parameters:
+            self.value(_list_type(v), v)
+        self.words.append(len(options))
+        for name, v in options.items():
+            self.text_only(name)
+            self.value(_list_type(v), v)
+
     def text(self, text: str) -> None:
         raw = text.encode()
         self.words += (STRING, len(raw), *_words(raw + bytes(-len(raw) % 8)))
+
+
+def _list_type(value: Any) -> str:
+    """Something with as many pairs of brackets as the value has levels."""
+    if isinstance(value, (list, tuple)):
+        return (_list_type(value[0]) if value else "") + "[]"
+    return ""
 
 
 def _words(raw: bytes) -> tuple[int, ...]:
@@ -233,6 +257,10 @@ class Response:
             return from_handle(self.next())
         if tag == SAME:
             return self.tensors[self.next()]
+        if tag == BORROWED:
+            t = from_handle(self.next())
+            to_handle(t)  # the reference that from_handle took is Go's
+            return t
         if tag == BOOL:
             return self.next() != 0
         if tag == INT:

@@ -27,6 +27,8 @@ const (
 	tagGenerator        // a state, a tensor: a new generator in that state
 	tagStorage          // the storage of a tensor
 	tagStream           // id, device index, device type
+	tagBorrowed         // in results: a handle that Go keeps
+	tagModule           // the number of a module
 )
 
 // broken is the panic for a request that the harness does not understand.
@@ -131,11 +133,29 @@ var (
 
 // value reads a value for something of type t.
 func (r *reader) value(t reflect.Type) reflect.Value {
+	if named, ok := r.ofNames(t); ok {
+		return named
+	}
 	tag := r.next()
 	if tag == tagNone {
 		return reflect.Zero(t)
 	}
 	result := reflect.New(t).Elem()
+	switch {
+	case tag == tagModule:
+		result.Set(reflect.ValueOf(kept[r.next()]))
+		return result
+	case tag == tagInt && t.Kind() == reflect.Float64:
+		result.SetFloat(float64(r.next()))
+		return result
+	case tag != tagList && t.Kind() == reflect.Slice: // one number for all directions
+		r.words = append([]int64{tag}, r.words...)
+		result.Set(reflect.Append(result, r.value(t.Elem())))
+		return result
+	case tag == tagString && t.Kind() == reflect.Interface && t != typeScalar:
+		result.Set(reflect.ValueOf(r.text()))
+		return result
+	}
 	expect := func(want int64) {
 		if tag != want {
 			panic(broken(fmt.Sprintf("value of tag %d for a %s", tag, t)))
@@ -274,6 +294,9 @@ func (w *writer) value(v reflect.Value, in *reader) {
 	switch x := v.Interface().(type) {
 	case gotorch.Tensor:
 		w.tensor(x, in)
+		return
+	case borrowed:
+		w.add(tagBorrowed, *(*int64)(unsafe.Pointer(x.T)))
 		return
 	case gotorch.DType:
 		w.string(x.String())

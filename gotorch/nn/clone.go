@@ -1,0 +1,118 @@
+package nn
+
+import (
+	"reflect"
+	"slices"
+
+	"gotorch.dev/gotorch"
+)
+
+// Clone returns a copy of a module and of all modules within, with tensors of their own: Python's
+// copy.deepcopy. Tensors and modules that are found in several places are one in the copy, too. What is no
+// tensor or module, as numbers, functions and fields with the tag "-", is copied as Go copies it. Gradients
+// are not copied.
+func Clone[M Modular](m M) M {
+	bind(m)
+	c := &cloner{modules: map[*Module]Modular{}, tensors: map[uintptr]gotorch.Tensor{}}
+	var copied M
+	gotorch.NoGrad(func() { copied = any(c.module(m)).(M) })
+	return Init(copied)
+}
+
+type cloner struct {
+	modules map[*Module]Modular
+	tensors map[uintptr]gotorch.Tensor // by handle of the original
+}
+
+func (c *cloner) module(m Modular) Modular {
+	mod := bind(m)
+	if done, ok := c.modules[mod]; ok {
+		return done
+	}
+	old := reflect.ValueOf(m).Elem()
+	copied := reflect.New(old.Type())
+	copied.Elem().Set(old)
+	result := copied.Interface().(Modular)
+	c.modules[mod] = result
+	own := result.module()
+	own.self, own.made = nil, nil
+	if h := mod.hooks; h != nil {
+		all := *h
+		own.hooks = &all
+	}
+	for _, f := range fieldsOf(old.Type()) {
+		if in, err := copied.Elem().FieldByIndexErr(f.index); err == nil {
+			c.value(in)
+		}
+	}
+	if d, ok := result.(*ModuleDictModule); ok {
+		d.keepOf(c.module)
+	}
+	if h, ok := result.(holder); ok {
+		o := h.held()
+		o.names, o.tensors = slices.Clone(o.names), slices.Clone(o.tensors)
+		for i := range o.tensors {
+			o.tensors[i] = c.tensor(o.tensors[i])
+		}
+	}
+	return result
+}
+
+func (c *cloner) tensor(t gotorch.Tensor) gotorch.Tensor {
+	if !t.Defined() {
+		return t
+	}
+	handle := uintptr(*t.T)
+	copied, ok := c.tensors[handle]
+	if !ok {
+		gotorch.Unscoped(func() { copied = t.Detach().Clone() })
+		copied.RequiresGrad_(t.RequiresGrad())
+		c.tensors[handle] = copied
+	}
+	return copied
+}
+
+// value replaces the tensors and modules in v by copies.
+func (c *cloner) value(v reflect.Value) {
+	if v.Type() == tensorType {
+		v.Set(reflect.ValueOf(c.tensor(v.Interface().(gotorch.Tensor))))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Interface, reflect.Pointer:
+		if v.IsNil() {
+			return
+		}
+		if child, ok := v.Interface().(Modular); ok && !isNil(child) {
+			v.Set(reflect.ValueOf(c.module(child)))
+		}
+	case reflect.Struct:
+		if child, ok := v.Addr().Interface().(Modular); ok {
+			v.Set(reflect.ValueOf(c.module(child)).Elem())
+		}
+	case reflect.Slice:
+		if v.IsNil() {
+			return
+		}
+		list := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		reflect.Copy(list, v)
+		v.Set(list)
+		fallthrough
+	case reflect.Array:
+		for i := range v.Len() {
+			c.value(v.Index(i))
+		}
+	case reflect.Map:
+		if v.IsNil() {
+			return
+		}
+		dict := reflect.MakeMap(v.Type())
+		for _, key := range v.MapKeys() {
+			element := reflect.New(v.Type().Elem()).Elem()
+			element.Set(v.MapIndex(key))
+			c.value(element)
+			dict.SetMapIndex(key, element)
+		}
+		v.Set(dict)
+	}
+}

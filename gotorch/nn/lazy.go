@@ -1,0 +1,46 @@
+package nn
+
+import (
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
+)
+
+// lazily stands for a size that a lazy module finds in its first input.
+const lazily = -1
+
+// uninitialized is a parameter or buffer that gets its shape later, and is the same tensor then, so that an
+// optimiser that was given it before still knows it.
+func uninitialized(create gotorch.TensorOptions) gotorch.Tensor {
+	return gotorch.Empty([]int64{0}, create)
+}
+
+// initialize gives an uninitialized tensor its shape.
+func initialize(t gotorch.Tensor, shape []int64) {
+	if t.T == nil {
+		return
+	}
+	gotorch.Unscoped(func() {
+		full := gotorch.Empty(shape, gotorch.TensorOptions{DType: t.DType(), Device: t.Device()})
+		t.SetData(full)
+		full.Close()
+	})
+}
+
+// lazyModule is a module whose tensors get their shapes from the first input, or from a state dict.
+type lazyModule interface {
+	// isLazy says whether they have none yet.
+	isLazy() bool
+	// materialize makes them, by the size that was open.
+	materialize(size int64)
+	// openSize returns that size by the shape of the tensor of a state dict that has it, and its name.
+	openSize(shape func(name string) []int64) (size int64, ok bool)
+}
+
+// found returns the size of the dimension of x that a lazy module was waiting for.
+func found(op string, x gotorch.Tensor, dim int) int64 {
+	shape := x.Shape()
+	if dim >= len(shape) {
+		panic(args.ValueError(op, "expected more than %d dimensions, got input size %v", dim, shape))
+	}
+	return shape[dim]
+}

@@ -1,0 +1,93 @@
+package nn
+
+import (
+	"slices"
+
+	"gotorch.dev/gotorch/internal/args"
+	F "gotorch.dev/gotorch/nn/functional"
+)
+
+// Sizes is one number for all directions, or one for each: of a kernel, a stride, a result.
+type Sizes interface {
+	int | int64 | []int | []int64 | [1]int | [2]int | [3]int | [4]int | [6]int | [1]int64 | [2]int64 | [3]int64 | [4]int64 | [6]int64
+}
+
+// ints returns the numbers of a Sizes.
+func ints[S Sizes](sizes S) []int64 {
+	switch s := any(sizes).(type) {
+	case int:
+		return []int64{int64(s)}
+	case int64:
+		return []int64{s}
+	case []int:
+		return widened(s)
+	case [1]int:
+		return widened(s[:])
+	case [2]int:
+		return widened(s[:])
+	case [3]int:
+		return widened(s[:])
+	case [4]int:
+		return widened(s[:])
+	case [6]int:
+		return widened(s[:])
+	case []int64:
+		return slices.Clone(s)
+	case [1]int64:
+		return s[:]
+	case [2]int64:
+		return s[:]
+	case [3]int64:
+		return s[:]
+	case [4]int64:
+		return s[:]
+	case [6]int64:
+		return s[:]
+	}
+	panic("unreachable")
+}
+
+func widened(list []int) []int64 {
+	wide := make([]int64, len(list))
+	for i, n := range list {
+		wide[i] = int64(n)
+	}
+	return wide
+}
+
+// orInts returns list, or a list of the default if it is nil.
+func orInts(list []int64, value int64) []int64 {
+	if list == nil {
+		return []int64{value}
+	}
+	return slices.Clone(list)
+}
+
+// orKernel returns a stride, which is the kernel's size by default.
+func orKernel(stride, kernel []int64) []int64 {
+	if stride == nil {
+		return kernel
+	}
+	return slices.Clone(stride)
+}
+
+// times makes n numbers of one. It panics with a ValueError if there are others.
+func times(op, arg string, list []int64, n int) []int64 {
+	switch len(list) {
+	case n:
+		return list
+	case 1:
+		return slices.Repeat(list, n)
+	}
+	panic(args.ValueError(op, "%s must be one number or %d, not %v", arg, n, list))
+}
+
+// margins is times for what goes before and after, in each direction, the last one first.
+func margins(op string, list []int64, n int) []int64 { return times(op, "padding", list, n) }
+
+func allEqual(list []int64, value int64) bool {
+	return !slices.ContainsFunc(list, func(n int64) bool { return n != value })
+}
+
+// AsInput stands for a size of an adaptive pooling's result that is to be as the input's.
+const AsInput = F.AsInput

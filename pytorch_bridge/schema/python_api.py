@@ -1,0 +1,205 @@
+"""PyTorch's Python API for building and training models, by name and signature.
+
+`python_gen.txt` holds it, one name a line, as the installed torch had it when it was generated:
+
+    torch.nn.functional.elu(input, alpha=1.0, inplace=False)
+
+It is what the layers of Go's package nn and their defaults are generated from, and the list of
+names that the documentation and the tests hold to be complete.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+API_FILE = Path(__file__).with_name("python_gen.txt")
+
+# The modules whose public names count.
+NAMESPACES = (
+    "torch.nn",
+    "torch.nn.functional",
+    "torch.nn.init",
+    "torch.nn.utils",
+    "torch.nn.utils.fusion",
+    "torch.nn.utils.parametrizations",
+    "torch.nn.utils.parametrize",
+    "torch.nn.utils.prune",
+    "torch.nn.utils.rnn",
+    "torch.nn.utils.stateless",
+    "torch.optim",
+    "torch.optim.lr_scheduler",
+    "torch.optim.swa_utils",
+    "torch.func",
+    "torch.distributions",
+    "torch.distributions.transforms",
+    "torch.distributions.constraints",
+    "torch.utils.checkpoint",
+)
+
+# Names without an underscore that are no part of what a user calls.
+_INTERNAL = re.compile(
+    r"boolean_dispatch|assert_int_or_pair|(handle|has)_torch_function.*|Optional|Any|Tensor|.*_with_indices"
+)
+
+NO_DEFAULT = object()
+ABSENT = "..."  # stands in the file for a default that has no literal
+
+
+@dataclass(frozen=True)
+class PythonArgument:
+    """An argument of a function or of a class's constructor."""
+
+    name: str
+    default: Any = NO_DEFAULT
+    keyword_only: bool = False
+
+    @property
+    def required(self) -> bool:
+        return self.default is NO_DEFAULT
+
+
+@dataclass(frozen=True)
+class PythonName:
+    """A public function or class. `arguments` is None where Python does not say them."""
+
+    namespace: str
+    name: str
+    arguments: tuple[PythonArgument, ...] | None
+
+    @property
+    def full(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+    def argument(self, name: str) -> PythonArgument:
+        for a in self.arguments or ():
+            if a.name == name:
+                return a
+        raise KeyError(f"{self.full} has no argument {name}")
+
+
+@cache
+def python_api() -> dict[str, PythonName]:
+    """What the file says, by full name."""
+    found = {}
+    for line in API_FILE.read_text().splitlines():
+        if not line or line.startswith("#"):
+            continue
+        full, _, arguments = line.partition("(")
+        namespace, _, name = full.rpartition(".")
+        parsed = _parse(arguments.removesuffix(")")) if arguments else None
+        found[full] = PythonName(namespace, name, parsed)
+    return found
+
+
+def _parse(text: str) -> tuple[PythonArgument, ...]:
+    tree = ast.parse(f"def f({text}): pass").body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    a = tree.args
+    plain = [*a.posonlyargs, *a.args]
+    defaults: list[ast.expr | None] = [None] * (len(plain) - len(a.defaults))
+    defaults += a.defaults
+    out = []
+    for arg, default, keyword_only in [
+        *((x, d, False) for x, d in zip(plain, defaults, strict=True)),
+        *((x, d, True) for x, d in zip(a.kwonlyargs, a.kw_defaults, strict=True)),
+    ]:
+        value: Any = NO_DEFAULT
+        if default is not None:
+            value = ast.literal_eval(default)
+        out.append(PythonArgument(arg.arg, value, keyword_only))
+    return tuple(out)
+
+
+def read_installed_api() -> str:
+    """The text of the file for the installed torch."""
+    import torch
+
+    version = torch.__version__.split("+")[0]
+    lines = [f"# The public names of PyTorch {version} for models and their training."]
+    for namespace in NAMESPACES:
+        module = importlib.import_module(namespace)
+        for name in _public(module):
+            lines.append(f"{namespace}.{name}{_signature(getattr(module, name))}")
+    return "\n".join(lines) + "\n"
+
+
+def _public(module: Any) -> list[str]:
+    listed = getattr(module, "__all__", None)
+    if module.__name__ == "torch.nn":
+        listed = [*module.modules.__all__, "Parameter", "Buffer", "UninitializedParameter"]
+    names = []
+    for name in sorted(set(listed or dir(module))):
+        value = getattr(module, name, None)
+        if name.startswith("_") or inspect.ismodule(value) or not callable(value):
+            continue
+        if _INTERNAL.fullmatch(name):
+            continue
+        home = getattr(value, "__module__", None) or ""
+        if listed is None and home and not home.startswith(("torch._C", "torch.nn", "torch._jit")):
+            if home != "torch" and not home.startswith(module.__name__):
+                continue
+        names.append(name)
+    return names
+
+
+def _signature(value: Any) -> str:
+    """The arguments, without annotations; nothing where Python does not tell them."""
+    if inspect.isfunction(value) and value.__closure__:
+        # What goes to one of two functions by a flag has the signature of both.
+        value = inspect.getclosurevars(value).nonlocals.get("if_true", value)
+    target = value.__init__ if inspect.isclass(value) else value
+    try:
+        parameters = list(inspect.signature(target).parameters.values())
+    except (TypeError, ValueError):
+        return _documented(value)
+    if inspect.isclass(value):
+        parameters = parameters[1:]
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
+        return "()" if inspect.isclass(value) and _empty(value) else ""
+    out, star = [], False
+    for p in parameters:
+        if p.kind is p.KEYWORD_ONLY and not star:
+            out.append("*")
+            star = True
+        out.append(p.name if p.default is p.empty else f"{p.name}={_literal(p.default)}")
+    return f"({', '.join(out)})"
+
+
+def _empty(cls: type) -> bool:
+    """Whether a class has no constructor of its own."""
+    return "__init__" not in cls.__dict__ and cls.__init__.__qualname__ == "Module.__init__"
+
+
+def _literal(value: Any) -> str:
+    if value is None or isinstance(value, (bool, int, str)):
+        return repr(value)
+    if isinstance(value, float) and value == value and abs(value) != float("inf"):
+        return repr(value)
+    if type(value) is tuple and all(isinstance(v, (bool, int, float)) for v in value):
+        return repr(value)
+    return ABSENT
+
+
+_NUMBER = re.compile(r"(\d+)(?:\.)?/(\d+)\.?")
+
+
+def _documented(value: Any) -> str:
+    """The signature that the docstring of a function written in C begins with."""
+    text = " ".join((value.__doc__ or "").strip().split("\n\n")[0].split())
+    found = re.match(r"\w+(\(.*?\))(?: ->|$)", text)
+    if not found:
+        return ""
+    signature = _NUMBER.sub(lambda m: repr(int(m[1]) / int(m[2])), found[1])
+    signature = re.sub(r"\s*=\s*", "=", signature)
+    try:
+        _parse(signature[1:-1])
+    except (SyntaxError, ValueError):
+        return ""
+    return signature
