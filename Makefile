@@ -47,7 +47,7 @@ GENERATOR := $(wildcard pytorch_bridge/*.py) \
 	$(filter-out %_gen.h,$(wildcard cgotorch/*.h))
 GENERATED := $(wildcard cgotorch/*_gen* gotorch/*_gen.go pytorch_bridge/schema/*_gen* \
 	pytorch_bridge/*_gen.pyi pytorch_bridge/ops/*.pyi docs/reference/*.md \
-	tests/conformance/harness/*_gen.go)
+	tests/conformance/harness/*_gen.go gotorch/nn/*_gen.go gotorch/nn/functional/*_gen.go)
 build/generated: $(GENERATOR) $(GENERATED) | setup
 	@$(IN_ENV) $(BRIDGE) generate --check
 	@mkdir -p $(@D) && touch $@

@@ -99,7 +99,11 @@ func (m *channelNorm) setUp(op string, directions int, numFeatures int64, opt Ba
 func (m *channelNorm) isLazy() bool { return m.lazy }
 
 func (m *channelNorm) materialize(numFeatures int64) {
-	m.NumFeatures, m.lazy = numFeatures, false
+	m.lazy = false
+	if m.Weight.T == nil && m.RunningMean.T == nil {
+		return // PyTorch leaves NumFeatures at 0 too, where nothing depends on it
+	}
+	m.NumFeatures = numFeatures
 	for _, t := range []gotorch.Tensor{m.Weight, m.Bias, m.RunningMean, m.RunningVar} {
 		initialize(t, []int64{numFeatures})
 	}

@@ -50,47 +50,6 @@ func (m *LocalResponseNormModule) ExtraRepr() string {
 	return pyInt(m.Size) + ", alpha=" + pyFloat(m.Alpha) + ", beta=" + pyFloat(m.Beta) + ", k=" + pyFloat(m.K)
 }
 
-// CrossMapLRN2dModule is what [CrossMapLRN2d] makes.
-type CrossMapLRN2dModule struct {
-	Module
-	Size  int64
-	Alpha float64
-	Beta  float64
-	K     float64
-}
-
-// CrossMapLRN2dOptions are the arguments of [CrossMapLRN2d] that have defaults: those of F.LocalResponseNorm.
-type CrossMapLRN2dOptions = F.LocalResponseNormOptions
-
-// CrossMapLRN2d is [LocalResponseNorm] for (N, C, H, W).
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.nn.CrossMapLRN2d.html.
-func CrossMapLRN2d(size int64, opts ...CrossMapLRN2dOptions) *CrossMapLRN2dModule {
-	const op = "nn.CrossMapLRN2d"
-	opt := args.Option(opts)
-	return Init(&CrossMapLRN2dModule{Size: size, Alpha: args.Float(op, "Alpha", opt.Alpha, 0.0001), Beta: args.Float(op, "Beta", opt.Beta, 0.75), K: args.Float(op, "K", opt.K, 1)})
-}
-
-// Forward returns F.LocalResponseNorm of x.
-func (m *CrossMapLRN2dModule) Forward(x gotorch.Tensor) gotorch.Tensor {
-	if m.hooked(m) {
-		return m.around1(m.forward, x)
-	}
-	return m.forward(x)
-}
-
-func (m *CrossMapLRN2dModule) forward(x gotorch.Tensor) gotorch.Tensor {
-	return F.LocalResponseNorm(x, m.Size, F.LocalResponseNormOptions{Alpha: m.Alpha, Beta: m.Beta, K: m.K})
-}
-
-// KeepsNothing says that Forward keeps no tensor: see [KeepsNothing].
-func (m *CrossMapLRN2dModule) KeepsNothing() bool { return m.plain(m) }
-
-// ExtraRepr returns what String writes between the parentheses.
-func (m *CrossMapLRN2dModule) ExtraRepr() string {
-	return pyInt(m.Size) + ", alpha=" + pyFloat(m.Alpha) + ", beta=" + pyFloat(m.Beta) + ", k=" + pyFloat(m.K)
-}
-
 // BatchNorm1dModule is what [BatchNorm1d] makes.
 type BatchNorm1dModule struct{ BatchNormNd }
 

@@ -1,4 +1,7 @@
-"""The layers and functions of Go's packages nn and nn/functional, by `nn.yaml` and PyTorch's signatures."""
+"""The layers and functions of Go's packages nn and nn/functional.
+
+They follow from `nn.yaml` and the signatures in `python_gen.txt`.
+"""
 
 from __future__ import annotations
 
@@ -188,8 +191,8 @@ class _Reader:
             for name, entry in _expand(entries):
                 based[name] = self._based(name, entry, section, based)
         listed = [n for names in self.table["modules_by_hand"].values() for n in names]
-        by_hand = {name.removesuffix("[]"): name.endswith("[]") for name in listed}
-        return Layers(functions, modules, based, by_hand)
+        generic = {name.removesuffix("[]"): name.endswith("[]") for name in listed}
+        return Layers(functions, modules, based, generic)
 
     def _based(
         self, name: str, entry: dict[str, Any], section: str, known: dict[str, Based]
@@ -197,16 +200,14 @@ class _Reader:
         _check_keys(name, entry, "does base options lazy")
         lazy = entry.get("lazy", "")
         found = self.known[f"torch.nn.{name}"].arguments or ()
-        required = tuple(
-            self._argument(f"torch.nn.{name}", a, {})
-            for a in found
-            if a.required
-        )
+        required = tuple(self._argument(f"torch.nn.{name}", a, {}) for a in found if a.required)
         base = entry.get("base") or known[lazy].base
         return Based(name, section, entry["does"], required, base, entry["options"], lazy)
 
     def _function(self, name: str, entry: dict[str, Any], section: str, by_hand: bool) -> Function:
-        _check_keys(name, entry, "does go native with_indices options_of positional options args left_out")
+        _check_keys(
+            name, entry, "does go native with_indices options_of positional options args left_out"
+        )
         return Function(
             name,
             entry.get("go") or self.names.camel(name),

@@ -142,9 +142,9 @@ def _public(module: Any) -> list[str]:
         if _INTERNAL.fullmatch(name):
             continue
         home = getattr(value, "__module__", None) or ""
-        if listed is None and home and not home.startswith(("torch._C", "torch.nn", "torch._jit")):
-            if home != "torch" and not home.startswith(module.__name__):
-                continue
+        own = ("torch._C", "torch.nn", "torch._jit", module.__name__)
+        if listed is None and home not in ("", "torch") and not home.startswith(own):
+            continue
         names.append(name)
     return names
 
@@ -174,7 +174,8 @@ def _signature(value: Any) -> str:
 
 def _empty(cls: type) -> bool:
     """Whether a class has no constructor of its own."""
-    return "__init__" not in cls.__dict__ and cls.__init__.__qualname__ == "Module.__init__"
+    own = cls.__dict__.get("__init__") or inspect.getattr_static(cls, "__init__")
+    return own.__qualname__ == "Module.__init__"
 
 
 def _literal(value: Any) -> str:

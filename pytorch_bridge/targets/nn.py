@@ -1,4 +1,4 @@
-"""Emits Go's layers: the functions of nn/functional and the modules of nn that follow from nn.yaml."""
+"""Emits what follows from nn.yaml: functions of Go's package nn/functional, and modules of nn."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _see(full: str) -> Iterator[str]:
     yield f"// See {DOCS_URL.format(full)}."
 
 
-# Functions ------------------------------------------------------------------------------------------
+# Functions ----------------------------------------------------------------------------------------
 
 
 def _signature(f: Function, options: str = "") -> str:
@@ -135,9 +135,11 @@ def _resolved(f: Function) -> tuple[list[str], dict[str, str]]:
             elif a.kind == "Reduction":
                 value = f"{value}.code(op)"
         values[a.python] = value
-    if any("(op," in line for line in lines) or any("(op)" in v for v in values.values()):
-        lines.insert(0, f'const op = "functional.{f.go}"')
-    elif any(a.nullable and a.kind in _NUMBERS for a in f.optional):
+    if (
+        any("(op," in line for line in lines)
+        or any("(op)" in v for v in values.values())
+        or any(a.nullable and a.kind in _NUMBERS for a in f.optional)
+    ):
         lines.insert(0, f'const op = "functional.{f.go}"')
     return lines, values
 
@@ -223,15 +225,13 @@ def _with_indices(
         f"{f.go}WithIndices is [{f.go}] that also returns where each element was: its place in its "
         "flattened picture, an int64."
     )
-    yield (
-        f"func {f.go}WithIndices({_signature(f)}) (largest, indices gotorch.Tensor) {{"
-    )
+    yield (f"func {f.go}WithIndices({_signature(f)}) (largest, indices gotorch.Tensor) {{")
     yield from lines
     yield f"return {_call(f, values, native)}"
     yield "}\n"
 
 
-# Modules --------------------------------------------------------------------------------------------
+# Modules ------------------------------------------------------------------------------------------
 
 
 def _stored(a: Argument, module: Module) -> str:
@@ -242,7 +242,7 @@ def _stored(a: Argument, module: Module) -> str:
         if a.kind != "sizes":
             return a.go
         if "pads" in module.entry:
-            return f'margins(op, ints({a.go}), {2 * module.directions})'
+            return f"margins(op, ints({a.go}), {2 * module.directions})"
         if module.entry.get("every_direction"):
             return f'times(op, "{a.go}", ints({a.go}), {module.directions})'
         return f"ints({a.go})"
@@ -329,7 +329,8 @@ def _module_options(module: Module) -> Iterator[str]:
     taken = {a.python for a in module.forward}
     same = known(module.optional) == known([a for a in f.optional if a.python not in taken])
     if same and "renamed" not in module.entry:
-        yield f"// {name} are the arguments of [{module.name}] that have defaults: those of F.{f.go}."
+        of = f"[{module.name}] that have defaults: those of F.{f.go}"
+        yield f"// {name} are the arguments of {of}."
         yield f"type {name} = F.{f.options_type}\n"
         return
     yield from _options(name, module.name, module.optional, "nn")
@@ -350,7 +351,8 @@ def _constructor(module: Module) -> Iterator[str]:
         parameters.append(f"opts ...{name}Options")
     yield from _paragraph(f"{name} {_says(module.does, module.arguments)}.")
     yield from _see(f"torch.nn.{name}")
-    yield f"func {name}{f'[{generic} Sizes]' if sized else ''}({', '.join(parameters)}) *{name}Module {{"
+    types = f"[{generic} Sizes]" if sized else ""
+    yield f"func {name}{types}({', '.join(parameters)}) *{name}Module {{"
     fields = [f"{a.name}: {_stored(a, module)}" for a in module.arguments]
     checks = module.entry.get("checks")
     if checks or any("(op" in f for f in fields):
@@ -407,17 +409,20 @@ def _rest_of_forward(
     yield f"func (m *{type_}) forward({parameters}) gotorch.Tensor {{"
     yield f"return {call}"
     yield "}\n"
-    yield f"// KeepsNothing says that Forward keeps no tensor: see [KeepsNothing]."
+    yield "// KeepsNothing says that Forward keeps no tensor: see [KeepsNothing]."
     yield f"func (m *{type_}) KeepsNothing() bool {{ return m.plain(m) }}\n"
     if module.function.with_indices:
         yield from _paragraph(
-            "ForwardWithIndices is Forward that also returns where each element was: its place in its "
-            "flattened picture, an int64."
+            "ForwardWithIndices is Forward that also returns where each element was: its place in "
+            "its flattened picture, an int64."
         )
-        yield f"func (m *{type_}) ForwardWithIndices({parameters}) (largest, indices gotorch.Tensor) {{"
+        results = "(largest, indices gotorch.Tensor)"
+        yield f"func (m *{type_}) ForwardWithIndices({parameters}) {results} {{"
         yield "if m.hooked(m) {"
         yield "out := m.around(func(in []gotorch.Tensor) []gotorch.Tensor {"
-        with_indices = call.replace(f"F.{module.function.go}(", f"F.{module.function.go}WithIndices(", 1)
+        with_indices = call.replace(
+            f"F.{module.function.go}(", f"F.{module.function.go}WithIndices(", 1
+        )
         inside = with_indices.replace("(x,", "(in[0],", 1)
         yield f"largest, indices := {inside}"
         yield "return []gotorch.Tensor{largest, indices}"
@@ -449,9 +454,9 @@ def _based(b: Based) -> Iterator[str]:
     parameters = [f"{a.go} {'K' if a.kind == 'sizes' else 'int64'}" for a in b.required]
     yield from _paragraph(f"{b.name} {b.does}.")
     yield from _see(f"torch.nn.{b.name}")
-    yield (
-        f"func {b.name}{'[K Sizes]' if sized else ''}({', '.join([*parameters, f'opts ...{b.name}Options'])}) *{type_} {{"
-    )
+    types = "[K Sizes]" if sized else ""
+    parameters.append(f"opts ...{b.name}Options")
+    yield f"func {b.name}{types}({', '.join(parameters)}) *{type_} {{"
     given = [f"ints({a.go})" if a.kind == "sizes" else a.go for a in b.required]
     if b.lazy:
         given.insert(0, "lazily")
@@ -497,7 +502,7 @@ def _repr(module: Module) -> str:
     return " + ".join(parts)
 
 
-# Files ----------------------------------------------------------------------------------------------
+# Files --------------------------------------------------------------------------------------------
 
 
 def files(ops: list[Wrapped]) -> dict[Path, str]:
@@ -507,7 +512,7 @@ def files(ops: list[Wrapped]) -> dict[Path, str]:
     out = {}
     for section, text in _sections(known, by_name).items():
         out[FUNCTIONAL / f"{section}_gen.go"] = _file("functional", text)
-    modules = defaultdict(list)
+    modules: dict[str, list[str]] = defaultdict(list)
     for module in known.modules.values():
         modules[module.section] += _module(module)
     for b in known.based.values():
@@ -537,7 +542,9 @@ _IMPORTS = {
 def _file(package: str, lines: list[str]) -> str:
     body = "\n".join(lines)
     code = "\n".join(line for line in lines if not line.startswith("//"))
-    imports = [f'"{path}"' for path, use in _IMPORTS.items() if re.search(rf"\b{re.escape(use)}", code)]
+    imports = [
+        f'"{path}"' for path, use in _IMPORTS.items() if re.search(rf"\b{re.escape(use)}", code)
+    ]
     if package == "nn" and re.search(r"\bF\.", code):
         imports.append('F "gotorch.dev/gotorch/nn/functional"')
     standard = [i for i in imports if "." not in i]

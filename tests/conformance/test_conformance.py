@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -35,11 +34,8 @@ def told(problems: list[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def suite() -> Iterator[Suite]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield Suite(Harness(), full=FULL)
-    torch.set_num_threads(threads)
+def suite(harness: Harness, one_thread: None) -> Suite:
+    return Suite(harness, full=FULL)
 
 
 @pytest.fixture(scope="module")

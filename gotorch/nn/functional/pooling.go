@@ -143,7 +143,7 @@ func (o MaxUnpoolOptions) sizes(op string, input gotorch.Tensor, kernel []int64,
 	for i, n := range shape[len(shape)-directions:] {
 		size[i] = (n-1)*stride[i] + kernel[i] - 2*padding[i]
 	}
-	if o.OutputSize != nil {
+	if len(o.OutputSize) > 0 {
 		wanted := o.OutputSize
 		if len(wanted) == directions+2 {
 			wanted = wanted[2:]

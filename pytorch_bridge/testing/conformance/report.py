@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
 from pytorch_bridge.schema.functions import reference_version
+from pytorch_bridge.schema.python_api import python_api
 from pytorch_bridge.toolchain import ROOT
 
 from . import by_hand, reasons, standins
+from .functions import Functions
+from .modules import TEXTS, Modules, Tally
+from .more_modules import NOT_MODULES
 from .operators import Operator, operators, public
 from .samples import DTYPES, database
 from .suite import Suite
@@ -162,4 +167,78 @@ def _need(o: Operator) -> str:
 
 
 def write(suite: Suite, path: Path = DOCUMENT) -> None:
-    path.write_text(text(suite))
+    """Writes what is said of operators, and leaves the tables of layers as they are."""
+    path.write_text(text(suite) + _layers_of(path))
+
+
+# The layers ---------------------------------------------------------------------------------------
+
+_LAYERS = "\n## Modules and functions of torch.nn\n"
+
+
+def _layers_of(path: Path) -> str:
+    before = path.read_text() if path.exists() else ""
+    _, found, after = before.partition(_LAYERS)
+    return found + after
+
+
+def write_layers(modules: Modules, functions: Functions, path: Path = DOCUMENT) -> None:
+    """Writes the tables of layers, behind what is said of operators."""
+    before = path.read_text().partition(_LAYERS)[0]
+    path.write_text(before + _LAYERS + layers_text(modules, functions))
+
+
+def layers_text(modules: Modules, functions: Functions) -> str:
+    """What was compared of packages nn and nn/functional."""
+    tallies = {f"nn.{n}": t for n, t in modules.tallies.items()}
+    tallies |= {f"nn.functional.{n}": t for n, t in sorted(functions.tallies.items())}
+    skipped: Counter[str] = Counter()
+    for t in tallies.values():
+        skipped.update(t.skipped)
+
+    def total(of: dict[str, Tally]) -> str:
+        inputs = sum(t.passed for t in of.values())
+        gradients = sum(t.gradients for t in of.values())
+        return f"{len(of)} | {inputs} | {gradients} | {sum(t.errors for t in of.values())}"
+
+    classes = [n for n in python_api().values() if n.namespace == "torch.nn"]
+    lines = [
+        "",
+        "The modules of PyTorch's module database, and inputs by hand for those that it leaves",
+        "out; the functions with the samples of its operator database. A module is made in Python",
+        "and in Go with the same seed. Compared are, bit for bit, its state at first and after the",
+        "call, which parameters are to be learned, its text, the result, and the gradients of",
+        "inputs and parameters; then Python's state dict is loaded. What Python refuses is refused.",
+        "",
+        "| | number | inputs | with gradients | refused by both |",
+        "|-|-:|-:|-:|-:|",
+        f"| modules | {total(modules.tallies)} |",
+        f"| functions | {total(functions.tallies)} |",
+        "",
+        "What is left out:",
+        "",
+        "| inputs | why |",
+        "|-:|-|",
+        *(f"| {n} | {why} |" for why, n in sorted(skipped.items())),
+        "",
+        f"Of the {len(classes)} public names of torch.nn these are no modules here:",
+        "",
+        "| name | in Go |",
+        "|-|-|",
+        *(f"| `{name}` | {why} |" for name, why in sorted(NOT_MODULES.items())),
+        *(f"| `{name}` | the text differs: {why} |" for name, why in sorted(TEXTS.items())),
+        "",
+        "| module or function | inputs | with gradients | refused by both | left out | differ |",
+        "|-|-:|-:|-:|-:|-:|",
+    ]
+    for name, t in tallies.items():
+        left_out = sum(t.skipped.values())
+        row = [t.passed, t.gradients, t.errors, left_out, len(t.problems)]
+        lines.append(f"| `{name}` | {' | '.join(map(str, row))} |")
+    return "\n".join([*lines, ""])
+
+
+def layer_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
+    """The numbers of the last table, by name."""
+    rows = re.findall(r"^\| `(nn\.[\w.]+)` \| (.*) \|$", _layers_of(path), re.M)
+    return {name: cells.split(" | ") for name, cells in rows}

@@ -43,7 +43,6 @@ var constructors = map[string]any{
 	"CosineEmbeddingLoss":           nn.CosineEmbeddingLoss,
 	"CosineSimilarity":              nn.CosineSimilarity,
 	"CrossEntropyLoss":              nn.CrossEntropyLoss,
-	"CrossMapLRN2d":                 nn.CrossMapLRN2d,
 	"Dropout":                       nn.Dropout,
 	"Dropout1d":                     nn.Dropout1d,
 	"Dropout2d":                     nn.Dropout2d,
