@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -19,43 +20,78 @@ from torch.nn import init
 from torch.utils.data import DataLoader
 
 from pytorch_bridge.schema import Names, functions
+from pytorch_bridge.schema.nn import layers
+from pytorch_bridge.schema.python_api import NO_DEFAULT, python_api
 from pytorch_bridge.targets import api
 from pytorch_bridge.toolchain import ROOT
 
+# What options belong to, where the name of the struct does not say it.
 PYTHON: dict[str, Callable[..., Any]] = {
     "gotorch/optim: SGDOptions": optim.SGD,
     "gotorch/optim: AdamOptions": optim.Adam,
     "gotorch/optim: AdamWOptions": optim.AdamW,
     "gotorch/optim: GradScalerOptions": amp.GradScaler,
-    "gotorch/nn: LinearOptions": nn.Linear,
-    "gotorch/nn: Conv2dOptions": nn.Conv2d,
-    "gotorch/nn: BatchNorm2dOptions": nn.BatchNorm2d,
-    "gotorch/nn: DropoutOptions": nn.Dropout,
-    "gotorch/nn: FlattenOptions": nn.Flatten,
-    "gotorch/nn: MaxPool2dOptions": nn.MaxPool2d,
-    "gotorch/nn: ReLUOptions": nn.ReLU,
     "gotorch/nn: LoadOptions": nn.Module.load_state_dict,
-    "gotorch/nn/functional: LinearOptions": F.linear,
-    "gotorch/nn/functional: Conv2dOptions": nn.Conv2d,  # F.conv2d has no signature
-    "gotorch/nn/functional: PadOptions": F.pad,
-    "gotorch/nn/functional: MaxPool2dOptions": nn.MaxPool2d,
-    "gotorch/nn/functional: ReLUOptions": F.relu,
-    "gotorch/nn/functional: DropoutOptions": F.dropout,
-    "gotorch/nn/functional: BatchNormOptions": F.batch_norm,
-    "gotorch/nn/functional: SoftmaxOptions": F.softmax,
-    "gotorch/nn/functional: CrossEntropyOptions": F.cross_entropy,
-    "gotorch/nn/functional: NLLLossOptions": F.nll_loss,
-    "gotorch/nn/functional: MSELossOptions": F.mse_loss,
-    "gotorch/nn/init: UniformOptions": init.uniform_,
-    "gotorch/nn/init: NormalOptions": init.normal_,
-    "gotorch/nn/init: TruncNormalOptions": init.trunc_normal_,
-    "gotorch/nn/init: DiracOptions": init.dirac_,
-    "gotorch/nn/init: XavierOptions": init.xavier_uniform_,
-    "gotorch/nn/init: KaimingOptions": init.kaiming_uniform_,
-    "gotorch/nn/init: OrthogonalOptions": init.orthogonal_,
-    "gotorch/nn/init: SparseOptions": init.sparse_,
     "gotorch/data: LoaderOptions": DataLoader,
 }
+SHARED = {
+    "gotorch/nn: AttentionOptions": nn.MultiheadAttention.forward,
+    "gotorch/nn: BatchNormOptions": nn.BatchNorm2d,
+    "gotorch/nn: ConvOptions": nn.Conv2d,
+    "gotorch/nn: ConvTransposeOptions": nn.ConvTranspose2d,
+    "gotorch/nn: DecoderOptions": nn.TransformerDecoder.forward,
+    "gotorch/nn: EncoderOptions": nn.TransformerEncoder.forward,
+    "gotorch/nn: GRUOptions": nn.RNNBase,
+    "gotorch/nn: InstanceNormOptions": nn.InstanceNorm2d,
+    "gotorch/nn: LSTMOptions": nn.RNNBase,
+    "gotorch/nn: RNNOptions": nn.RNNBase,
+    "gotorch/nn: TransformerModelOptions": nn.Transformer,
+    "gotorch/nn: TransformerOptions": nn.TransformerEncoderLayer,
+    "gotorch/nn/functional: ConvOptions": nn.Conv2d,
+    "gotorch/nn/functional: ConvTransposeOptions": nn.ConvTranspose2d,
+    "gotorch/nn/functional: FractionalMaxPoolOptions": nn.FractionalMaxPool2d,
+    "gotorch/nn/functional: GaussianNLLLossOptions": nn.GaussianNLLLoss,
+    "gotorch/nn/functional: LPPoolOptions": nn.LPPool2d,
+    "gotorch/nn/functional: MaxUnpoolOptions": F.max_unpool2d,
+    "gotorch/nn/init: KaimingOptions": init.kaiming_uniform_,
+    "gotorch/nn/init: XavierOptions": init.xavier_uniform_,
+}
+
+
+@cache
+def arguments(struct: str) -> dict[str, Any]:
+    """The arguments of what the struct has options of, with their defaults: by the names that Go's
+    rule gives them in packages nn, and by Python's elsewhere."""
+    if struct in PYTHON:
+        found = inspect.signature(PYTHON[struct]).parameters
+        return {name: p.default for name, p in found.items()}
+    package, name = struct.removesuffix("Options").split(": ")
+    if struct in SHARED:
+        found = inspect.signature(SHARED[struct]).parameters
+        by_name = {n: p.default for n, p in found.items()}
+    else:
+        namespace = {
+            "gotorch/nn/utils/rnn": "torch.nn.utils.rnn",
+            "gotorch/nn/init": "torch.nn.init",
+        }
+        api = python_api()
+        full = f"torch.nn.{name}"
+        if package != "gotorch/nn":
+            full = next(
+                n.full
+                for n in api.values()
+                if n.namespace == namespace.get(package, "torch.nn.functional")
+                and n.arguments is not None
+                and _go_name(n.name) == name
+            )
+        by_name = {a.name: a.default for a in api[full].arguments or ()}
+    return {Names().field(n): default for n, default in by_name.items()}
+
+
+def _go_name(python: str) -> str:
+    known = layers().functions.get(python)
+    return known.go if known else Names().camel(python.rstrip("_"))
+
 
 # Structs of functions that PyTorch does not have. Their plain fields begin with a zero that is meant.
 OURS = {
@@ -64,12 +100,13 @@ OURS = {
     "gotorch/train/plot: GridOptions",
 }
 
+# Names of Go's own, in the packages of PYTHON.
 NAMES = {
-    "LR": "lr", "AMSGrad": "amsgrad", "InPlace": "inplace", "DType": "dtype", "From": "a", "To": "b",
+    "LR": "lr", "AMSGrad": "amsgrad", "InPlace": "inplace", "DType": "dtype",
     "Workers": "num_workers", "Prefetch": "prefetch_factor", "Partial": "strict",
-    "TrackRunningStats": "track_running_stats", "Disabled": "enabled",
+    "Disabled": "enabled",
 }  # fmt: skip
-INVERTED = {"NoBias", "NoAffine", "NoTrackRunningStats", "Partial", "Disabled"}
+OPPOSITE = {"Partial", "Disabled"}
 
 # Fields that are a value of another argument, or an argument that Python has not.
 OTHERS = {
@@ -77,7 +114,14 @@ OTHERS = {
     "CumulativeAverage",  # momentum=None
     "FanOut",  # mode="fan_out"
     "Seed",  # generator=
-}
+    "ActivationFunc",  # activation, as a function
+    "embedded",
+    "Nonlinearity",  # RNNBase has it in mode
+    "Rename", "Device",  # of loading, which Python does before
+    "NoCausalCheck",  # is_causal=False, where None has the mask looked at
+    "Mask", "KeyPaddingMask", "IsCausal", "TgtIsCausal",  # mask or src_mask; None is not given
+    "Freeze", "Weight",  # of embeddings, from_pretrained
+}  # fmt: skip
 
 # Where PyTorch's signature has None, and says elsewhere what that is.
 MEANT = {("gotorch/data: LoaderOptions", "Prefetch"): 2}
@@ -85,6 +129,7 @@ MEANT = {("gotorch/data: LoaderOptions", "Prefetch"): 2}
 PLAIN = {"bool", "int", "int64", "uint64", "float64", "string"}
 
 
+@cache
 def structs() -> dict[str, dict[str, str]]:
     """The option structs that are written by hand outside of package gotorch: fields and types."""
     found: dict[str, dict[str, str]] = {}
@@ -94,41 +139,57 @@ def structs() -> dict[str, dict[str, str]]:
     return found
 
 
+@cache
+def _sources(package: str) -> str:
+    return "\n".join(p.read_text() for p in sorted((ROOT / package).glob("*.go")))
+
+
 def documented(struct: str, field: str) -> str | None:
     """The default that the comment of a field tells."""
     package, name = struct.split(": ")
-    for path in (ROOT / package).glob("*.go"):
-        if body := re.search(rf"\ntype {name} struct {{\n(.*?)\n}}", path.read_text(), re.S):
-            line = re.search(rf"^\t(?:\w+, )*{field}\b.*$", body[1], re.M)
-            default = line and re.search(r"default: ([^;]+)$", line[0])
-            return default[1] if default else None
+    if body := re.search(rf"\ntype {name} struct {{\n(.*?)\n}}", _sources(package), re.S):
+        line = re.search(rf"^\t(?:\w+, )*{field}\b.*$", body[1], re.M)
+        default = line and re.search(r"default: ([^;]+)$", line[0])
+        return default[1] if default else None
     raise AssertionError(f"no source of {struct}")
 
 
 def python_default(struct: str, field: str) -> Any:
-    bare = field.removeprefix("No") if field in INVERTED else field
-    name = NAMES.get(bare) or re.sub(r"(?<!^)(?=[A-Z])", "_", bare).lower()
-    default = inspect.signature(PYTHON[struct]).parameters[name].default
-    default = MEANT.get((struct, field), default)
-    return not default if field in INVERTED else default
+    known = arguments(struct)
+    name = field
+    if struct in PYTHON:
+        name = NAMES.get(field) or re.sub(r"(?<!^)(?=[A-Z])", "_", field).lower()
+    if name in known:
+        default = MEANT.get((struct, field), known[name])
+        if default is NO_DEFAULT:
+            return None  # an argument that may be None
+        return not default if field in OPPOSITE else default
+    assert name.startswith("No"), f"{struct}: {field} is no argument of PyTorch's, by the rule"
+    default = known[name.removeprefix("No")]
+    assert default is True, f"{struct}: the opposite of {field} is not true by default"
+    return not default
 
 
-def test_every_options_struct_is_in_the_table():
-    assert set(structs()) == set(PYTHON) | OURS
+def test_every_options_struct_is_known():
+    for struct in set(structs()) - OURS:
+        assert arguments(struct), struct
+    assert set(PYTHON) | set(SHARED) | OURS <= set(structs())
 
 
-FIELDS = [(s, f) for s, fields in structs().items() if s in PYTHON for f in fields]
+FIELDS = [(s, f) for s, fields in structs().items() if s not in OURS for f in fields]
 
 
 @pytest.mark.parametrize(("struct", "field"), [(s, f) for s, f in FIELDS if f not in OTHERS])
 def test_a_field_that_is_left_out_is_pytorchs_default(struct, field):
-    kind = structs()[struct][field]
-    if kind in PLAIN:
-        assert not python_default(struct, field), "this zero is not PyTorch's default"
-    elif kind == "gotorch.Scalar":
-        default = documented(struct, field)
-        assert default is not None, "the comment does not tell the default"
-        assert float(default) == python_default(struct, field)
+    kind, default = structs()[struct][field], python_default(struct, field)
+    if kind == "string":
+        assert documented(struct, field) == f'"{getattr(default, "__name__", default)}"'
+    elif kind in PLAIN:
+        assert not default, "this zero is not PyTorch's default"
+    elif kind == "gotorch.Scalar" and default is not None:
+        said = documented(struct, field)
+        assert said is not None, "the comment does not tell the default"
+        assert float(said.split(",")[0]) == default
 
 
 def test_generated_options_have_no_zero_that_is_not_the_default():

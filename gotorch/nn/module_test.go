@@ -714,7 +714,7 @@ func TestSaveAndLoad(t *testing.T) {
 func TestLayersRefuseImpossibleOptions(t *testing.T) {
 	x := gotorch.Ones([]int64{1, 2, 1, 1})
 	for part, fn := range map[string]func(){
-		"must be one number or 2":              func() { nn.Conv2d(1, 1, []int64{1, 2, 3}) },
+		"must be one number or 2":                func() { nn.Conv2d(1, 1, []int64{1, 2, 3}) },
 		"in_channels must be divisible":          func() { nn.Conv2d(3, 4, 1, nn.Conv2dOptions{Groups: 2}) },
 		"out_channels must be divisible":         func() { nn.Conv2d(4, 3, 1, nn.Conv2dOptions{Groups: 2}) },
 		"groups must be a positive":              func() { nn.Conv2d(4, 4, 1, nn.Conv2dOptions{Groups: -2}) },

@@ -16,11 +16,16 @@ from pytorch_bridge.generate import reference_is_installed
 if not reference_is_installed():
     pytest.skip("the samples are of the torch that Go was generated for", allow_module_level=True)
 
-from pytorch_bridge.schema.nn import layers
+from pytorch_bridge.schema.nn import Function, layers
 from pytorch_bridge.schema.python_api import python_api
 from pytorch_bridge.testing.conformance import modules as under_test
 from pytorch_bridge.testing.conformance import report
-from pytorch_bridge.testing.conformance.functions import BY_MODULES, Functions, by_hand
+from pytorch_bridge.testing.conformance.functions import (
+    BY_MODULES,
+    NOT_FUNCTIONS,
+    Functions,
+    by_hand,
+)
 from pytorch_bridge.testing.conformance.functions import entries as functions_with_samples
 from pytorch_bridge.testing.conformance.harness import Harness
 from pytorch_bridge.testing.conformance.modules import DTYPES, Call, Modules, database
@@ -68,6 +73,18 @@ def test_every_module_of_pytorch_is_there() -> None:
     assert classes - known - NOT_MODULES.keys() == set()
     assert known - classes == set()
     assert known - set(database()) == set(CONTAINERS)
+
+
+def test_every_function_of_pytorch_is_there() -> None:
+    names = {n.name for n in python_api().values() if n.namespace == "torch.nn.functional"}
+    known = set(layers().functions)
+    in_place = {f"{f.python}_" for f in layers().functions.values() if "InPlace" in _fields(f)}
+    assert names - known - in_place - NOT_FUNCTIONS.keys() == set()
+    assert known - names == set()
+
+
+def _fields(f: Function) -> set[str]:
+    return {a.field for a in f.optional}
 
 
 def test_every_function_is_tried() -> None:

@@ -140,7 +140,7 @@ func EmbeddingBag(input, weight gotorch.Tensor, opts ...EmbeddingBagOptions) got
 
 // OneHotOptions are the arguments of [OneHot] that have defaults.
 type OneHotOptions struct {
-	NumClasses gotorch.Scalar // default: one more than the greatest in the tensor
+	NumClasses gotorch.Scalar // default: -1, for one more than the greatest in the tensor
 }
 
 // OneHot returns int64 vectors with a 1 where tensor, of int64, says, and zeros: (*) → (*, NumClasses).

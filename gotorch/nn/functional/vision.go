@@ -18,7 +18,7 @@ const (
 	InterpolateLinear       InterpolateMode = "linear"        // (N, C, L)
 	InterpolateBilinear     InterpolateMode = "bilinear"      // (N, C, H, W)
 	InterpolateBicubic      InterpolateMode = "bicubic"       // (N, C, H, W)
-	InterpolateLanczos      InterpolateMode = "lanczos"       // (N, C, H, W), with AntiAlias
+	InterpolateLanczos      InterpolateMode = "lanczos"       // (N, C, H, W), with Antialias
 	InterpolateTrilinear    InterpolateMode = "trilinear"     // (N, C, D, H, W)
 	InterpolateArea         InterpolateMode = "area"          // the mean of what falls together
 )
@@ -31,7 +31,7 @@ type InterpolateOptions struct {
 	Mode                 InterpolateMode // default: InterpolateNearest
 	AlignCorners         gotorch.Scalar  // a bool: the corners of input and result are the centres of their elements; not for nearest and area
 	RecomputeScaleFactor bool            // go by the sizes, rounded down, rather than by ScaleFactor
-	AntiAlias            bool            // blur what would be lost, for bilinear, bicubic and lanczos of (N, C, H, W)
+	Antialias            bool            // blur what would be lost, for bilinear, bicubic and lanczos of (N, C, H, W)
 }
 
 // Interpolate resizes sequences, pictures or volumes: (N, C, ...) → (N, C, ...), with 1, 2 or 3 dimensions
@@ -79,8 +79,8 @@ func Interpolate(input gotorch.Tensor, opts ...InterpolateOptions) gotorch.Tenso
 		scale = nil
 	}
 	antiAliased := mode == InterpolateBilinear || mode == InterpolateBicubic || mode == InterpolateLanczos
-	if opt.AntiAlias && (!antiAliased || directions != 2) {
-		panic(args.ValueError(op, "AntiAlias is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as input"))
+	if opt.Antialias && (!antiAliased || directions != 2) {
+		panic(args.ValueError(op, "Antialias is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as input"))
 	}
 	type way struct {
 		mode       InterpolateMode
@@ -108,12 +108,12 @@ func Interpolate(input gotorch.Tensor, opts ...InterpolateOptions) gotorch.Tenso
 	case way{InterpolateLinear, 1}:
 		return gotorch.UpsampleLinear1dVec(input, size, align, scale)
 	case way{InterpolateBilinear, 2}:
-		if opt.AntiAlias {
+		if opt.Antialias {
 			return gotorch.UpsampleBilinear2dAAVec(input, size, align, scale)
 		}
 		return gotorch.UpsampleBilinear2dVec(input, size, align, scale)
 	case way{InterpolateBicubic, 2}:
-		if opt.AntiAlias {
+		if opt.Antialias {
 			return gotorch.UpsampleBicubic2dAAVec(input, size, align, scale)
 		}
 		return gotorch.UpsampleBicubic2dVec(input, size, align, scale)
@@ -121,8 +121,8 @@ func Interpolate(input gotorch.Tensor, opts ...InterpolateOptions) gotorch.Tenso
 		switch {
 		case align:
 			panic(args.ValueError(op, "lanczos mode does not support AlignCorners"))
-		case !opt.AntiAlias:
-			panic(args.ValueError(op, "lanczos mode requires AntiAlias"))
+		case !opt.Antialias:
+			panic(args.ValueError(op, "lanczos mode requires Antialias"))
 		}
 		return gotorch.UpsampleLanczos2dAAVec(input, size, align, scale)
 	case way{InterpolateTrilinear, 3}:

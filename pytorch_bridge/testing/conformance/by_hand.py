@@ -964,6 +964,42 @@ def _devices() -> Iterator[Call]:
     )
 
 
+def _behind_layers() -> Iterator[Call]:
+    """The native functions that layers of torch.nn call and Python users do not."""
+    n = Numbers()
+    for kind in ("nearest_exact1d", "nearest_exact2d", "nearest_exact3d"):
+        d = int(kind[-2])
+        x, scales = n.f(1, 2, *[4] * d), [None, 1.5, 2.5][-d:]
+        yield _(f"_upsample_{kind}", x, [5, 6, 7][-d:], *scales)
+        yield _(f"_upsample_{kind}.vec", x, [5, 6, 7][-d:], None)
+        yield _(f"_upsample_{kind}.vec", x, None, [1.5, 2.0, 1.3][-d:])
+    for kind in ("bicubic", "bilinear", "lanczos"):
+        x = n.f(1, 2, 5, 6)
+        for align in (False, True):
+            if align and kind == "lanczos":
+                continue
+            yield _(f"_upsample_{kind}2d_aa", x, [3, 4], align)
+            yield _(f"_upsample_{kind}2d_aa", x, [3, 4], align, 0.6, 0.7)
+            yield _(f"_upsample_{kind}2d_aa.vec", x, [3, 4], align, None)
+        yield _(f"_upsample_{kind}2d_aa.vec", x, None, False, [0.6, 0.7])
+    lengths = torch.tensor([4, 2, 1])
+    yield _("_pack_padded_sequence", n.f(4, 3, 2), lengths, False)
+    yield _("_pack_padded_sequence", n.f(3, 4, 2), lengths, True)
+    sizes = torch.tensor([3, 2, 1, 1])
+    yield _("_pad_packed_sequence", n.f(7, 2), sizes, False, 0.5, 5)
+    yield _("_pad_packed_sequence", n.f(7, 2), sizes, True, 0, 4)
+    x, q = n.f(2, 3, 4), (n.f(12, 4), n.f(12), n.f(4, 4), n.f(4))
+    mask = torch.tensor([[False, False, True], [False, False, False]])
+    yield _("_native_multi_head_attention", x, x, x, 4, 2, *q)
+    yield _("_native_multi_head_attention", x, x, x, 4, 2, *q, None, False)
+    yield _("_native_multi_head_attention", x, x, x, 4, 2, *q, mask, True, False, 1)
+    norms, feed = (n.f(4), n.f(4), n.f(4), n.f(4)), (n.f(8, 4), n.f(8), n.f(4, 8), n.f(4))
+    for gelu, first in ((False, False), (True, True)):
+        layer = (x, 4, 2, *q, gelu, first, 1e-5, *norms, *feed)
+        yield _("_transformer_encoder_layer_fwd", *layer)
+        yield _("_transformer_encoder_layer_fwd", *layer, mask, 1)
+
+
 SECTIONS: list[Callable[[], Iterator[Call]]] = [
     _bits,
     _numbers_and_tensors,
@@ -974,6 +1010,7 @@ SECTIONS: list[Callable[[], Iterator[Call]]] = [
     _linear,
     _scatter,
     _layers,
+    _behind_layers,
     _recurrent,
     _sparse_tensors,
     _mkldnn_tensors,

@@ -37,6 +37,26 @@ BY_MODULES = {
 }
 
 
+_FLOAT8 = "float8 products, for which there is no kernel here but a recent GPU's: gotorch.Call"
+
+# Names of torch.nn.functional that Go has elsewhere or not at all; those that end in an underscore are
+# with the function that they are the form in place of.
+NOT_FUNCTIONS = {
+    "ScalingType": _FLOAT8,
+    "SwizzleType": _FLOAT8,
+    "conv_tbc": "gotorch.ConvTBC",
+    "grouped_mm": "products of a GPU's: gotorch.Call",
+    "native_channel_shuffle": "gotorch.NativeChannelShuffle",
+    "scaled_addmm": _FLOAT8,
+    "scaled_addmm_": _FLOAT8,
+    "scaled_grouped_mm": _FLOAT8,
+    "scaled_mm": _FLOAT8,
+    "upsample": "deprecated by PyTorch in favour of interpolate",
+    "upsample_bilinear": "deprecated by PyTorch in favour of interpolate",
+    "upsample_nearest": "deprecated by PyTorch in favour of interpolate",
+}
+
+
 def by_hand(dtype: torch.dtype) -> dict[str, list[SampleInput]]:
     """Samples for those that have neither."""
     theta = torch.tensor([[[1.0, 0.2, 0.1], [0.0, 0.8, -0.3]]], dtype=dtype)

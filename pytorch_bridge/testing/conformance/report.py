@@ -11,7 +11,7 @@ from pytorch_bridge.schema.python_api import python_api
 from pytorch_bridge.toolchain import ROOT
 
 from . import by_hand, reasons, standins
-from .functions import Functions
+from .functions import NOT_FUNCTIONS, Functions
 from .modules import TEXTS, Modules, Tally
 from .more_modules import NOT_MODULES
 from .operators import Operator, operators, public
@@ -208,7 +208,8 @@ def layers_text(modules: Modules, functions: Functions) -> str:
         "out; the functions with the samples of its operator database. A module is made in Python",
         "and in Go with the same seed. Compared are, bit for bit, its state at first and after the",
         "call, which parameters are to be learned, its text, the result, and the gradients of",
-        "inputs and parameters; then Python's state dict is loaded. What Python refuses is refused.",
+        "inputs and parameters; then Python's state dict is loaded. What Python refuses is",
+        "refused.",
         "",
         "| | number | inputs | with gradients | refused by both |",
         "|-|-:|-:|-:|-:|",
@@ -221,11 +222,13 @@ def layers_text(modules: Modules, functions: Functions) -> str:
         "|-:|-|",
         *(f"| {n} | {why} |" for why, n in sorted(skipped.items())),
         "",
-        f"Of the {len(classes)} public names of torch.nn these are no modules here:",
+        f"Of the {len(classes)} public names of torch.nn, and those of torch.nn.functional, these are",
+        "not there, or elsewhere:",
         "",
         "| name | in Go |",
         "|-|-|",
         *(f"| `{name}` | {why} |" for name, why in sorted(NOT_MODULES.items())),
+        *(f"| `functional.{name}` | {why} |" for name, why in sorted(NOT_FUNCTIONS.items())),
         *(f"| `{name}` | the text differs: {why} |" for name, why in sorted(TEXTS.items())),
         "",
         "| module or function | inputs | with gradients | refused by both | left out | differ |",
