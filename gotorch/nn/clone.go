@@ -3,6 +3,7 @@ package nn
 import (
 	"reflect"
 	"slices"
+	"weak"
 
 	"gotorch.dev/gotorch"
 )
@@ -53,6 +54,13 @@ func (c *cloner) module(m Modular) Modular {
 		o.names, o.tensors = slices.Clone(o.names), slices.Clone(o.tensors)
 		for i := range o.tensors {
 			o.tensors[i] = c.tensor(o.tensors[i])
+		}
+	}
+	// What was a parameter is one, and stays frozen if it was.
+	own.made = known{}
+	for e := range entries(m) {
+		if e.child == nil && e.kind == parameter && mod.made.has(*e.tensor) {
+			own.made[weak.Make(c.tensor(*e.tensor).T)] = true
 		}
 	}
 	return result

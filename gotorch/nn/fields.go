@@ -159,13 +159,18 @@ func isNil(m Modular) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
+// isTensor reports whether t is a tensor, or a type that is defined as one.
+func isTensor(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && t.ConvertibleTo(tensorType)
+}
+
 // lost reports whether what is of type t, in an interface, is or holds tensors or modules that are not
 // found there.
 func lost(t reflect.Type) bool {
 	for k := t.Kind(); k == reflect.Pointer || k == reflect.Slice || k == reflect.Array || k == reflect.Map; k = t.Kind() {
 		t = t.Elem()
 	}
-	if t == tensorType || t.Implements(modularType) || reflect.PointerTo(t).Implements(modularType) {
+	if isTensor(t) || t.Implements(modularType) || reflect.PointerTo(t).Implements(modularType) {
 		return true
 	}
 	if t.Kind() == reflect.Struct {
@@ -298,7 +303,7 @@ func hides(t reflect.Type, seen map[reflect.Type]bool) bool {
 		return false
 	}
 	seen[t] = true
-	if t == tensorType || t.Implements(modularType) || reflect.PointerTo(t).Implements(modularType) {
+	if isTensor(t) || t.Implements(modularType) || reflect.PointerTo(t).Implements(modularType) {
 		return true
 	}
 	switch t.Kind() {

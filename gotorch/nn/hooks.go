@@ -3,6 +3,7 @@ package nn
 import (
 	"reflect"
 	"slices"
+	"sync"
 
 	"gotorch.dev/gotorch"
 )
@@ -76,6 +77,100 @@ func (m *Module) RegisterForwardHook(fn ForwardHook) *HookHandle {
 	return register(m, func(h *hooks) *[]hook[ForwardHook] { return &h.forward }, fn)
 }
 
+// RegisterFullBackwardPreHook has fn called with the gradients of what Forward returned, before they go back
+// through the module: see [Module.RegisterForwardPreHook]. The hook runs in the backward pass, as those of
+// gotorch.Tensor.RegisterHook do.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.register_full_backward_pre_hook.
+func (m *Module) RegisterFullBackwardPreHook(fn BackwardPreHook) *HookHandle {
+	return register(m, func(h *hooks) *[]hook[BackwardPreHook] { return &h.backwardPre }, fn)
+}
+
+// RegisterFullBackwardHook has fn called when the gradients of what Forward was called with are computed; if
+// none of that requires gradients, with those of what it returned: see [Module.RegisterForwardPreHook].
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.register_full_backward_hook.
+func (m *Module) RegisterFullBackwardHook(fn BackwardHook) *HookHandle {
+	return register(m, func(h *hooks) *[]hook[BackwardHook] { return &h.backward }, fn)
+}
+
+// passing is one call of Forward that has backward hooks: its inputs and outputs pass through functions that
+// change nothing, where the hooks see the gradients.
+type passing struct {
+	self        Modular
+	hooks       *hooks
+	hasInputs   bool // whether an input has a gradient
+	mu          sync.Mutex
+	gradOutputs []gotorch.Tensor
+}
+
+// begin sees the gradients of inputs, end those of outputs.
+type (
+	begin struct{ *passing }
+	end   struct{ *passing }
+)
+
+func (p begin) Forward(ctx *gotorch.FunctionContext, in []gotorch.Tensor) []gotorch.Tensor {
+	return same(ctx, in)
+}
+
+func (p end) Forward(ctx *gotorch.FunctionContext, in []gotorch.Tensor) []gotorch.Tensor {
+	return same(ctx, in)
+}
+
+// same returns views of tensors, which have gradients where those have.
+func same(ctx *gotorch.FunctionContext, in []gotorch.Tensor) []gotorch.Tensor {
+	out := make([]gotorch.Tensor, len(in))
+	var constant []gotorch.Tensor
+	for i, t := range in {
+		out[i] = t.Alias()
+		if !ctx.NeedsInputGrad(i) {
+			constant = append(constant, out[i])
+		}
+	}
+	ctx.MarkNonDifferentiable(constant...)
+	return out
+}
+
+func (p begin) Backward(_ *gotorch.FunctionContext, grads []gotorch.Tensor) []gotorch.Tensor {
+	p.mu.Lock()
+	gradOutputs := p.gradOutputs
+	p.mu.Unlock()
+	return p.after(grads, gradOutputs)
+}
+
+func (p end) Backward(_ *gotorch.FunctionContext, grads []gotorch.Tensor) []gotorch.Tensor {
+	for _, hook := range p.hooks.backwardPre {
+		if changed := hook.fn(p.self, grads); changed != nil {
+			grads = sameNumber("nn.RegisterFullBackwardPreHook", p.self, changed, len(grads))
+		}
+	}
+	p.mu.Lock()
+	p.gradOutputs = grads
+	p.mu.Unlock()
+	if !p.hasInputs {
+		p.after(nil, grads)
+	}
+	return grads
+}
+
+// after calls the backward hooks.
+func (p *passing) after(gradInputs, gradOutputs []gotorch.Tensor) []gotorch.Tensor {
+	for _, hook := range p.hooks.backward {
+		if changed := hook.fn(p.self, gradInputs, gradOutputs); changed != nil {
+			gradInputs = sameNumber("nn.RegisterFullBackwardHook", p.self, changed, len(gradInputs))
+		}
+	}
+	return gradInputs
+}
+
+func sameNumber(op string, m Modular, changed []gotorch.Tensor, n int) []gotorch.Tensor {
+	if len(changed) != n {
+		panic(typeError(op, "a hook of %s returned %d tensors in place of %d", className(m), len(changed), n))
+	}
+	return changed
+}
+
 // plain reports whether a call of self's Forward keeps nothing: whether m is self's own, and has no hooks.
 func (m *Module) plain(self Modular) bool { return m.self == self && m.hooks == nil }
 
@@ -92,20 +187,24 @@ func (m *Module) around(forward func(inputs []gotorch.Tensor) []gotorch.Tensor, 
 	self, h := m.outer(), m.hooks
 	for _, hook := range h.forwardPre {
 		if changed := hook.fn(self, inputs); changed != nil {
-			if len(changed) != len(inputs) {
-				panic(typeError("nn.RegisterForwardPreHook", "a hook of %s returned %d tensors in place of its %d inputs", className(self), len(changed), len(inputs)))
-			}
-			inputs = changed
+			inputs = sameNumber("nn.RegisterForwardPreHook", self, changed, len(inputs))
+		}
+	}
+	var p *passing
+	if len(h.backward)+len(h.backwardPre) > 0 && gotorch.GradEnabled() {
+		p = &passing{self: self, hooks: h, hasInputs: records(inputs...)}
+		if p.hasInputs {
+			inputs = gotorch.Apply(begin{p}, inputs...)
 		}
 	}
 	outputs := forward(inputs)
 	for _, hook := range h.forward {
 		if changed := hook.fn(self, inputs, outputs); changed != nil {
-			if len(changed) != len(outputs) {
-				panic(typeError("nn.RegisterForwardHook", "a hook of %s returned %d tensors in place of its %d outputs", className(self), len(changed), len(outputs)))
-			}
-			outputs = changed
+			outputs = sameNumber("nn.RegisterForwardHook", self, changed, len(outputs))
 		}
+	}
+	if p != nil && records(outputs...) {
+		outputs = gotorch.Apply(end{p}, outputs...)
 	}
 	return outputs
 }

@@ -479,7 +479,7 @@ func (m *RNNCellBase) begin(x gotorch.Tensor, states []gotorch.Tensor, n int) (i
 	return x, full, unbatched
 }
 
-func end(unbatched bool, states ...gotorch.Tensor) []gotorch.Tensor {
+func unbatch(unbatched bool, states ...gotorch.Tensor) []gotorch.Tensor {
 	if unbatched {
 		for i, h := range states {
 			states[i] = h.SqueezeDim(0)
@@ -531,9 +531,9 @@ func (m *RNNCellModule) Forward(x gotorch.Tensor, state ...gotorch.Tensor) gotor
 	return m.call(m, func(in []gotorch.Tensor) []gotorch.Tensor {
 		x, h, unbatched := m.begin(in[0], in[1:], 1)
 		if m.Nonlinearity == RNNReLU {
-			return end(unbatched, gotorch.RNNReLUCell(x, h[0], m.WeightIh, m.WeightHh, gotorch.RNNReLUCellOptions{BIH: m.BiasIh, BHH: m.BiasHh}))
+			return unbatch(unbatched, gotorch.RNNReLUCell(x, h[0], m.WeightIh, m.WeightHh, gotorch.RNNReLUCellOptions{BIH: m.BiasIh, BHH: m.BiasHh}))
 		}
-		return end(unbatched, gotorch.RNNTanhCell(x, h[0], m.WeightIh, m.WeightHh, gotorch.RNNTanhCellOptions{BIH: m.BiasIh, BHH: m.BiasHh}))
+		return unbatch(unbatched, gotorch.RNNTanhCell(x, h[0], m.WeightIh, m.WeightHh, gotorch.RNNTanhCellOptions{BIH: m.BiasIh, BHH: m.BiasHh}))
 	}, append([]gotorch.Tensor{x}, state...)...)[0]
 }
 
@@ -567,7 +567,7 @@ func GRUCell(inputSize, hiddenSize int64, opts ...GRUCellOptions) *GRUCellModule
 func (m *GRUCellModule) Forward(x gotorch.Tensor, state ...gotorch.Tensor) gotorch.Tensor {
 	return m.call(m, func(in []gotorch.Tensor) []gotorch.Tensor {
 		x, h, unbatched := m.begin(in[0], in[1:], 1)
-		return end(unbatched, gotorch.GRUCell(x, h[0], m.WeightIh, m.WeightHh, gotorch.GRUCellOptions{BIH: m.BiasIh, BHH: m.BiasHh}))
+		return unbatch(unbatched, gotorch.GRUCell(x, h[0], m.WeightIh, m.WeightHh, gotorch.GRUCellOptions{BIH: m.BiasIh, BHH: m.BiasHh}))
 	}, append([]gotorch.Tensor{x}, state...)...)[0]
 }
 
@@ -597,7 +597,7 @@ func (m *LSTMCellModule) Forward(x gotorch.Tensor, state ...gotorch.Tensor) (h, 
 	r := m.call(m, func(in []gotorch.Tensor) []gotorch.Tensor {
 		x, states, unbatched := m.begin(in[0], in[1:], 2)
 		h, c := gotorch.LSTMCell(x, states, m.WeightIh, m.WeightHh, gotorch.LSTMCellOptions{BIH: m.BiasIh, BHH: m.BiasHh})
-		return end(unbatched, h, c)
+		return unbatch(unbatched, h, c)
 	}, append([]gotorch.Tensor{x}, state...)...)
 	return r[0], r[1]
 }

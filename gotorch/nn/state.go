@@ -91,6 +91,7 @@ func (m *Module) load(dict StateDict, partial bool) error {
 	})
 	type copying struct{ to, from gotorch.Tensor }
 	var copies []copying
+	shapes, materialize := m.lazyShapes(dict)
 	for name, to := range m.tensors(false, parameter, buffer) {
 		own[name] = true
 		from, ok := dict[name]
@@ -104,6 +105,9 @@ func (m *Module) load(dict StateDict, partial bool) error {
 			return typeError("nn.LoadStateDict", "the state dict's %q is the zero Tensor, or was closed", name)
 		}
 		want, got := to.Shape(), from.Shape()
+		if shape, ok := shapes[name]; ok {
+			want = shape
+		}
 		if len(want) == 0 && len(got) == 1 && got[0] == 1 {
 			from, got = from.Select(0, 0), want // as PyTorch 0.3 saved numbers
 		}
@@ -127,11 +131,43 @@ func (m *Module) load(dict StateDict, partial bool) error {
 		return problems
 	}
 	gotorch.NoGrad(func() {
+		for _, make := range materialize {
+			make()
+		}
 		for _, c := range copies {
 			c.to.Copy_(c.from)
 		}
 	})
 	return nil
+}
+
+// lazyShapes returns the shapes that tensors of lazy modules would get by a state dict, and what makes them.
+func (m *Module) lazyShapes(dict StateDict) (shapes map[string][]int64, materialize []func()) {
+	shapes = map[string][]int64{}
+	walk(m.outer(), "", func(prefix string, m Modular) bool {
+		lazy, ok := m.(lazyModule)
+		if !ok || !lazy.isLazy() {
+			return true
+		}
+		size, ok := lazy.openSize(func(name string) []int64 {
+			if t, ok := dict[join(prefix, name)]; ok && t.Defined() {
+				return t.Shape()
+			}
+			return nil
+		})
+		if !ok {
+			return true
+		}
+		tried := Clone(m)
+		tried.(lazyModule).materialize(size)
+		for name, t := range tried.module().tensors(false, parameter, buffer) {
+			shapes[join(prefix, name)] = t.Shape()
+			t.Close()
+		}
+		materialize = append(materialize, func() { lazy.materialize(size) })
+		return true
+	})
+	return shapes, materialize
 }
 
 // copyable returns an error where Copy_ would panic, when others are copied already, or do nothing.

@@ -1,0 +1,142 @@
+package nn_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/nn"
+)
+
+func TestHooksSeeAndChangeWhatPasses(t *testing.T) {
+	layer := nn.Linear(3, 2)
+	x := gotorch.Randn([]int64{4, 3})
+	plain := layer.Forward(x)
+	var seen []string
+	pre := layer.RegisterForwardPreHook(func(m nn.Modular, in []gotorch.Tensor) []gotorch.Tensor {
+		seen = append(seen, "pre")
+		if m != nn.Modular(layer) || in[0].T != x.T {
+			t.Errorf("the hook got %v and another tensor", m)
+		}
+		return []gotorch.Tensor{in[0].MulScalar(2)}
+	})
+	post := layer.RegisterForwardHook(func(_ nn.Modular, in, out []gotorch.Tensor) []gotorch.Tensor {
+		seen = append(seen, "post")
+		return []gotorch.Tensor{out[0].AddScalar(1)}
+	})
+	want := layer.Weight.MatMul(x.MulScalar(2).Transpose(0, 1)).Transpose(0, 1).Add(layer.Bias).AddScalar(1)
+	for name, got := range map[string]gotorch.Tensor{
+		"Forward": layer.Forward(x), "Call": nn.Call(layer, x), "Sequential": nn.Sequential(layer).Forward(x),
+	} {
+		if !got.AllClose(want) {
+			t.Errorf("%s: %v, not %v", name, got, want)
+		}
+	}
+	if !slices.Equal(seen, []string{"pre", "post", "pre", "post", "pre", "post"}) {
+		t.Errorf("the hooks were called as %v", seen)
+	}
+	pre.Remove()
+	post.Remove()
+	post.Remove()
+	if !layer.Forward(x).Equal(plain) {
+		t.Error("removed hooks are called")
+	}
+}
+
+type block struct {
+	nn.Module
+	Inner *nn.LinearModule
+}
+
+func (b *block) Forward(x gotorch.Tensor) gotorch.Tensor { return b.Inner.Forward(x) }
+
+type subclass struct{ *nn.LinearModule }
+
+func (s subclass) Forward(x gotorch.Tensor) gotorch.Tensor { return s.LinearModule.Forward(x).ReLU() }
+
+func TestHooksOfModulesOfYourOwn(t *testing.T) {
+	b := nn.Init(&block{Inner: nn.Linear(2, 2)})
+	calls := 0
+	count := func(nn.Modular, []gotorch.Tensor, []gotorch.Tensor) []gotorch.Tensor { calls++; return nil }
+	b.RegisterForwardHook(count)
+	x := gotorch.Ones([]int64{1, 2})
+	b.Forward(x)
+	if calls != 0 {
+		t.Error("Forward by itself calls the hook, and Python's forward does not")
+	}
+	nn.Call(b, x)
+	nn.Sequential(b, nn.ReLU()).Forward(x)
+	if calls != 2 {
+		t.Errorf("the hook was called %d times, not twice", calls)
+	}
+}
+
+func TestBackwardHooks(t *testing.T) {
+	layer := nn.Linear(3, 2, nn.LinearOptions{NoBias: true})
+	x := gotorch.Ones([]int64{1, 3}, gotorch.TensorOptions{RequiresGrad: true})
+	var order []string
+	layer.RegisterFullBackwardPreHook(func(_ nn.Modular, out []gotorch.Tensor) []gotorch.Tensor {
+		order = append(order, "pre")
+		return []gotorch.Tensor{out[0].MulScalar(10)}
+	})
+	layer.RegisterFullBackwardHook(func(_ nn.Modular, in, out []gotorch.Tensor) []gotorch.Tensor {
+		order = append(order, "post")
+		if got := gotorch.ToSlice[float64](out[0]); !slices.Equal(got, []float64{10, 10}) {
+			t.Errorf("the gradients of outputs are %v", got)
+		}
+		return []gotorch.Tensor{in[0].MulScalar(0)}
+	})
+	layer.Forward(x).Sum().Backward()
+	if !slices.Equal(order, []string{"pre", "post"}) {
+		t.Errorf("called as %v", order)
+	}
+	if got := gotorch.ToSlice[float64](x.Grad()); !slices.Equal(got, []float64{0, 0, 0}) {
+		t.Errorf("the input's gradient is %v", got)
+	}
+	if got := gotorch.ToSlice[float64](layer.Weight.Grad()); !slices.Equal(got, []float64{10, 10, 10, 10, 10, 10}) {
+		t.Errorf("the weight's gradient is %v", got)
+	}
+	// An input without gradients: the hook has those of the outputs.
+	layer.ZeroGrad()
+	order = nil
+	bare := nn.Linear(3, 2)
+	bare.RegisterFullBackwardHook(func(_ nn.Modular, in, out []gotorch.Tensor) []gotorch.Tensor {
+		if in != nil || len(out) != 1 {
+			t.Errorf("%d gradients of inputs, %d of outputs", len(in), len(out))
+		}
+		order = append(order, "bare")
+		return nil
+	})
+	bare.Forward(x.Detach()).Sum().Backward()
+	if !slices.Equal(order, []string{"bare"}) {
+		t.Errorf("called as %v", order)
+	}
+}
+
+func TestHooksThatReturnTooManyAreTypeErrors(t *testing.T) {
+	layer := nn.ReLU()
+	layer.RegisterForwardPreHook(func(_ nn.Modular, in []gotorch.Tensor) []gotorch.Tensor { return append(in, in...) })
+	if err := gotorch.Try0(func() { layer.Forward(gotorch.Ones([]int64{1})) }); !errors.Is(err, gotorch.TypeError) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestHooksLeaveNoHandles(t *testing.T) {
+	layer := nn.Linear(3, 2)
+	layer.RegisterForwardHook(func(_ nn.Modular, _, out []gotorch.Tensor) []gotorch.Tensor {
+		return []gotorch.Tensor{out[0].MulScalar(2)}
+	})
+	layer.RegisterFullBackwardHook(func(_ nn.Modular, in, _ []gotorch.Tensor) []gotorch.Tensor {
+		return []gotorch.Tensor{in[0].MulScalar(2)}
+	})
+	x := gotorch.Ones([]int64{1, 3}, gotorch.TensorOptions{RequiresGrad: true})
+	step := func() {
+		gotorch.Scope0(func(*gotorch.ScopeHandle) {
+			layer.Forward(x).Sum().Backward()
+			layer.ZeroGrad()
+			x.SetGrad(gotorch.Tensor{})
+		})
+	}
+	noHandlesLeft(t, step)
+}
