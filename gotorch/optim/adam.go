@@ -1,39 +1,33 @@
 package optim
 
 import (
+	"slices"
+
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 )
 
 // AdamOptimizer is what [Adam] and [AdamW] make.
 type AdamOptimizer struct {
-	Groups []*AdamGroup
+	Base[AdamGroup, *AdamGroup]
 
-	op        string
 	decoupled bool // AdamW
 }
 
-// AdamGroup is parameters that are changed by the same rule. Its fields may be changed between steps,
-// but not Params.
+// AdamGroup is parameters that are changed by the same rule. Its options may be changed between steps.
 type AdamGroup struct {
-	Params               []gotorch.Tensor
-	LR, Eps, WeightDecay float64
-	Betas                [2]float64
+	Common
+	LR          float64    `optim:"lr"`
+	Betas       [2]float64 `optim:"betas"`
+	Eps         float64    `optim:"eps"`
+	WeightDecay float64    `optim:"weight_decay"`
+	AMSGrad     bool       `optim:"amsgrad"`
+	Maximize    bool       `optim:"maximize"`
+	Fused       bool       `optim:"fused|None"`
 	// DecoupledWeightDecay makes weights smaller by themselves, rather than by way of the gradient:
 	// what AdamW differs from Adam in.
-	DecoupledWeightDecay     bool
-	AMSGrad, Maximize, Fused bool
-
-	moments []moments
-	complex bool // whether a parameter is
-}
-
-// moments is what is remembered of a parameter.
-type moments struct {
-	steps            int64          // 0: nothing is remembered yet
-	average          gotorch.Tensor // of the gradient
-	square, greatest gotorch.Tensor // average of its square, and the greatest that this was
-	stepsTensor      gotorch.Tensor // steps as the fused kernel wants it
+	DecoupledWeightDecay bool     `optim:"decoupled_weight_decay"`
+	_                    struct{} `optim:"foreach=None,capturable=False,differentiable=False"`
 }
 
 // AdamOptions are the arguments of [Adam] that have defaults.
@@ -65,7 +59,8 @@ type AdamWOptions struct {
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.Adam.html.
 func Adam(params []gotorch.Tensor, opts ...AdamOptions) *AdamOptimizer {
 	opt := args.Option(opts)
-	o := &AdamOptimizer{op: "optim.Adam"}
+	o := &AdamOptimizer{}
+	o.op = "optim.Adam"
 	o.AddGroup(params, AdamWOptions{LR: opt.LR, Betas: opt.Betas, Eps: opt.Eps, WeightDecay: opt.WeightDecay,
 		AMSGrad: opt.AMSGrad, Maximize: opt.Maximize, Fused: opt.Fused})
 	return o
@@ -75,7 +70,8 @@ func Adam(params []gotorch.Tensor, opts ...AdamOptions) *AdamOptimizer {
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html.
 func AdamW(params []gotorch.Tensor, opts ...AdamWOptions) *AdamOptimizer {
-	o := &AdamOptimizer{op: "optim.AdamW", decoupled: true}
+	o := &AdamOptimizer{decoupled: true}
+	o.op = "optim.AdamW"
 	o.AddGroup(params, opts...)
 	return o
 }
@@ -88,65 +84,39 @@ func (o *AdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdamWOptions) 
 	if o.decoupled {
 		decay = 0.01
 	}
-	g := &AdamGroup{
-		Params: append([]gotorch.Tensor(nil), params...),
-		LR:     args.Float(o.op, "LR", opt.LR, 1e-3), Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8),
+	o.add(&AdamGroup{
+		LR: args.Float(o.op, "LR", opt.LR, 1e-3), Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8),
 		WeightDecay: args.Float(o.op, "WeightDecay", opt.WeightDecay, decay), Betas: args.Or(opt.Betas, [2]float64{0.9, 0.999}),
 		DecoupledWeightDecay: o.decoupled, AMSGrad: opt.AMSGrad, Maximize: opt.Maximize, Fused: opt.Fused,
-		moments: make([]moments, len(params)),
-	}
-	notNegative(o.op, "learning rate", g.LR)
-	notNegative(o.op, "epsilon value", g.Eps)
-	notNegative(o.op, "weight_decay value", g.WeightDecay)
-	for i, beta := range g.Betas {
-		if !(beta >= 0 && beta < 1) {
-			panic(args.ValueError(o.op, "invalid beta parameter at index %d: %v", i, beta))
-		}
-	}
-	checkParams(o.op, params, o.groups())
-	o.Groups = append(o.Groups, g)
+	}, params)
 }
 
-func (o *AdamOptimizer) groups() []group {
-	groups := make([]group, len(o.Groups))
-	for i, g := range o.Groups {
-		groups[i] = g
-	}
-	return groups
+func (g *AdamGroup) check(op string) {
+	notNegative(op, "learning rate", g.LR)
+	notNegative(op, "epsilon value", g.Eps)
+	notNegative(op, "weight_decay value", g.WeightDecay)
+	areBetas(op, g.Betas)
 }
 
-// Step changes the parameters that have a gradient.
-func (o *AdamOptimizer) Step() {
-	step(func() {
-		for _, g := range o.Groups {
-			g.step()
-		}
-	})
-}
+// The averages of the gradient and of its square, and the greatest that the latter was.
+const (
+	average = iota
+	square
+	greatest
+)
 
-// ZeroGrad drops the gradients.
-func (o *AdamOptimizer) ZeroGrad() {
-	for _, g := range o.Groups {
-		zeroGrad(g.Params)
+func (g *AdamGroup) slots() []slot {
+	return []slot{
+		average: {name: "exp_avg", begin: zerosLike}, square: {name: "exp_avg_sq", begin: zerosLike},
+		greatest: {name: "max_exp_avg_sq", begin: zerosLike, unwanted: !g.AMSGrad},
 	}
 }
 
-// LRs returns where the learning rate of each group is, to be read or changed.
-func (o *AdamOptimizer) LRs() []*float64 {
-	var lrs []*float64
-	for _, g := range o.Groups {
-		lrs = append(lrs, &g.LR)
-	}
-	return lrs
-}
+func (g *AdamGroup) counted() bool { return true }
 
-// StateDict returns what the optimiser remembers, in PyTorch's form.
-func (o *AdamOptimizer) StateDict() gotorch.Dict { return stateDict(o.groups()) }
-
-// LoadStateDict restores what StateDict, here or in PyTorch, has returned. If it does not fit, it
-// returns a *gotorch.Error of kind ValueError and changes nothing.
-func (o *AdamOptimizer) LoadStateDict(dict gotorch.Dict) error {
-	return loadStateDict(o.op+".LoadStateDict", o.groups(), dict)
+// AdamW stays what it is, and Adam becomes it, as in PyTorch. Older files do not say it.
+func (g *AdamGroup) merge(old *AdamGroup) {
+	g.DecoupledWeightDecay = g.DecoupledWeightDecay || old.DecoupledWeightDecay
 }
 
 // adamLists are parameters that have taken the same number of steps, and what belongs to them.
@@ -157,14 +127,14 @@ type adamLists struct {
 
 func (g *AdamGroup) step() {
 	var all []*adamLists // seldom more than one
+	slots := g.slots()
 	for i, p := range g.Params {
 		grad := p.Grad()
 		if !grad.Defined() {
 			continue
 		}
-		m := &g.moments[i]
-		g.prepare(m, p)
-		m.steps++
+		g.prepare(&g.memories[i], p)
+		m := g.begun(i, slots)
 		var lists *adamLists
 		for _, l := range all {
 			if l.steps == m.steps {
@@ -178,9 +148,9 @@ func (g *AdamGroup) step() {
 			all = append(all, lists)
 		}
 		lists.params, lists.grads = append(lists.params, p), append(lists.grads, grad)
-		lists.averages, lists.squares = append(lists.averages, m.average), append(lists.squares, m.square)
+		lists.averages, lists.squares = append(lists.averages, m.tensors[average]), append(lists.squares, m.tensors[square])
 		if g.AMSGrad {
-			lists.greatest = append(lists.greatest, m.greatest)
+			lists.greatest = append(lists.greatest, m.tensors[greatest])
 		}
 		if g.Fused {
 			lists.stepsTensor = append(lists.stepsTensor, m.stepsTensor)
@@ -195,20 +165,12 @@ func (g *AdamGroup) step() {
 	}
 }
 
-// prepare makes what a parameter's step needs and m lacks.
-func (g *AdamGroup) prepare(m *moments, p gotorch.Tensor) {
-	zeros := func() gotorch.Tensor { return gotorch.ZerosLike(p.Detach()) }
-	if !m.average.Defined() {
-		m.average, m.square = remember(zeros), remember(zeros)
-		g.complex = g.complex || p.DType().IsComplex()
-	}
-	if g.AMSGrad && !m.greatest.Defined() {
-		m.greatest = remember(zeros)
-	}
-	if g.Fused && !m.stepsTensor.Defined() {
-		m.stepsTensor = remember(func() gotorch.Tensor { return gotorch.FromScalar(float32(m.steps)).To(p.Device()) })
-	} else if !g.Fused {
+// prepare makes the number of steps what the kernel needs, before another one is counted.
+func (g *AdamGroup) prepare(m *memory, p gotorch.Tensor) {
+	if !g.Fused {
 		m.stepsTensor = gotorch.Tensor{}
+	} else if !m.stepsTensor.Defined() {
+		m.stepsTensor = remember(func() gotorch.Tensor { return gotorch.FromScalar(float32(m.steps)).To(p.Device()) })
 	}
 }
 
@@ -224,7 +186,7 @@ func (g *AdamGroup) foreachStep(l *adamLists) {
 	default:
 		l.grads = addTo(l.grads, &ours, l.params, g.WeightDecay)
 	}
-	if g.complex {
+	if slices.ContainsFunc(l.params, func(p gotorch.Tensor) bool { return p.DType().IsComplex() }) {
 		for _, list := range [][]gotorch.Tensor{l.params, l.grads, l.averages, l.squares, l.greatest} {
 			asReal(list)
 		}
@@ -269,67 +231,4 @@ func asReal(list []gotorch.Tensor) {
 // power returns x to the power y as Python does: math.Pow differs from the C library's in the last bit.
 func power(x, y float64) float64 {
 	return gotorch.Item[float64](gotorch.PowScalarBase(x, gotorch.FromScalar(y)))
-}
-
-func (g *AdamGroup) params() []gotorch.Tensor { return g.Params }
-
-func (g *AdamGroup) options() gotorch.Dict {
-	return gotorch.Dict{
-		{Key: "lr", Value: g.LR},
-		{Key: "betas", Value: gotorch.Tuple{g.Betas[0], g.Betas[1]}},
-		{Key: "eps", Value: g.Eps},
-		{Key: "weight_decay", Value: g.WeightDecay},
-		{Key: "amsgrad", Value: g.AMSGrad},
-		{Key: "maximize", Value: g.Maximize},
-		{Key: "foreach", Value: nil},
-		{Key: "capturable", Value: false},
-		{Key: "differentiable", Value: false},
-		{Key: "fused", Value: trueOrNone(g.Fused)},
-		{Key: "decoupled_weight_decay", Value: g.DecoupledWeightDecay},
-	}
-}
-
-func (g *AdamGroup) state(i int) gotorch.Dict {
-	m := &g.moments[i]
-	if !m.average.Defined() {
-		return nil
-	}
-	steps := m.stepsTensor
-	if !steps.Defined() {
-		steps = gotorch.FromScalar(float32(m.steps))
-	}
-	state := gotorch.Dict{
-		{Key: "step", Value: steps},
-		{Key: "exp_avg", Value: m.average},
-		{Key: "exp_avg_sq", Value: m.square},
-	}
-	if m.greatest.Defined() {
-		state = append(state, gotorch.DictItem{Key: "max_exp_avg_sq", Value: m.greatest})
-	}
-	return state
-}
-
-func (g *AdamGroup) parse(r *reader, options gotorch.Dict, states []gotorch.Dict) (commit func()) {
-	loaded := AdamGroup{
-		Params: g.Params,
-		LR:     r.float(options, "lr"), Betas: r.pair(options, "betas"), Eps: r.float(options, "eps"),
-		WeightDecay: r.float(options, "weight_decay"), AMSGrad: r.bool(options, "amsgrad"),
-		Maximize: r.bool(options, "maximize"), Fused: r.bool(options, "fused"),
-		// AdamW stays what it is, and Adam becomes it, as in PyTorch. Older files do not say it.
-		DecoupledWeightDecay: g.DecoupledWeightDecay || r.bool(options, "decoupled_weight_decay"),
-		moments:              make([]moments, len(g.Params)),
-	}
-	for i, state := range states {
-		if state == nil {
-			continue
-		}
-		m, p := &loaded.moments[i], g.Params[i]
-		m.steps = r.count(state, "step")
-		m.average, m.square = r.like(state, "exp_avg", p), r.like(state, "exp_avg_sq", p)
-		loaded.complex = loaded.complex || p.DType().IsComplex()
-		if loaded.AMSGrad || state.Get("max_exp_avg_sq") != nil {
-			m.greatest = r.like(state, "max_exp_avg_sq", p)
-		}
-	}
-	return func() { *g = loaded }
 }

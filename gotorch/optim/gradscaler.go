@@ -128,7 +128,7 @@ func (s *GradScaler) Unscale(opt Optimizer) {
 	case state.unscaled:
 		panic(runtimeError(op, "Unscale has been called for this optimizer since the last Update"))
 	}
-	grouped, ok := opt.(interface{ groups() []group })
+	grouped, ok := opt.(interface{ commons() []*Common })
 	if !ok {
 		panic(args.ValueError(op, "%T does not say what its parameters are; unscale them by hand", opt))
 	}
@@ -137,8 +137,8 @@ func (s *GradScaler) Unscale(opt Optimizer) {
 		dtype  gotorch.DType
 	}
 	grads := map[kind][]gotorch.Tensor{}
-	for _, g := range grouped.groups() {
-		for _, p := range g.params() {
+	for _, g := range grouped.commons() {
+		for _, p := range g.Params {
 			grad := p.Grad()
 			if !grad.Defined() {
 				continue

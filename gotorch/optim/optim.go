@@ -38,6 +38,9 @@ import (
 type Optimizer interface {
 	// Step changes the parameters that have a gradient.
 	Step()
+	// StepWith computes a loss and its gradients by closure, which zeroes them first, then changes the
+	// parameters, and returns the loss. LBFGS calls closure several times.
+	StepWith(closure func() gotorch.Tensor) gotorch.Tensor
 	// ZeroGrad drops the gradients.
 	ZeroGrad()
 	// LRs returns where the learning rate of each group is, to be read or changed.
@@ -57,14 +60,28 @@ func notNegative(op, what string, value float64) {
 	}
 }
 
+// isFraction panics with a ValueError unless value is at least 0 and below 1.
+func isFraction(op, what string, value float64) {
+	if !(value >= 0 && value < 1) {
+		panic(args.ValueError(op, "invalid %s: %v", what, value))
+	}
+}
+
+// areBetas panics with a ValueError unless both are at least 0 and below 1.
+func areBetas(op string, betas [2]float64) {
+	for i, beta := range betas {
+		isFraction(op, fmt.Sprintf("beta parameter at index %d", i), beta)
+	}
+}
+
 // checkParams panics with a ValueError unless params can be the next group.
-func checkParams(op string, params []gotorch.Tensor, groups []group) {
+func checkParams(op string, params []gotorch.Tensor, groups []*Common) {
 	if len(params) == 0 {
 		panic(args.ValueError(op, "optimizer got an empty parameter list"))
 	}
 	taken := map[uintptr]bool{}
 	for _, g := range groups {
-		for _, p := range g.params() {
+		for _, p := range g.Params {
 			if p.Defined() {
 				taken[uintptr(*p.T)] = true
 			}
@@ -79,13 +96,6 @@ func checkParams(op string, params []gotorch.Tensor, groups []group) {
 		} else {
 			taken[handle] = true
 		}
-	}
-}
-
-// zeroGrad drops the gradients of params.
-func zeroGrad(params []gotorch.Tensor) {
-	for _, p := range params {
-		p.SetGrad(gotorch.Tensor{})
 	}
 }
 
@@ -122,81 +132,6 @@ func remember(fn func() gotorch.Tensor) (t gotorch.Tensor) {
 }
 
 // State dicts ----------------------------------------------------------------------------------------
-
-// group is what a state dict is made of: parameters with common options.
-type group interface {
-	params() []gotorch.Tensor
-	// options returns all options by PyTorch's names.
-	options() gotorch.Dict
-	// state returns what is remembered of the i-th parameter, by PyTorch's names; nil for nothing.
-	state(i int) gotorch.Dict
-	// parse checks options and states, where nil is for a parameter without one, and returns what
-	// puts them in force.
-	parse(r *reader, options gotorch.Dict, states []gotorch.Dict) (commit func())
-}
-
-// stateDict returns the state of an optimiser in PyTorch's form, in which parameters are numbered
-// through all groups.
-func stateDict(groups []group) gotorch.Dict {
-	var states gotorch.Dict
-	var list []any
-	number := int64(0)
-	for _, g := range groups {
-		var numbers []any
-		for i := range g.params() {
-			if state := g.state(i); state != nil {
-				states = append(states, gotorch.DictItem{Key: number, Value: state})
-			}
-			numbers = append(numbers, number)
-			number++
-		}
-		list = append(list, append(g.options(), gotorch.DictItem{Key: "params", Value: numbers}))
-	}
-	return gotorch.Dict{{Key: "state", Value: states}, {Key: "param_groups", Value: list}}
-}
-
-func loadStateDict(op string, groups []group, dict gotorch.Dict) error {
-	r := &reader{op: op}
-	states, _ := dict.Get("state").(gotorch.Dict)
-	byNumber := make(map[int64]gotorch.Dict, len(states))
-	for key, value := range states.All() {
-		number, ok1 := key.(int64)
-		state, ok2 := value.(gotorch.Dict)
-		if ok1 && ok2 {
-			byNumber[number] = state
-		}
-	}
-	list, ok := dict.Get("param_groups").([]any)
-	if !ok {
-		return args.ValueError(op, "the state dict has no list 'param_groups'")
-	}
-	if len(list) != len(groups) {
-		return args.ValueError(op, "loaded state dict has a different number of parameter groups: %d, not %d", len(list), len(groups))
-	}
-	var commits []func()
-	for n, g := range groups {
-		options, _ := list[n].(gotorch.Dict)
-		numbers, _ := options.Get("params").([]any)
-		if len(numbers) != len(g.params()) {
-			return args.ValueError(op, "loaded state dict contains a parameter group that doesn't match the size of optimizer's group: group %d has %d parameters, not %d",
-				n, len(numbers), len(g.params()))
-		}
-		ofParams := make([]gotorch.Dict, len(numbers))
-		for i, number := range numbers {
-			if number, ok := number.(int64); ok {
-				ofParams[i] = byNumber[number]
-			}
-		}
-		commits = append(commits, g.parse(r, options, ofParams))
-	}
-	if r.err != nil {
-		return r.err
-	}
-	for _, commit := range commits {
-		commit()
-	}
-	return nil
-}
 
 // reader takes values out of a dict and keeps the first error.
 type reader struct {
@@ -277,20 +212,29 @@ func (r *reader) pair(d gotorch.Dict, key string) (pair [2]float64) {
 	return pair
 }
 
-// like takes a copy of a tensor, with the dtype and on the device of the parameter that it is about.
-func (r *reader) like(d gotorch.Dict, key string, param gotorch.Tensor) (t gotorch.Tensor) {
+// like takes a copy of a tensor, with the dtype and on the device of the parameter that it is about. A scalar
+// has no dimensions.
+func (r *reader) like(d gotorch.Dict, key string, param gotorch.Tensor, scalar bool) (t gotorch.Tensor) {
 	v, ok := d.Get(key).(gotorch.Tensor)
 	if !ok || !v.Defined() {
 		r.fail(key, d.Get(key), "a tensor")
 		return t
 	}
-	if got, want := fmt.Sprint(v.Shape()), fmt.Sprint(param.Shape()); got != want {
+	to := gotorch.ToOptions{DType: param.DType(), Device: param.Device(), Copy: true}
+	want := fmt.Sprint(param.Shape())
+	if scalar {
+		want = "[]"
+		if !param.DType().IsFloatingPoint() {
+			to.DType = v.DType()
+		}
+	}
+	if got := fmt.Sprint(v.Shape()); got != want {
 		r.keep(args.ValueError(r.op, "the state dict has shape %s for '%s' of a parameter of shape %s", got, key, want))
 		return t
 	}
 	t, err := gotorch.Try(func() gotorch.Tensor {
 		return remember(func() gotorch.Tensor {
-			return v.Detach().To(gotorch.ToOptions{DType: param.DType(), Device: param.Device(), Copy: true})
+			return v.Detach().To(to)
 		})
 	})
 	r.keep(err)

@@ -6,18 +6,19 @@ import (
 )
 
 // SGDOptimizer is what [SGD] makes.
-type SGDOptimizer struct {
-	Groups []*SGDGroup
-}
+type SGDOptimizer struct{ Base[SGDGroup, *SGDGroup] }
 
-// SGDGroup is parameters that are changed by the same rule. Its fields may be changed between steps,
-// but not Params.
+// SGDGroup is parameters that are changed by the same rule. Its options may be changed between steps.
 type SGDGroup struct {
-	Params                               []gotorch.Tensor
-	LR, Momentum, Dampening, WeightDecay float64
-	Nesterov, Maximize, Fused            bool
-
-	buffers []gotorch.Tensor // none until a parameter's first step with momentum
+	Common
+	LR          float64  `optim:"lr"`
+	Momentum    float64  `optim:"momentum"`
+	Dampening   float64  `optim:"dampening"`
+	WeightDecay float64  `optim:"weight_decay"`
+	Nesterov    bool     `optim:"nesterov"`
+	Maximize    bool     `optim:"maximize"`
+	Fused       bool     `optim:"fused|None"`
+	_           struct{} `optim:"foreach=None,differentiable=False"`
 }
 
 // SGDOptions are the arguments of [SGD] that have defaults.
@@ -36,7 +37,8 @@ type SGDOptions struct {
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html.
 func SGD(params []gotorch.Tensor, opts ...SGDOptions) *SGDOptimizer {
-	o := new(SGDOptimizer)
+	o := &SGDOptimizer{}
+	o.op = "optim.SGD"
 	o.AddGroup(params, opts...)
 	return o
 }
@@ -44,64 +46,32 @@ func SGD(params []gotorch.Tensor, opts ...SGDOptions) *SGDOptimizer {
 // AddGroup adds parameters with options of their own, which do not follow those of other groups. It
 // panics as [SGD] does.
 func (o *SGDOptimizer) AddGroup(params []gotorch.Tensor, opts ...SGDOptions) {
-	const op = "optim.SGD"
 	opt := args.Option(opts)
-	lr := args.Float(op, "LR", opt.LR, 1e-3)
-	notNegative(op, "learning rate", lr)
-	notNegative(op, "momentum", opt.Momentum)
-	notNegative(op, "weight_decay value", opt.WeightDecay)
-	if opt.Nesterov && (opt.Momentum <= 0 || opt.Dampening != 0) {
+	o.add(&SGDGroup{LR: args.Float(o.op, "LR", opt.LR, 1e-3), Momentum: opt.Momentum, Dampening: opt.Dampening,
+		WeightDecay: opt.WeightDecay, Nesterov: opt.Nesterov, Maximize: opt.Maximize, Fused: opt.Fused}, params)
+}
+
+func (g *SGDGroup) check(op string) {
+	notNegative(op, "learning rate", g.LR)
+	notNegative(op, "momentum", g.Momentum)
+	notNegative(op, "weight_decay value", g.WeightDecay)
+	if g.Nesterov && (g.Momentum <= 0 || g.Dampening != 0) {
 		panic(args.ValueError(op, "Nesterov momentum requires a momentum and zero dampening"))
 	}
-	checkParams(op, params, o.groups())
-	o.Groups = append(o.Groups, &SGDGroup{
-		Params: append([]gotorch.Tensor(nil), params...),
-		LR:     lr, Momentum: opt.Momentum, Dampening: opt.Dampening, WeightDecay: opt.WeightDecay,
-		Nesterov: opt.Nesterov, Maximize: opt.Maximize, Fused: opt.Fused,
-		buffers: make([]gotorch.Tensor, len(params)),
-	})
 }
 
-func (o *SGDOptimizer) groups() []group {
-	groups := make([]group, len(o.Groups))
-	for i, g := range o.Groups {
-		groups[i] = g
+// The momentum begins as a copy of the first gradient.
+func (g *SGDGroup) slots() []slot { return []slot{{name: "momentum_buffer"}} }
+
+func (g *SGDGroup) counted() bool { return false }
+
+// buffer is where the momentum of the i-th parameter is.
+func (g *SGDGroup) buffer(i int) *gotorch.Tensor {
+	m := &g.memories[i]
+	if m.tensors == nil {
+		m.tensors = make([]gotorch.Tensor, 1)
 	}
-	return groups
-}
-
-// Step changes the parameters that have a gradient.
-func (o *SGDOptimizer) Step() {
-	step(func() {
-		for _, g := range o.Groups {
-			g.step()
-		}
-	})
-}
-
-// ZeroGrad drops the gradients.
-func (o *SGDOptimizer) ZeroGrad() {
-	for _, g := range o.Groups {
-		zeroGrad(g.Params)
-	}
-}
-
-// LRs returns where the learning rate of each group is, to be read or changed.
-func (o *SGDOptimizer) LRs() []*float64 {
-	var lrs []*float64
-	for _, g := range o.Groups {
-		lrs = append(lrs, &g.LR)
-	}
-	return lrs
-}
-
-// StateDict returns what the optimiser remembers, in PyTorch's form.
-func (o *SGDOptimizer) StateDict() gotorch.Dict { return stateDict(o.groups()) }
-
-// LoadStateDict restores what StateDict, here or in PyTorch, has returned. If it does not fit, it
-// returns a *gotorch.Error of kind ValueError and changes nothing.
-func (o *SGDOptimizer) LoadStateDict(dict gotorch.Dict) error {
-	return loadStateDict("optim.SGD.LoadStateDict", o.groups(), dict)
+	return &m.tensors[0]
 }
 
 func (g *SGDGroup) step() {
@@ -154,12 +124,13 @@ func (g *SGDGroup) follow(grads []gotorch.Tensor, index []int) []gotorch.Tensor 
 	buffers := make([]gotorch.Tensor, len(grads))
 	var old, arrived []gotorch.Tensor
 	for k, i := range index {
-		if g.buffers[i].Defined() {
-			old, arrived = append(old, g.buffers[i]), append(arrived, grads[k])
+		buffer := g.buffer(i)
+		if buffer.Defined() {
+			old, arrived = append(old, *buffer), append(arrived, grads[k])
 		} else {
-			g.buffers[i] = remember(func() gotorch.Tensor { return grads[k].Detach().Clone() })
+			*buffer = remember(func() gotorch.Tensor { return grads[k].Detach().Clone() })
 		}
-		buffers[k] = g.buffers[i]
+		buffers[k] = *buffer
 	}
 	if len(old) > 0 {
 		scale(old, g.Momentum)
@@ -177,7 +148,7 @@ func (g *SGDGroup) fusedStep(params, grads []gotorch.Tensor, index []int) {
 	var old, fresh []int
 	buffers := make([]gotorch.Tensor, len(index))
 	for k, i := range index {
-		if buffers[k] = g.buffers[i]; buffers[k].Defined() {
+		if buffers[k] = *g.buffer(i); buffers[k].Defined() {
 			old = append(old, k)
 		} else {
 			buffers[k] = remember(func() gotorch.Tensor { return gotorch.EmptyLike(grads[k]) })
@@ -197,53 +168,6 @@ func (g *SGDGroup) fusedStep(params, grads []gotorch.Tensor, index []int) {
 	run(old, false)
 	run(fresh, true)
 	for _, k := range fresh { // not before, since a kernel that refuses leaves in them what was in memory
-		g.buffers[index[k]] = buffers[k]
+		*g.buffer(index[k]) = buffers[k]
 	}
-}
-
-func (g *SGDGroup) params() []gotorch.Tensor { return g.Params }
-
-func (g *SGDGroup) options() gotorch.Dict {
-	return gotorch.Dict{
-		{Key: "lr", Value: g.LR},
-		{Key: "momentum", Value: g.Momentum},
-		{Key: "dampening", Value: g.Dampening},
-		{Key: "weight_decay", Value: g.WeightDecay},
-		{Key: "nesterov", Value: g.Nesterov},
-		{Key: "maximize", Value: g.Maximize},
-		{Key: "foreach", Value: nil},
-		{Key: "differentiable", Value: false},
-		{Key: "fused", Value: trueOrNone(g.Fused)},
-	}
-}
-
-// trueOrNone returns true or Python's None, which leaves the choice to PyTorch.
-func trueOrNone(b bool) any {
-	if b {
-		return true
-	}
-	return nil
-}
-
-func (g *SGDGroup) state(i int) gotorch.Dict {
-	if !g.buffers[i].Defined() {
-		return nil
-	}
-	return gotorch.Dict{{Key: "momentum_buffer", Value: g.buffers[i]}}
-}
-
-func (g *SGDGroup) parse(r *reader, options gotorch.Dict, states []gotorch.Dict) (commit func()) {
-	loaded := SGDGroup{
-		Params: g.Params,
-		LR:     r.float(options, "lr"), Momentum: r.float(options, "momentum"), Dampening: r.float(options, "dampening"),
-		WeightDecay: r.float(options, "weight_decay"), Nesterov: r.bool(options, "nesterov"),
-		Maximize: r.bool(options, "maximize"), Fused: r.bool(options, "fused"),
-		buffers: make([]gotorch.Tensor, len(g.Params)),
-	}
-	for i, state := range states {
-		if state.Get("momentum_buffer") != nil {
-			loaded.buffers[i] = r.like(state, "momentum_buffer", g.Params[i])
-		}
-	}
-	return func() { *g = loaded }
 }

@@ -39,8 +39,8 @@ BY_MODULES = {
 
 _FLOAT8 = "float8 products, for which there is no kernel here but a recent GPU's: gotorch.Call"
 
-# Names of torch.nn.functional that Go has elsewhere or not at all; those that end in an underscore are
-# with the function that they are the form in place of.
+# Names of torch.nn.functional that Go has elsewhere or not at all; those that end in an underscore
+# are with the function that they are the form in place of.
 NOT_FUNCTIONS = {
     "ScalingType": _FLOAT8,
     "SwizzleType": _FLOAT8,

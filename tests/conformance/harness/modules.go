@@ -31,6 +31,9 @@ var (
 )
 
 func runModules(index int64, in *reader) []reflect.Value {
+	if index <= specialOptimizer {
+		return runOptimizers(index, in)
+	}
 	switch index {
 	case specialMake:
 		name := in.text()

@@ -1,0 +1,86 @@
+package optim
+
+import (
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
+)
+
+// ASGDOptimizer is what [ASGD] makes.
+type ASGDOptimizer struct {
+	Base[ASGDGroup, *ASGDGroup]
+}
+
+// ASGDGroup is parameters that are changed by the same rule. Its options may be changed between steps.
+type ASGDGroup struct {
+	Common
+	LR          float64  `optim:"lr"`
+	Lambd       float64  `optim:"lambd"`
+	Alpha       float64  `optim:"alpha"`
+	T0          float64  `optim:"t0"`
+	WeightDecay float64  `optim:"weight_decay"`
+	Maximize    bool     `optim:"maximize"`
+	_           struct{} `optim:"foreach=None,capturable=False,differentiable=False"`
+}
+
+// ASGDOptions are the arguments of [ASGD] that have defaults.
+type ASGDOptions struct {
+	LR          gotorch.Scalar // the learning rate; default: 0.01
+	Lambd       gotorch.Scalar // by how much weights decay; default: 1e-4
+	Alpha       gotorch.Scalar // the power by which the learning rate falls; default: 0.75
+	T0          gotorch.Scalar // the step from which on averages are taken; default: 1e6
+	WeightDecay float64
+	Maximize    bool // climb instead of descending
+}
+
+// ASGD is stochastic gradient descent that keeps the average of the parameters of all steps, "ax" in its state
+// dict. It panics with a ValueError if an option is out of range, if params is empty, or if a parameter is the
+// result of a computation or comes twice.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.optim.ASGD.html.
+func ASGD(params []gotorch.Tensor, opts ...ASGDOptions) *ASGDOptimizer {
+	o := &ASGDOptimizer{}
+	o.op = "optim.ASGD"
+	o.AddGroup(params, opts...)
+	return o
+}
+
+// AddGroup adds parameters with options of their own, which do not follow those of other groups. It panics as
+// [ASGD] does.
+func (o *ASGDOptimizer) AddGroup(params []gotorch.Tensor, opts ...ASGDOptions) {
+	opt := args.Option(opts)
+	o.add(&ASGDGroup{LR: args.Float(o.op, "LR", opt.LR, 0.01), Lambd: args.Float(o.op, "Lambd", opt.Lambd, 1e-4), Alpha: args.Float(o.op, "Alpha", opt.Alpha, 0.75), T0: args.Float(o.op, "T0", opt.T0, 1e6), WeightDecay: opt.WeightDecay, Maximize: opt.Maximize}, params)
+}
+
+func (g *ASGDGroup) check(op string) {
+	notNegative(op, "learning rate", g.LR)
+	notNegative(op, "lambd value", g.Lambd)
+	notNegative(op, "alpha value", g.Alpha)
+	notNegative(op, "weight_decay value", g.WeightDecay)
+}
+
+func (g *ASGDGroup) counted() bool { return true }
+
+func (g *ASGDGroup) slots() []slot {
+	return []slot{
+		{name: "eta", scalar: true, begin: func(gotorch.Tensor) gotorch.Tensor { return gotorch.FromScalar(float32(g.LR)) }},
+		{name: "mu", scalar: true, begin: scalarOne}, {name: "ax", begin: zerosLike},
+	}
+}
+
+func (g *ASGDGroup) step() {
+	eachStep(g, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
+		eta, mu, average, steps := m.tensors[0], m.tensors[1], m.tensors[2], float64(m.steps)
+		parts(&grad, &p, &average)
+		grad = decayed(grad, p, g.WeightDecay)
+		rate := gotorch.Item[float64](eta)
+		scaleOne(p, 1-g.Lambd*rate)
+		p.Add_(grad, gotorch.AddOptions{Alpha: -rate})
+		if gotorch.Item[float64](mu) != 1 {
+			average.Add_(p.Sub(average).Mul_(mu))
+		} else {
+			average.Copy_(p)
+		}
+		eta.Fill_(g.LR / power(1+g.Lambd*g.LR*steps, g.Alpha))
+		mu.Fill_(1 / max(1, steps-g.T0))
+	})
+}

@@ -1,0 +1,357 @@
+package optim
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
+)
+
+// Base is what all optimisers have in common: groups of parameters, and what can be done with them. G is the
+// type of a group, such as [SGDGroup], and *G knows the rule by which parameters change.
+type Base[G any, P interface {
+	*G
+	rule
+}] struct {
+	Groups []*G
+
+	op string // "optim.SGD", for errors
+}
+
+// Common is what all groups have in common.
+type Common struct {
+	Params []gotorch.Tensor // not to be changed
+
+	memories []memory
+}
+
+func (c *Common) common() *Common { return c }
+
+// memory is what is remembered of a parameter. Its tensors are those of the rule's slots.
+type memory struct {
+	steps       int64
+	stepsTensor gotorch.Tensor // steps, as a fused kernel wants it
+	tensors     []gotorch.Tensor
+}
+
+// slot is a tensor that a rule remembers of each parameter.
+type slot struct {
+	name     string
+	begin    func(p gotorch.Tensor) gotorch.Tensor // nil: the rule makes it
+	unwanted bool                                  // with the group's options; a state dict may have it all the same
+	scalar   bool                                  // it has no dimensions, and not the parameter's shape
+}
+
+// rule is how parameters of a group change. The options are fields of the group with a tag, PyTorch's name
+// for them:
+//
+//	LR float64 `optim:"lr"`
+//	_  struct{} `optim:"foreach=None,differentiable=False"` // what Go does not have, for state dicts
+type rule interface {
+	common() *Common
+	// check panics with a ValueError for options that are out of range.
+	check(op string)
+	slots() []slot
+	// step changes the parameters that have a gradient. eachStep does for rules with a function for one.
+	step()
+	// counted reports whether a state dict has the number of steps.
+	counted() bool
+}
+
+func zerosLike(p gotorch.Tensor) gotorch.Tensor { return gotorch.ZerosLike(p.Detach()) }
+
+// scalarOne is what a number that is remembered as a tensor begins as.
+func scalarOne(gotorch.Tensor) gotorch.Tensor { return gotorch.FromScalar(float32(1)) }
+
+// scaleOne multiplies t by a number, as Python's mul_ does: see scale.
+func scaleOne(t gotorch.Tensor, by float64) { scale([]gotorch.Tensor{t}, by) }
+
+// begun returns what is remembered of the i-th parameter, for another step.
+func (c *Common) begun(i int, slots []slot) *memory {
+	m := &c.memories[i]
+	for len(m.tensors) < len(slots) {
+		m.tensors = append(m.tensors, gotorch.Tensor{})
+	}
+	for k, s := range slots {
+		if !s.unwanted && s.begin != nil && !m.tensors[k].Defined() {
+			m.tensors[k] = remember(func() gotorch.Tensor { return s.begin(c.Params[i]) })
+		}
+	}
+	m.steps++
+	return m
+}
+
+// eachStep is step for a rule that changes one parameter at a time: it gets the parameter, its gradient (the
+// negative one where maximize is true) and what is remembered.
+func eachStep(r rule, maximize bool, update func(p, grad gotorch.Tensor, m *memory)) {
+	c, slots := r.common(), r.slots()
+	for i, p := range c.Params {
+		grad := p.Grad()
+		if !grad.Defined() {
+			continue
+		}
+		if maximize {
+			grad = grad.Neg()
+		}
+		update(p, grad, c.begun(i, slots))
+	}
+}
+
+// decayed returns a gradient with weight decay added to it.
+func decayed(grad, p gotorch.Tensor, decay float64) gotorch.Tensor {
+	if decay == 0 {
+		return grad
+	}
+	return grad.Add(p, gotorch.AddOptions{Alpha: decay})
+}
+
+// parts replaces complex tensors by views of their parts, which are changed each for itself.
+func parts(tensors ...*gotorch.Tensor) {
+	for _, t := range tensors {
+		if t.Defined() && t.DType().IsComplex() {
+			*t = gotorch.ViewAsReal(*t)
+		}
+	}
+}
+
+// add checks a group and appends it.
+func (o *Base[G, P]) add(g P, params []gotorch.Tensor) {
+	c := g.common()
+	c.Params = append([]gotorch.Tensor(nil), params...)
+	c.memories = make([]memory, len(params))
+	g.check(o.op)
+	checkParams(o.op, params, o.commons())
+	o.Groups = append(o.Groups, g)
+}
+
+func (o *Base[G, P]) commons() []*Common {
+	list := make([]*Common, len(o.Groups))
+	for i, g := range o.Groups {
+		list[i] = P(g).common()
+	}
+	return list
+}
+
+// Step changes the parameters that have a gradient.
+func (o *Base[G, P]) Step() {
+	step(func() {
+		for _, g := range o.Groups {
+			P(g).step()
+		}
+	})
+}
+
+// StepWith computes a loss and its gradients by closure, which zeroes them first, then changes the parameters,
+// and returns the loss.
+func (o *Base[G, P]) StepWith(closure func() gotorch.Tensor) gotorch.Tensor {
+	loss := closure()
+	o.Step()
+	return loss
+}
+
+// ZeroGrad drops the gradients.
+func (o *Base[G, P]) ZeroGrad() {
+	for _, c := range o.commons() {
+		for _, p := range c.Params {
+			p.SetGrad(gotorch.Tensor{})
+		}
+	}
+}
+
+// LRs returns where the learning rate of each group is, to be read or changed.
+func (o *Base[G, P]) LRs() []*float64 {
+	var lrs []*float64
+	for _, g := range o.Groups {
+		v := reflect.ValueOf(g).Elem()
+		for _, f := range optionFields(v.Type()) {
+			if f.name == "lr" {
+				lrs = append(lrs, v.Field(f.index).Addr().Interface().(*float64))
+			}
+		}
+	}
+	return lrs
+}
+
+// optionField is a field of a group that is an option, or a constant of state dicts.
+type optionField struct {
+	index    int // -1: a constant
+	name     string
+	constant any
+	orNone   bool // false is Python's None
+}
+
+func optionFields(t reflect.Type) (fields []optionField) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag := f.Tag.Get("optim")
+		switch {
+		case tag == "":
+		case f.Name == "_":
+			for pair := range strings.SplitSeq(tag, ",") {
+				name, value, _ := strings.Cut(pair, "=")
+				constant := map[string]any{"None": nil, "False": false, "True": true}[value]
+				fields = append(fields, optionField{index: -1, name: name, constant: constant})
+			}
+		default:
+			name, orNone := strings.CutSuffix(tag, "|None")
+			fields = append(fields, optionField{index: i, name: name, orNone: orNone})
+		}
+	}
+	return fields
+}
+
+// StateDict returns what the optimiser remembers, in PyTorch's form, in which parameters are numbered
+// through all groups.
+func (o *Base[G, P]) StateDict() gotorch.Dict {
+	var states gotorch.Dict
+	var list []any
+	number := int64(0)
+	for _, g := range o.Groups {
+		var numbers []any
+		for i := range P(g).common().Params {
+			if state := stateOf(P(g), i); state != nil {
+				states = append(states, gotorch.DictItem{Key: number, Value: state})
+			}
+			numbers = append(numbers, number)
+			number++
+		}
+		list = append(list, append(optionsOf(g), gotorch.DictItem{Key: "params", Value: numbers}))
+	}
+	return gotorch.Dict{{Key: "state", Value: states}, {Key: "param_groups", Value: list}}
+}
+
+// optionsOf returns all options of a group by PyTorch's names.
+func optionsOf(group any) gotorch.Dict {
+	var dict gotorch.Dict
+	v := reflect.ValueOf(group).Elem()
+	for _, f := range optionFields(v.Type()) {
+		value := f.constant
+		if f.index >= 0 {
+			value = v.Field(f.index).Interface()
+			switch x := value.(type) {
+			case bool:
+				if f.orNone && !x {
+					value = nil
+				}
+			case [2]float64:
+				value = gotorch.Tuple{x[0], x[1]}
+			}
+		}
+		dict = append(dict, gotorch.DictItem{Key: f.name, Value: value})
+	}
+	return dict
+}
+
+// stateOf returns what is remembered of the i-th parameter, by PyTorch's names; nil for nothing.
+func stateOf(r rule, i int) gotorch.Dict {
+	m := &r.common().memories[i]
+	var state gotorch.Dict
+	for k, s := range r.slots() {
+		if k < len(m.tensors) && m.tensors[k].Defined() {
+			state = append(state, gotorch.DictItem{Key: s.name, Value: m.tensors[k]})
+		}
+	}
+	if m.steps == 0 || !r.counted() {
+		return state
+	}
+	steps := m.stepsTensor
+	if !steps.Defined() {
+		steps = gotorch.FromScalar(float32(m.steps))
+	}
+	return append(gotorch.Dict{{Key: "step", Value: steps}}, state...)
+}
+
+// LoadStateDict restores what StateDict, here or in PyTorch, has returned. If it does not fit, it returns a
+// *gotorch.Error of kind ValueError and changes nothing.
+func (o *Base[G, P]) LoadStateDict(dict gotorch.Dict) error {
+	op := o.op + ".LoadStateDict"
+	r := &reader{op: op}
+	states, _ := dict.Get("state").(gotorch.Dict)
+	byNumber := make(map[int64]gotorch.Dict, len(states))
+	for key, value := range states.All() {
+		number, ok1 := key.(int64)
+		state, ok2 := value.(gotorch.Dict)
+		if ok1 && ok2 {
+			byNumber[number] = state
+		}
+	}
+	list, ok := dict.Get("param_groups").([]any)
+	if !ok {
+		return args.ValueError(op, "the state dict has no list 'param_groups'")
+	}
+	if len(list) != len(o.Groups) {
+		return args.ValueError(op, "loaded state dict has a different number of parameter groups: %d, not %d", len(list), len(o.Groups))
+	}
+	loaded := make([]G, len(o.Groups))
+	for n, g := range o.Groups {
+		options, _ := list[n].(gotorch.Dict)
+		numbers, _ := options.Get("params").([]any)
+		params := P(g).common().Params
+		if len(numbers) != len(params) {
+			return args.ValueError(op, "loaded state dict contains a parameter group that doesn't match the size of optimizer's group: group %d has %d parameters, not %d",
+				n, len(numbers), len(params))
+		}
+		loaded[n] = *g
+		r.options(&loaded[n], options)
+		if merged, ok := any(&loaded[n]).(interface{ merge(old *G) }); ok {
+			merged.merge(g)
+		}
+		c := P(&loaded[n]).common()
+		c.memories = make([]memory, len(params))
+		for i, number := range numbers {
+			if number, ok := number.(int64); ok {
+				r.memory(P(&loaded[n]), i, byNumber[number])
+			}
+		}
+	}
+	if r.err != nil {
+		return r.err
+	}
+	for n, g := range o.Groups {
+		*g = loaded[n]
+	}
+	return nil
+}
+
+// options reads the options of a group. A bool that is missing is false: some are newer than the file.
+func (r *reader) options(group any, dict gotorch.Dict) {
+	v := reflect.ValueOf(group).Elem()
+	for _, f := range optionFields(v.Type()) {
+		if f.index < 0 {
+			continue
+		}
+		switch p := v.Field(f.index).Addr().Interface().(type) {
+		case *float64:
+			*p = r.float(dict, f.name)
+		case *int64:
+			*p = r.count(dict, f.name)
+		case *bool:
+			*p = r.bool(dict, f.name)
+		case *[2]float64:
+			*p = r.pair(dict, f.name)
+		default:
+			panic(fmt.Sprintf("optim: an option of type %T", p))
+		}
+	}
+}
+
+// memory reads what is remembered of the i-th parameter; nil is nothing.
+func (r *reader) memory(of rule, i int, state gotorch.Dict) {
+	if state == nil {
+		return
+	}
+	c := of.common()
+	m, slots := &c.memories[i], of.slots()
+	if of.counted() {
+		m.steps = r.count(state, "step")
+	}
+	m.tensors = make([]gotorch.Tensor, len(slots))
+	for k, s := range slots {
+		if state.Get(s.name) == nil && (s.unwanted || s.begin == nil) {
+			continue
+		}
+		m.tensors[k] = r.like(state, s.name, c.Params[i], s.scalar)
+	}
+}

@@ -1,0 +1,212 @@
+"""Runs the optimisers of package optim on the configurations of PyTorch's own optimiser database.
+
+Python and Go each have a copy of the parameters, whose gradients are set from outside, the same for
+both: so that a difference is the optimiser's. In the middle of the run the state goes from each to
+a new optimiser of the other.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pytorch_bridge.schema.names import Names
+from pytorch_bridge.schema.python_api import python_api
+
+from .check import SEED
+from .harness import Broken, GoCrash, Harness, Request, WrapperError
+from .modules import FORGET, Tally, differ
+
+MAKE, STEP, ZERO_GRAD, SAVE, LOAD = range(-30, -35, -1)
+
+STEPS = 30
+
+# Arguments that Go does not have, with the reason.
+LEFT_OUT = {
+    "foreach": "Go computes in foreach functions as it is, with the same bits",
+    "capturable": "for CUDA graphs, which Go does not record",
+    "differentiable": "steps are not recorded by autograd in Go",
+    "params": "the parameters",
+}
+
+
+COMPILED = "an error of a type, which Go's compiler finds"
+NO_ARGUMENT = "an argument that Go does not have"
+
+
+@cache
+def database() -> dict[str, Any]:
+    """PyTorch's optimisers, by class name."""
+    from torch.testing._internal.common_optimizers import optim_db
+
+    return {o.optim_cls.__name__: o for o in optim_db}
+
+
+class GoOptimizer:
+    """An optimiser that Go has made."""
+
+    def __init__(
+        self, harness: Harness, name: str, params: list[torch.Tensor], options: dict[str, Any]
+    ) -> None:
+        self.harness, self.number = harness, 0
+        request = Request([MAKE, 0, 0])
+        request.text_only(name)
+        request.invocation([params], options)
+        self.number = harness.send(request)[0][0]
+
+    def __del__(self) -> None:
+        if self.number:
+            self.harness.send(Request([FORGET, 0, 0, self.number]))
+
+    def step(self) -> None:
+        self.harness.send(Request([STEP, 0, 0, self.number]))
+
+    def _file(self, what: int, path: Path) -> None:
+        request = Request([what, 0, 0, self.number])
+        request.text_only(str(path))
+        self.harness.send(request)
+
+    def state_dict(self) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "state.pt"
+            self._file(SAVE, path)
+            return torch.load(path, weights_only=True)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "state.pt"
+            torch.save(state, path)
+            self._file(LOAD, path)
+
+
+def options(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a Go constructor for arguments in Python."""
+    known = {a.name for a in python_api()[f"torch.optim.{name}"].arguments or ()}
+    out = {}
+    for key, value in given.items():
+        if key in LEFT_OUT or value is None:
+            continue
+        assert key in known, key
+        if isinstance(value, torch.Tensor) and value.numel() == 1:
+            value = value.item()  # a learning rate in a tensor is a number in Go
+        out[Names().field(key)] = value
+    return out
+
+
+class Optimizers:
+    """Runs configurations with one harness."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        self.tallies: dict[str, Tally] = {}
+
+    def run(self, name: str, dtypes: tuple[torch.dtype, ...]) -> list[str]:
+        """Runs all configurations of an optimiser; returns what differs."""
+        info = database()[name]
+        tally = self.tallies.setdefault(name, Tally())
+        before = len(tally.problems)
+        fused = [{}, {"fused": True}] if "fused" in _fields(name) else [{}]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for dtype in dtypes:
+                for at, config in enumerate(info.optim_inputs_func(device="cpu")):
+                    for more in fused:
+                        origin = f"{name} {dtype} #{at} {config.kwargs} {more}"
+                        try:
+                            problem = self._one(info.optim_cls, {**config.kwargs, **more}, dtype)
+                        except (GoCrash, Broken, WrapperError) as err:
+                            problem = f"{type(err).__name__}: {err}".splitlines()[0]
+                        if problem:
+                            tally.problems.append(f"{origin}: {problem}")
+                        else:
+                            tally.passed += 1
+                self._errors(tally, info, dtype)
+        return tally.problems[before:]
+
+    def _one(self, cls: Any, kwargs: dict[str, Any], dtype: torch.dtype) -> str:
+        generator = torch.Generator().manual_seed(SEED)
+
+        def numbers(*shape: int) -> torch.Tensor:
+            plain = dtype.to_complex() if dtype.is_complex else torch.float64
+            return torch.randn(shape, generator=generator, dtype=plain).to(dtype)
+
+        shapes = ((4, 5), (7,), (2, 3, 2), ())
+        start = [numbers(*s) for s in shapes]
+        theirs, ours = ([t.clone().requires_grad_() for t in start] for _ in "ab")
+        python = cls(theirs, **kwargs)
+        go = GoOptimizer(self.harness, cls.__name__, ours, options(cls.__name__, kwargs))
+        for step in range(STEPS):
+            if step == STEPS // 2:
+                states = python.state_dict(), go.state_dict()
+                if problem := differ("the state dict", _plain(states[0]), _plain(states[1])):
+                    return f"in the middle: {problem}"
+                # Each goes on from the other's state, in an optimiser with other options.
+                python = cls(theirs)
+                python.load_state_dict(states[1])
+                go = GoOptimizer(self.harness, cls.__name__, ours, {})
+                go.load_state_dict(states[0])
+            for i, (a, b) in enumerate(zip(theirs, ours, strict=True)):
+                grad = None if (step + i) % 7 == 6 else numbers(*a.shape)
+                a.grad, b.grad = grad, None if grad is None else grad.clone()
+            python.step()
+            go.step()
+            for a, b in zip(theirs, ours, strict=True):
+                if problem := differ(f"a parameter after step {step + 1}", a, b):
+                    return problem
+        return ""
+
+    def _errors(self, tally: Tally, info: Any, dtype: torch.dtype) -> None:
+        for error in info.optim_error_inputs_func(device="cpu", dtype=dtype):
+            given = error.optimizer_error_input
+            name = info.optim_cls.__name__
+            unknown = given.kwargs.keys() - {
+                a.name for a in python_api()[f"torch.optim.{name}"].arguments or ()
+            }
+            params = (
+                given.params if given.params is not None else [torch.ones(3, requires_grad=True)]
+            )
+            params = list(params) if not isinstance(params, torch.Tensor) else None
+            if unknown or params is None or not all(isinstance(p, torch.Tensor) for p in params):
+                tally.skipped[COMPILED] += 1
+                continue
+            try:
+                GoOptimizer(self.harness, name, params, options(name, given.kwargs))
+            except WrapperError as err:
+                if err.kind != error.error_type.__name__ and err.kind != "ValueError":
+                    tally.problems.append(f"{name} {given.desc}: a {err.kind}: {err}")
+                else:
+                    tally.errors += 1
+                continue
+            except Broken:
+                tally.skipped[COMPILED] += 1
+                continue
+            if given.kwargs.keys() & LEFT_OUT.keys() or isinstance(
+                given.kwargs.get("lr"), torch.Tensor
+            ):
+                tally.skipped[NO_ARGUMENT] += 1
+                continue
+            tally.problems.append(
+                f"{name} {given.desc}: no error, where Python says {error.error_regex}"
+            )
+
+
+def _fields(name: str) -> set[str]:
+    fused = ("Adam", "AdamW", "SGD")
+    return {"fused"} if name in fused else set()
+
+
+def _plain(state: dict[str, Any]) -> list[Any]:
+    """A state dict without what its order and a device's options are."""
+    groups = [sorted(g.items()) for g in state["param_groups"]]
+    found: list[Any] = []
+    for key, value in [pair for g in groups for pair in g if pair[0] not in ("foreach", "fused")]:
+        found += [key, float(value) if isinstance(value, torch.Tensor) else value]
+    for number, values in sorted(state["state"].items()):
+        found.append(number)
+        found += [x for k, v in sorted(values.items()) if v is not None for x in (k, v)]
+    return found

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/optim"
+)
+
+// The optimisers of package optim, by PyTorch's names: their constructors.
+var optimizers = map[string]any{
+	"ASGD": optim.ASGD, "Adadelta": optim.Adadelta, "Adagrad": optim.Adagrad, "Adam": optim.Adam, "AdamW": optim.AdamW,
+	"Adamax": optim.Adamax, "NAdam": optim.NAdam, "RAdam": optim.RAdam, "RMSprop": optim.RMSprop, "Rprop": optim.Rprop,
+	"SGD": optim.SGD,
+}
+
+const (
+	specialOptimizer = -30 - iota
+	specialStep
+	specialZeroGrad
+	specialSaveOptimizer
+	specialLoadOptimizer
+)
+
+func runOptimizers(index int64, in *reader) []reflect.Value {
+	if index == specialOptimizer {
+		name := in.text()
+		function, ok := optimizers[name]
+		if !ok {
+			panic(broken("there is no optimizer " + name))
+		}
+		made := in.invoke(reflect.ValueOf(function))
+		numbers++
+		kept[numbers], given[numbers] = made[0].Interface(), in.tensors
+		in.tensors = nil
+		return []reflect.Value{reflect.ValueOf(numbers)}
+	}
+	opt := kept[in.next()].(optim.Optimizer)
+	switch index {
+	case specialStep:
+		opt.Step()
+	case specialZeroGrad:
+		opt.ZeroGrad()
+	case specialSaveOptimizer:
+		if err := gotorch.Save(in.text(), opt.StateDict()); err != nil {
+			panic(err)
+		}
+	case specialLoadOptimizer:
+		value, err := gotorch.Load(in.text())
+		if err != nil {
+			panic(err)
+		}
+		if err := opt.LoadStateDict(value.(gotorch.Dict)); err != nil {
+			panic(err)
+		}
+	default:
+		panic(broken(fmt.Sprintf("there is no function %d", index)))
+	}
+	return nil
+}
