@@ -80,7 +80,8 @@ func (g *ASGDGroup) step() {
 		} else {
 			average.Copy_(p)
 		}
-		eta.Fill_(g.LR / power(1+g.Lambd*g.LR*steps, g.Alpha))
-		mu.Fill_(1 / max(1, steps-g.T0))
+		// Numbers that are remembered are float32, whatever the parameter is.
+		eta.Fill_(float64(float32(g.LR / power(1+g.Lambd*g.LR*steps, g.Alpha))))
+		mu.Fill_(float64(float32(1 / max(1, steps-g.T0))))
 	})
 }

@@ -170,12 +170,12 @@ class Optimizers:
             params = (
                 given.params if given.params is not None else [torch.ones(3, requires_grad=True)]
             )
-            params = list(params) if not isinstance(params, torch.Tensor) else None
+            params = params if isinstance(params, (list, tuple)) else None
             if unknown or params is None or not all(isinstance(p, torch.Tensor) for p in params):
                 tally.skipped[COMPILED] += 1
                 continue
             try:
-                GoOptimizer(self.harness, name, params, options(name, given.kwargs))
+                GoOptimizer(self.harness, name, list(params), options(name, given.kwargs))
             except WrapperError as err:
                 if err.kind != error.error_type.__name__ and err.kind != "ValueError":
                     tally.problems.append(f"{name} {given.desc}: a {err.kind}: {err}")

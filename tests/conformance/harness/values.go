@@ -232,6 +232,10 @@ func (r *reader) value(t reflect.Type) reflect.Value {
 }
 
 func (r *reader) scalar(tag int64) gotorch.Scalar {
+	if tag == tagTensor {
+		r.tensor() // to be released
+		panic(broken("a tensor for a Scalar"))
+	}
 	w := r.next()
 	switch tag {
 	case tagBool:

@@ -1,0 +1,58 @@
+"""The optimisers of Go's package optim change parameters as PyTorch's do, to the last bit.
+
+All configurations of PyTorch's optimiser database, 30 steps each; in the middle the state goes from
+Python to Go and from Go to Python.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from pytorch_bridge.generate import reference_is_installed
+
+if not reference_is_installed():
+    pytest.skip("the samples are of the torch that Go was generated for", allow_module_level=True)
+
+from pytorch_bridge.testing.conformance import optimizers as under_test
+from pytorch_bridge.testing.conformance.harness import Harness
+from pytorch_bridge.testing.conformance.optimizers import Optimizers, database
+
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]
+
+FULL = os.environ.get("CONFORMANCE") == "full"
+TRIED = (torch.float32, torch.float64, torch.bfloat16) if FULL else (torch.float32, torch.float64)
+
+# PyTorch's optimisers that Go does not have yet.
+MISSING = {"Adafactor", "LBFGS", "Muon", "SparseAdam"}
+
+
+@pytest.fixture(scope="module")
+def optimizers(harness: Harness) -> Optimizers:
+    return Optimizers(harness)
+
+
+@pytest.mark.parametrize("name", sorted(set(database()) - MISSING))
+def test_optimizer(optimizers: Optimizers, name: str) -> None:
+    problems = optimizers.run(name, TRIED)
+    assert not problems, "\n".join(problems[:20])
+    tally = optimizers.tallies[name]
+    assert tally.passed >= 5 * len(TRIED)
+    assert tally.errors
+
+
+def test_a_fault_is_found(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one option changed behind its back, the comparison says what differs."""
+    monkeypatch.setattr(under_test, "options", lambda name, given: {"Eps": 1e-4})
+    problems = Optimizers(harness).run("RMSprop", (torch.float32,))
+    assert any("a parameter after step 1" in p for p in problems), problems
+
+
+def test_no_handle_is_left(harness: Harness) -> None:
+    left = []
+    for _ in range(3):
+        Optimizers(harness).run("NAdam", (torch.float32,))
+        left.append(harness.collect())
+    assert left[1] == left[2] == left[0], left
