@@ -72,6 +72,24 @@ func TestHooksOfModulesOfYourOwn(t *testing.T) {
 	}
 }
 
+func TestHooksOfAModuleThatEmbedsALayer(t *testing.T) {
+	s := nn.Init(&subclass{nn.Linear(2, 2)})
+	calls := 0
+	s.RegisterForwardHook(func(m nn.Modular, _, _ []gotorch.Tensor) []gotorch.Tensor {
+		if m != nn.Modular(s) {
+			t.Errorf("the hook got a %T", m)
+		}
+		calls++
+		return nil
+	})
+	x := gotorch.Ones([]int64{1, 2})
+	s.Forward(x)
+	nn.Call(s, x)
+	if calls != 1 {
+		t.Errorf("the hook was called %d times, not once, by Call", calls)
+	}
+}
+
 func TestBackwardHooks(t *testing.T) {
 	layer := nn.Linear(3, 2, nn.LinearOptions{NoBias: true})
 	x := gotorch.Ones([]int64{1, 3}, gotorch.TensorOptions{RequiresGrad: true})

@@ -179,11 +179,12 @@ func (m *RNNBase) begin(x gotorch.Tensor, packed *rnn.PackedSequence, states []g
 		if s.unbatched {
 			h = h.Unsqueeze(1)
 		}
-		if packed != nil && packed.SortedIndices.T != nil {
-			h = h.IndexSelect(1, packed.SortedIndices)
-		}
 		if got := h.Shape(); got[0] != shape[0] || got[1] != shape[1] || got[2] != shape[2] {
 			panic(runtimeError(m.op, "expected state %d of size %v, got %v", i, shape, got))
+		}
+		// What is of another size would be permuted as well as the right one.
+		if packed != nil && packed.SortedIndices.T != nil {
+			h = h.IndexSelect(1, packed.SortedIndices)
 		}
 		full[i] = h
 	}
