@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch.nn.functional as F
-from torch import amp, nn, optim
+from torch import amp, nn
 from torch.nn import init
 from torch.utils.data import DataLoader
 
@@ -27,9 +27,6 @@ from pytorch_bridge.toolchain import ROOT
 
 # What options belong to, where the name of the struct does not say it.
 PYTHON: dict[str, Callable[..., Any]] = {
-    "gotorch/optim: SGDOptions": optim.SGD,
-    "gotorch/optim: AdamOptions": optim.Adam,
-    "gotorch/optim: AdamWOptions": optim.AdamW,
     "gotorch/optim: GradScalerOptions": amp.GradScaler,
     "gotorch/nn: LoadOptions": nn.Module.load_state_dict,
     "gotorch/data: LoaderOptions": DataLoader,
@@ -75,8 +72,8 @@ def arguments(struct: str) -> dict[str, Any]:
             "gotorch/nn/init": "torch.nn.init",
         }
         api = python_api()
-        full = f"torch.nn.{name}"
-        if package != "gotorch/nn":
+        full = f"torch.{package.removeprefix('gotorch/')}.{name}"
+        if package not in ("gotorch/nn", "gotorch/optim"):
             full = next(
                 n.full
                 for n in api.values()
@@ -102,7 +99,6 @@ OURS = {
 
 # Names of Go's own, in the packages of PYTHON.
 NAMES = {
-    "LR": "lr", "AMSGrad": "amsgrad", "InPlace": "inplace", "DType": "dtype",
     "Workers": "num_workers", "Prefetch": "prefetch_factor", "Partial": "strict",
     "Disabled": "enabled",
 }  # fmt: skip
@@ -182,7 +178,7 @@ FIELDS = [(s, f) for s, fields in structs().items() if s not in OURS for f in fi
 @pytest.mark.parametrize(("struct", "field"), [(s, f) for s, f in FIELDS if f not in OTHERS])
 def test_a_field_that_is_left_out_is_pytorchs_default(struct, field):
     kind, default = structs()[struct][field], python_default(struct, field)
-    if kind == "string":
+    if kind == "string" and default is not None:
         assert documented(struct, field) == f'"{getattr(default, "__name__", default)}"'
     elif kind in PLAIN:
         assert not default, "this zero is not PyTorch's default"

@@ -235,8 +235,14 @@ func optionsOf(group any) gotorch.Dict {
 				if f.orNone && !x {
 					value = nil
 				}
+			case string:
+				if f.orNone && x == "" {
+					value = nil
+				}
 			case [2]float64:
 				value = gotorch.Tuple{x[0], x[1]}
+			case [3]float64:
+				value = gotorch.Tuple{x[0], x[1], x[2]}
 			}
 		}
 		dict = append(dict, gotorch.DictItem{Key: f.name, Value: value})
@@ -329,8 +335,12 @@ func (r *reader) options(group any, dict gotorch.Dict) {
 			*p = r.count(dict, f.name)
 		case *bool:
 			*p = r.bool(dict, f.name)
+		case *string:
+			*p = r.text(dict, f.name)
 		case *[2]float64:
-			*p = r.pair(dict, f.name)
+			r.numbers(dict, f.name, p[:])
+		case *[3]float64:
+			r.numbers(dict, f.name, p[:])
 		default:
 			panic(fmt.Sprintf("optim: an option of type %T", p))
 		}

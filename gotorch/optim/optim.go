@@ -195,21 +195,32 @@ func (r *reader) bool(d gotorch.Dict, key string) bool {
 	return false
 }
 
-// pair takes a tuple or list of two numbers.
-func (r *reader) pair(d gotorch.Dict, key string) (pair [2]float64) {
+// text takes a string; None is "".
+func (r *reader) text(d gotorch.Dict, key string) string {
+	switch v := d.Get(key).(type) {
+	case string:
+		return v
+	case nil:
+	default:
+		r.fail(key, v, "a string")
+	}
+	return ""
+}
+
+// numbers takes a tuple or list of as many numbers as into has.
+func (r *reader) numbers(d gotorch.Dict, key string, into []float64) {
 	v := d.Get(key)
 	list, ok := v.([]any)
 	if tuple, isTuple := v.(gotorch.Tuple); isTuple {
 		list, ok = tuple, true
 	}
-	if !ok || len(list) != 2 {
-		r.fail(key, v, "a pair of numbers")
-		return pair
+	if !ok || len(list) != len(into) {
+		r.fail(key, v, fmt.Sprintf("a list of %d numbers", len(into)))
+		return
 	}
-	for i := range pair {
-		pair[i] = r.float(gotorch.Dict{{Key: key, Value: list[i]}}, key)
+	for i := range into {
+		into[i] = r.float(gotorch.Dict{{Key: key, Value: list[i]}}, key)
 	}
-	return pair
 }
 
 // like takes a copy of a tensor, with the dtype and on the device of the parameter that it is about. A scalar

@@ -26,7 +26,7 @@ FULL = os.environ.get("CONFORMANCE") == "full"
 TRIED = (torch.float32, torch.float64, torch.bfloat16) if FULL else (torch.float32, torch.float64)
 
 # PyTorch's optimisers that Go does not have yet.
-MISSING = {"Adafactor", "LBFGS", "Muon", "SparseAdam"}
+MISSING = {"Adafactor", "LBFGS", "SparseAdam"}
 
 
 @pytest.fixture(scope="module")

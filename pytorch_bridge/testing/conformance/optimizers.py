@@ -36,6 +36,7 @@ LEFT_OUT = {
 
 
 COMPILED = "an error of a type, which Go's compiler finds"
+TENSOR_LR = "arithmetic with a learning rate in a float32 tensor, which is a float64 in Go"
 NO_ARGUMENT = "an argument that Go does not have"
 
 
@@ -86,7 +87,7 @@ class GoOptimizer:
 
 def options(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """The options of a Go constructor for arguments in Python."""
-    known = {a.name for a in python_api()[f"torch.optim.{name}"].arguments or ()}
+    known = {a.name: a for a in python_api()[f"torch.optim.{name}"].arguments or ()}
     out = {}
     for key, value in given.items():
         if key in LEFT_OUT or value is None:
@@ -94,7 +95,11 @@ def options(name: str, given: dict[str, Any]) -> dict[str, Any]:
         assert key in known, key
         if isinstance(value, torch.Tensor) and value.numel() == 1:
             value = value.item()  # a learning rate in a tensor is a number in Go
-        out[Names().field(key)] = value
+        argument = known[key]
+        name = Names().field(key)
+        if argument.default is True:
+            name, value = f"No{name}", not value
+        out[name] = value
     return out
 
 
@@ -115,6 +120,9 @@ class Optimizers:
             warnings.simplefilter("ignore")
             for dtype in dtypes:
                 for at, config in enumerate(info.optim_inputs_func(device="cpu")):
+                    if name == "Muon" and isinstance(config.kwargs.get("lr"), torch.Tensor):
+                        tally.skipped[TENSOR_LR] += 1
+                        continue
                     for more in fused:
                         origin = f"{name} {dtype} #{at} {config.kwargs} {more}"
                         try:
@@ -135,7 +143,9 @@ class Optimizers:
             plain = dtype.to_complex() if dtype.is_complex else torch.float64
             return torch.randn(shape, generator=generator, dtype=plain).to(dtype)
 
-        shapes = ((4, 5), (7,), (2, 3, 2), ())
+        shapes: Any = ((4, 5), (7,), (2, 3, 2), ())
+        if cls is torch.optim.Muon:
+            shapes = ((4, 5), (7, 3), (1, 1), (6, 6))
         start = [numbers(*s) for s in shapes]
         theirs, ours = ([t.clone().requires_grad_() for t in start] for _ in "ab")
         python = cls(theirs, **kwargs)
