@@ -68,6 +68,7 @@ def arguments(struct: str) -> dict[str, Any]:
         by_name = {n: p.default for n, p in found.items()}
     else:
         namespace = {
+            "gotorch/nn/utils": "torch.nn.utils",
             "gotorch/nn/utils/rnn": "torch.nn.utils.rnn",
             "gotorch/nn/init": "torch.nn.init",
         }

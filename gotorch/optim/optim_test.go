@@ -201,7 +201,7 @@ func TestForeignStateDictsAreErrorsAndChangeNothing(t *testing.T) {
 		"doesn't match the size":                 withGroup("params", []any{int64(0), int64(1)}),
 		"string as 'lr', where a number":         withGroup("lr", "fast"),
 		"<nil> as 'eps', where a number":         withGroup("eps", nil),
-		"'betas', where a list of 2 numbers":                  withGroup("betas", gotorch.Tuple{0.9}),
+		"'betas', where a list of 2 numbers":     withGroup("betas", gotorch.Tuple{0.9}),
 		"int64 as 'amsgrad', where a bool":       withGroup("amsgrad", int64(1)),
 		"'exp_avg' of a parameter of shape [2]":  withState("exp_avg", gotorch.Ones([]int64{3})),
 		"string as 'exp_avg_sq', where a tensor": withState("exp_avg_sq", "none"),

@@ -92,6 +92,23 @@ def test_every_function_is_tried() -> None:
     assert set(layers().functions) - tried == set()
 
 
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, 3.0, float("inf")])
+@pytest.mark.parametrize("max_norm", [0.1, 1e6])
+def test_clipping(harness: Harness, norm_type: float, max_norm: float) -> None:
+    ours, theirs = (
+        [torch.linspace(-1, 2, n).requires_grad_() for n in (5, 1, 12)] for _ in ("Go", "Python")
+    )
+    for p in (*ours, *theirs):
+        p.grad = torch.sin(p.detach() * 3)
+    arguments = Call([ours, max_norm], {"NormType": norm_type})
+    got = under_test.functional(harness, "clip_grad_norm_", arguments)
+    wanted = torch.nn.utils.clip_grad_norm_(theirs, max_norm, norm_type)
+    grads = [[p.grad for p in params] for params in (theirs, ours)]
+    assert not under_test.differ("norm and gradients", [wanted, *grads[0]], [got, *grads[1]])
+    vector = under_test.functional(harness, "parameters_to_vector", Call([ours], {}))
+    assert torch.equal(vector, torch.nn.utils.parameters_to_vector(theirs))
+
+
 @pytest.mark.parametrize(
     ("name", "option", "value", "seen"),
     [

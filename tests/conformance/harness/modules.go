@@ -8,6 +8,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/nn"
 	F "gotorch.dev/gotorch/nn/functional"
+	"gotorch.dev/gotorch/nn/utils"
 )
 
 // The modules of package nn: Python makes one by its name and keeps it by a number.
@@ -30,6 +31,12 @@ var (
 	numbers int64
 )
 
+// others are functions besides those of nn/functional.
+var others = map[string]any{
+	"clip_grad_norm_": utils.ClipGradNorm_, "clip_grad_value_": utils.ClipGradValue_,
+	"parameters_to_vector": utils.ParametersToVector,
+}
+
 func runModules(index int64, in *reader) []reflect.Value {
 	if index <= specialOptimizer {
 		return runOptimizers(index, in)
@@ -49,6 +56,9 @@ func runModules(index int64, in *reader) []reflect.Value {
 	case specialFunctional:
 		name := in.text()
 		function, ok := functions[name]
+		if !ok {
+			function, ok = others[name]
+		}
 		if !ok {
 			panic(broken("there is no function " + name))
 		}
