@@ -26,4 +26,10 @@
 //
 // Their names are the fields' in snake case, "conv1.weight", so that state dicts go to PyTorch and
 // back; see [Init] for tags that change them. [Save] and [Load] know .safetensors and .pt files.
+//
+// Layers are in files by family: activation, attention, containers, convolution, distance, dropout, embedding,
+// fold, linear, loss, normalization, padding, pooling, recurrent, shape, shuffle, transformer, vision; those that
+// follow from PyTorch's signatures are in files that end in _gen.go. [Func] makes a layer of a function,
+// [Call] calls a module with its hooks ([Module.RegisterForwardHook]), [Clone] copies one with its tensors. The
+// lazy ones ([LazyLinear], [LazyConv2d], ...) find the number of their inputs themselves.
 package nn
