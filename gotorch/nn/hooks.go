@@ -43,9 +43,17 @@ type BackwardHook func(m Modular, gradInputs, gradOutputs []gotorch.Tensor) []go
 type HookHandle struct{ remove func() }
 
 // Remove has the hook not called any more. To remove it again does nothing.
-func (h *HookHandle) Remove() { h.remove() }
+func (h *HookHandle) Remove() {
+	if h.remove != nil {
+		h.remove()
+	}
+}
 
+// register panics with a TypeError if fn is nil.
 func register[F any](m *Module, list func(h *hooks) *[]hook[F], fn F) *HookHandle {
+	if reflect.ValueOf(fn).IsNil() {
+		panic(typeError("nn.Module", "the hook is nil, a %T", fn))
+	}
 	if m.hooks == nil {
 		m.hooks = &hooks{}
 	}
@@ -216,10 +224,15 @@ func Call(layer Layer, x gotorch.Tensor) gotorch.Tensor {
 	if m.hooks == nil {
 		return layer.Forward(x)
 	}
-	if reflect.TypeOf(layer).Elem().PkgPath() == moduleType.PkgPath() {
+	if ofThisPackage(layer) {
 		return layer.Forward(x) // which calls them
 	}
 	return m.around(func(in []gotorch.Tensor) []gotorch.Tensor { return []gotorch.Tensor{layer.Forward(in[0])} }, x)[0]
+}
+
+// ofThisPackage reports whether a module is one of this package's, whose methods call its hooks.
+func ofThisPackage(m Modular) bool {
+	return reflect.TypeOf(m).Elem().PkgPath() == moduleType.PkgPath()
 }
 
 // KeepsNothing is implemented by layers whose Forward keeps neither what it gets nor what it makes but for

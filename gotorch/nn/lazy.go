@@ -39,8 +39,8 @@ type lazyModule interface {
 // found returns the size of the dimension of x that a lazy module was waiting for.
 func found(op string, x gotorch.Tensor, dim int) int64 {
 	shape := x.Shape()
-	if dim >= len(shape) {
-		panic(args.ValueError(op, "expected more than %d dimensions, got input size %v", dim, shape))
+	if dim < 0 || dim >= len(shape) {
+		panic(args.ValueError(op, "expected more than %d dimensions, got input size %v", max(dim, 0), shape))
 	}
 	return shape[dim]
 }

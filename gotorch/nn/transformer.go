@@ -190,6 +190,7 @@ func TransformerEncoder(encoderLayer EncoderLayer, numLayers int64, opts ...Tran
 		panic(args.ValueError("nn.TransformerEncoder", "the number of layers must not be negative, but is %d", numLayers))
 	}
 	opt := args.Option(opts)
+	bind(encoderLayer)
 	m := &TransformerEncoderModule{Norm: opt.Norm, maskCheck: !opt.NoMaskCheck}
 	for range numLayers {
 		m.Layers = append(m.Layers, Clone(encoderLayer))
@@ -386,6 +387,7 @@ func TransformerDecoder(decoderLayer DecoderLayer, numLayers int64, opts ...Tran
 	if numLayers < 0 {
 		panic(args.ValueError("nn.TransformerDecoder", "the number of layers must not be negative, but is %d", numLayers))
 	}
+	bind(decoderLayer)
 	m := &TransformerDecoderModule{Norm: args.Option(opts).Norm}
 	for range numLayers {
 		m.Layers = append(m.Layers, Clone(decoderLayer))
