@@ -236,3 +236,15 @@ func TestASequentialHasAListOfItsOwn(t *testing.T) {
 		t.Errorf("got %v", m)
 	}
 }
+
+func TestNegativeSizesAreNotLazy(t *testing.T) {
+	for name, fn := range map[string]func(){
+		"BatchNorm1d":     func() { nn.BatchNorm1d(-1) },
+		"Conv2d":          func() { nn.Conv2d(-1, 1, 2) },
+		"ConvTranspose2d": func() { nn.ConvTranspose2d(-1, 1, 2) },
+	} {
+		if gotorch.Try0(fn) == nil {
+			t.Errorf("%s of -1 is no error", name)
+		}
+	}
+}

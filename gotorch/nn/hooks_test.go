@@ -197,14 +197,17 @@ func TestHooksAreCalledOnce(t *testing.T) {
 func TestNoModuleIsATypeError(t *testing.T) {
 	x := gotorch.Ones([]int64{2, 2})
 	for name, fn := range map[string]func(){
-		"nil":                         func() { nn.Call(nil, x) },
-		"a nil pointer":               func() { nn.Clone((*nn.LinearModule)(nil)) },
-		"a struct":                    func() { nn.Sequential(subclass{nn.Linear(2, 2)}) },
-		"a struct, called":            func() { nn.Call(subclass{nn.Linear(2, 2)}, x) },
-		"one that embeds nil":         func() { nn.Init(&subclass{}) },
-		"one in a row":                func() { nn.Sequential(&subclass{}) },
-		"an encoder of nil":           func() { nn.TransformerEncoder((*nn.TransformerEncoderLayerModule)(nil), 0) },
-		"a decoder of nil":            func() { nn.TransformerDecoder(nil, 1) },
+		"nil":                 func() { nn.Call(nil, x) },
+		"a nil pointer":       func() { nn.Clone((*nn.LinearModule)(nil)) },
+		"a struct":            func() { nn.Sequential(subclass{nn.Linear(2, 2)}) },
+		"a struct, called":    func() { nn.Call(subclass{nn.Linear(2, 2)}, x) },
+		"one that embeds nil": func() { nn.Init(&subclass{}) },
+		"one in a row":        func() { nn.Sequential(&subclass{}) },
+		"an encoder of nil":   func() { nn.TransformerEncoder((*nn.TransformerEncoderLayerModule)(nil), 0) },
+		"a decoder of nil":    func() { nn.TransformerDecoder(nil, 1) },
+		"an encoder of one's own": func() {
+			nn.Transformer(nn.TransformerModelOptions{DModel: 4, Nhead: 2, CustomEncoder: (*nn.TransformerEncoderModule)(nil)})
+		},
 		"a hook that is nil":          func() { nn.ReLU().RegisterForwardHook(nil) },
 		"an LSTM without its weights": func() { nn.Init(&nn.LSTMModule{}).Forward(x) },
 	} {

@@ -1,12 +1,14 @@
 package nn
 
 import (
+	"math"
+
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 )
 
-// lazily stands for a size that a lazy module finds in its first input.
-const lazily = -1
+// lazily stands for a size that a lazy module finds in its first input. It is none that a caller gives.
+const lazily = math.MinInt64
 
 // uninitialized is a parameter or buffer that gets its shape later, and is the same tensor then, so that an
 // optimiser that was given it before still knows it.

@@ -464,6 +464,11 @@ func Transformer(opts ...TransformerModelOptions) *TransformerModule {
 	opt := args.Option(opts)
 	m := &TransformerModule{DModel: args.Int(op, "DModel", opt.DModel, 512), Nhead: args.Int(op, "Nhead", opt.Nhead, 8), BatchFirst: opt.BatchFirst}
 	norm := LayerNormOptions{Eps: args.Float(op, "LayerNormEps", opt.LayerNormEps, 1e-5), NoBias: opt.NoBias, Device: opt.Device, DType: opt.DType}
+	for _, custom := range []Modular{opt.CustomEncoder, opt.CustomDecoder} {
+		if custom != nil {
+			bind(custom)
+		}
+	}
 	if m.Encoder = opt.CustomEncoder; m.Encoder == nil {
 		layer := TransformerEncoderLayer(m.DModel, m.Nhead, opt.TransformerOptions)
 		m.Encoder = TransformerEncoder(layer, args.Int(op, "NumEncoderLayers", opt.NumEncoderLayers, 6), TransformerEncoderOptions{Norm: LayerNorm(m.DModel, norm)})
