@@ -217,3 +217,44 @@ func TestNoModuleIsATypeError(t *testing.T) {
 	}
 	(&nn.HookHandle{}).Remove()
 }
+
+func TestBackwardHooksGetNoneWhereThereIsNone(t *testing.T) {
+	is := func(tensors []gotorch.Tensor) (list []bool) {
+		for _, t := range tensors {
+			list = append(list, t.T != nil)
+		}
+		return list
+	}
+	x := gotorch.Randn([]int64{3, 1, 4}, gotorch.TensorOptions{RequiresGrad: true})
+	attention, pool := nn.MultiheadAttention(4, 2), nn.MaxPool1d(2)
+	for name, c := range map[string]struct {
+		register func(nn.BackwardHook) *nn.HookHandle
+		forward  func() gotorch.Tensor
+		in, out  []bool
+	}{
+		"no weights": {attention.RegisterFullBackwardHook, func() gotorch.Tensor {
+			y, weights := attention.Forward(x, x, x, nn.AttentionOptions{NoNeedWeights: true})
+			if weights.T != nil {
+				t.Error("weights that nobody wants")
+			}
+			return y
+		}, []bool{true, true, true}, []bool{true, false}},
+		"indices": {pool.RegisterFullBackwardHook, func() gotorch.Tensor {
+			y, _ := pool.ForwardWithIndices(x)
+			return y
+		}, []bool{true}, []bool{true, false}},
+	} {
+		calls := 0
+		c.register(func(_ nn.Modular, in, out []gotorch.Tensor) []gotorch.Tensor {
+			calls++
+			if !slices.Equal(is(in), c.in) || !slices.Equal(is(out), c.out) {
+				t.Errorf("%s: gradients %v and %v", name, is(in), is(out))
+			}
+			return nil
+		})
+		c.forward().Sum().Backward()
+		if calls != 1 {
+			t.Errorf("%s: called %d times", name, calls)
+		}
+	}
+}
