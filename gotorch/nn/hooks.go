@@ -32,12 +32,13 @@ type ForwardPreHook func(m Modular, inputs []gotorch.Tensor) []gotorch.Tensor
 type ForwardHook func(m Modular, inputs, outputs []gotorch.Tensor) []gotorch.Tensor
 
 // BackwardPreHook sees the gradients of what a module's Forward returned, before they go back through the
-// module; the zero Tensor is Python's None, for what has no gradient. What it returns takes their place, nil leaves
-// them.
+// module; the zero Tensor is Python's None, for what has no gradient. What it returns takes their place, nil
+// leaves them.
 type BackwardPreHook func(m Modular, gradOutputs []gotorch.Tensor) []gotorch.Tensor
 
 // BackwardHook sees the gradients of what a module's Forward was called with, and of what it returned:
-// zeros for inputs without a gradient, the zero Tensor for outputs. What it returns takes the place of the former, nil leaves them.
+// zeros for inputs without a gradient, the zero Tensor for outputs. What it returns takes the place of the
+// former, nil leaves them.
 type BackwardHook func(m Modular, gradInputs, gradOutputs []gotorch.Tensor) []gotorch.Tensor
 
 // HookHandle removes a hook.
