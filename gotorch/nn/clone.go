@@ -3,6 +3,7 @@ package nn
 import (
 	"reflect"
 	"slices"
+	"unsafe"
 	"weak"
 
 	"gotorch.dev/gotorch"
@@ -33,6 +34,7 @@ func (c *cloner) module(m Modular) Modular {
 	old := reflect.ValueOf(m).Elem()
 	copied := reflect.New(old.Type())
 	copied.Elem().Set(old)
+	copyEmbedded(copied.Elem())
 	result := copied.Interface().(Modular)
 	c.modules[mod] = result
 	own := result.module()
@@ -46,8 +48,8 @@ func (c *cloner) module(m Modular) Modular {
 			c.value(in)
 		}
 	}
-	if d, ok := result.(*ModuleDictModule); ok {
-		d.keepOf(c.module)
+	if d, ok := result.(dictionary); ok {
+		d.dict().keepOf(c.module)
 	}
 	if h, ok := result.(holder); ok {
 		o := h.held()
@@ -64,6 +66,32 @@ func (c *cloner) module(m Modular) Modular {
 		}
 	}
 	return result
+}
+
+// copyEmbedded replaces pointers to structs that a struct embeds by pointers to copies: those structs' fields
+// count as the struct's own.
+func copyEmbedded(v reflect.Value) {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		if !f.Anonymous || f.Tag.Get("nn") == "-" && !f.Type.Implements(modularType) {
+			continue
+		}
+		in := v.Field(i)
+		if in.Kind() == reflect.Pointer {
+			if in.IsNil() || f.Type.Elem().Kind() != reflect.Struct {
+				continue
+			}
+			// As a field, since a type that is not exported makes one that cannot be set.
+			in = reflect.NewAt(f.Type, unsafe.Pointer(in.UnsafeAddr())).Elem()
+			copied := reflect.New(f.Type.Elem())
+			copied.Elem().Set(in.Elem())
+			in.Set(copied)
+			in = copied.Elem()
+		}
+		if in.Kind() == reflect.Struct {
+			copyEmbedded(in)
+		}
+	}
 }
 
 func (c *cloner) tensor(t gotorch.Tensor) gotorch.Tensor {

@@ -180,3 +180,71 @@ func sameStorage(a, b gotorch.Tensor) bool {
 	gotorch.NoGrad(func() { a.Detach().Copy_(before) })
 	return changed
 }
+
+// Structs that embed a module, by pointer: that is theirs, and its copy the copy's.
+type (
+	ownLinear struct{ *nn.LinearModule }
+	ownLSTM   struct{ *nn.LSTMModule }
+	ownDict   struct{ *nn.ModuleDictModule }
+	ownWeight struct{ *unexported }
+
+	unexported struct {
+		nn.Module
+		W gotorch.Tensor
+	}
+)
+
+func TestCloneOfEmbeddedModules(t *testing.T) {
+	for _, m := range []nn.Modular{
+		nn.Init(&ownLinear{nn.Linear(2, 2)}),
+		nn.Init(&ownLSTM{nn.LSTM(2, 2)}),
+		nn.Init(&ownDict{nn.ModuleDict().Set("a", nn.Linear(1, 1))}),
+		nn.Init(&ownWeight{&unexported{W: gotorch.Ones([]int64{2})}}),
+	} {
+		before := m.Parameters()
+		c := nn.Clone(m)
+		after, copied := m.Parameters(), c.Parameters()
+		if len(copied) == 0 || len(copied) != len(before) || c.String() != m.String() {
+			t.Fatalf("%T: %d parameters, of %d; %v", m, len(copied), len(before), c)
+		}
+		for i := range before {
+			if after[i].T != before[i].T {
+				t.Errorf("%T: the original has other parameters than before", m)
+			}
+			if !copied[i].Equal(before[i]) || sameStorage(copied[i], before[i]) || !copied[i].RequiresGrad() {
+				t.Errorf("%T: parameter %d is no copy", m, i)
+			}
+		}
+		c.Train(false)
+		if !m.Training() {
+			t.Errorf("%T: the copy's mode is the original's", m)
+		}
+	}
+}
+
+func TestALazyLayerRefusesANumber(t *testing.T) {
+	if err := gotorch.Try0(func() { nn.LazyLinear(2).Forward(gotorch.FromScalar(1.0)) }); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestASequentialHasAListOfItsOwn(t *testing.T) {
+	layers := []nn.Layer{nn.Linear(2, 2), nn.ReLU()}
+	m := nn.Sequential(layers...)
+	layers[0] = nn.Identity()
+	if _, ok := m.Layers[0].(*nn.LinearModule); !ok {
+		t.Errorf("got %v", m)
+	}
+}
+
+func TestNegativeSizesAreNotLazy(t *testing.T) {
+	for name, fn := range map[string]func(){
+		"BatchNorm1d":     func() { nn.BatchNorm1d(-1) },
+		"Conv2d":          func() { nn.Conv2d(-1, 1, 2) },
+		"ConvTranspose2d": func() { nn.ConvTranspose2d(-1, 1, 2) },
+	} {
+		if gotorch.Try0(fn) == nil {
+			t.Errorf("%s of -1 is no error", name)
+		}
+	}
+}

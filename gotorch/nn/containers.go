@@ -112,6 +112,11 @@ func (m *ModuleDictModule) All() iter.Seq2[string, Modular] {
 	}
 }
 
+// dictionary is a ModuleDict, or a struct that embeds one.
+type dictionary interface{ dict() *ModuleDictModule }
+
+func (m *ModuleDictModule) dict() *ModuleDictModule { return m }
+
 func (m *ModuleDictModule) keepOf(clone func(Modular) Modular) {
 	m.names, m.modules = slices.Clone(m.names), slices.Clone(m.modules)
 	for i := range m.modules {

@@ -277,6 +277,15 @@ func (m *ConvTransposeNd) forward(x gotorch.Tensor) gotorch.Tensor {
 // ForwardSize is Forward with a result of the given size, with or without N and C: which of the sizes it
 // is that the convolution makes x's size of. It panics with a ValueError if it is none of them.
 func (m *ConvTransposeNd) ForwardSize(x gotorch.Tensor, outputSize []int64) gotorch.Tensor {
+	forward := func(x gotorch.Tensor) gotorch.Tensor { return m.padded(x, m.paddingFor(x, outputSize)) }
+	if m.hooks != nil && ofThisPackage(m.outer()) {
+		return m.around1(forward, x)
+	}
+	return forward(x)
+}
+
+// paddingFor returns the output padding for a result of the given size.
+func (m *ConvTransposeNd) paddingFor(x gotorch.Tensor, outputSize []int64) []int64 {
 	const op = "nn.ConvTranspose"
 	shape, n := x.Shape(), len(m.KernelSize)
 	others := 1
@@ -301,10 +310,7 @@ func (m *ConvTransposeNd) ForwardSize(x gotorch.Tensor, outputSize []int64) goto
 		}
 		padding[i] = size[i] - least
 	}
-	if m.hooks != nil {
-		return m.around(func(in []gotorch.Tensor) []gotorch.Tensor { return []gotorch.Tensor{m.padded(in[0], padding)} }, x)[0]
-	}
-	return m.padded(x, padding)
+	return padding
 }
 
 func (m *ConvTransposeNd) padded(x gotorch.Tensor, outputPadding []int64) gotorch.Tensor {

@@ -74,8 +74,8 @@ func entries(m Modular) iter.Seq[entry] {
 				return
 			}
 		}
-		if m, ok := m.(*ModuleDictModule); ok {
-			for name, child := range m.All() {
+		if m, ok := m.(dictionary); ok {
+			for name, child := range m.dict().All() {
 				if !yield(entry{name: name, child: child, list: inSlice}) {
 					return
 				}
@@ -109,6 +109,7 @@ func collect(v reflect.Value, like entry, yield func(entry) bool) bool {
 			if isNil(child) {
 				return true
 			}
+			whole(child)
 			like.child = child
 			return yield(like)
 		}

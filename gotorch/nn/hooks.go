@@ -32,20 +32,30 @@ type ForwardPreHook func(m Modular, inputs []gotorch.Tensor) []gotorch.Tensor
 type ForwardHook func(m Modular, inputs, outputs []gotorch.Tensor) []gotorch.Tensor
 
 // BackwardPreHook sees the gradients of what a module's Forward returned, before they go back through the
-// module. What it returns takes their place, nil leaves them.
+// module; the zero Tensor is Python's None, for what has no gradient. What it returns takes their place, nil
+// leaves them.
 type BackwardPreHook func(m Modular, gradOutputs []gotorch.Tensor) []gotorch.Tensor
 
-// BackwardHook sees the gradients of what a module's Forward was called with, and of what it returned. What
-// it returns takes the place of the former, nil leaves them.
+// BackwardHook sees the gradients of what a module's Forward was called with, and of what it returned:
+// zeros for inputs without a gradient, the zero Tensor for outputs. What it returns takes the place of the
+// former, nil leaves them.
 type BackwardHook func(m Modular, gradInputs, gradOutputs []gotorch.Tensor) []gotorch.Tensor
 
 // HookHandle removes a hook.
 type HookHandle struct{ remove func() }
 
 // Remove has the hook not called any more. To remove it again does nothing.
-func (h *HookHandle) Remove() { h.remove() }
+func (h *HookHandle) Remove() {
+	if h.remove != nil {
+		h.remove()
+	}
+}
 
+// register panics with a TypeError if fn is nil.
 func register[F any](m *Module, list func(h *hooks) *[]hook[F], fn F) *HookHandle {
+	if reflect.ValueOf(fn).IsNil() {
+		panic(typeError("nn.Module", "the hook is nil, a %T", fn))
+	}
 	if m.hooks == nil {
 		m.hooks = &hooks{}
 	}
@@ -99,7 +109,8 @@ func (m *Module) RegisterFullBackwardHook(fn BackwardHook) *HookHandle {
 type passing struct {
 	self        Modular
 	hooks       *hooks
-	hasInputs   bool // whether an input has a gradient
+	hasInputs   bool   // whether an input has a gradient
+	in, out     []bool // which inputs and outputs are tensors, and not the zero Tensor
 	mu          sync.Mutex
 	gradOutputs []gotorch.Tensor
 }
@@ -115,7 +126,37 @@ func (p begin) Forward(ctx *gotorch.FunctionContext, in []gotorch.Tensor) []goto
 }
 
 func (p end) Forward(ctx *gotorch.FunctionContext, in []gotorch.Tensor) []gotorch.Tensor {
+	ctx.SetMaterializeGrads(false) // PyTorch's hooks get none for what has none, and zeros for inputs
 	return same(ctx, in)
+}
+
+// through is Apply for tensors of which some may be zero Tensors. given receives which are not.
+func through(f gotorch.Function, tensors []gotorch.Tensor, given *[]bool) []gotorch.Tensor {
+	*given = make([]bool, len(tensors))
+	for i, t := range tensors {
+		(*given)[i] = t.T != nil
+	}
+	return spread(gotorch.Apply(f, gather(tensors, *given)...), *given)
+}
+
+// gather returns the tensors that are given, spread puts them back to where they were.
+func gather(tensors []gotorch.Tensor, given []bool) (list []gotorch.Tensor) {
+	for i, t := range tensors {
+		if given[i] {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+func spread(list []gotorch.Tensor, given []bool) []gotorch.Tensor {
+	tensors := make([]gotorch.Tensor, len(given))
+	for i, is := range given {
+		if is {
+			tensors[i], list = list[0], list[1:]
+		}
+	}
+	return tensors
 }
 
 // same returns views of tensors, which have gradients where those have.
@@ -136,10 +177,11 @@ func (p begin) Backward(_ *gotorch.FunctionContext, grads []gotorch.Tensor) []go
 	p.mu.Lock()
 	gradOutputs := p.gradOutputs
 	p.mu.Unlock()
-	return p.after(grads, gradOutputs)
+	return gather(p.after(spread(grads, p.in), gradOutputs), p.in)
 }
 
 func (p end) Backward(_ *gotorch.FunctionContext, grads []gotorch.Tensor) []gotorch.Tensor {
+	grads = spread(grads, p.out)
 	for _, hook := range p.hooks.backwardPre {
 		if changed := hook.fn(p.self, grads); changed != nil {
 			grads = sameNumber("nn.RegisterFullBackwardPreHook", p.self, changed, len(grads))
@@ -151,7 +193,7 @@ func (p end) Backward(_ *gotorch.FunctionContext, grads []gotorch.Tensor) []goto
 	if !p.hasInputs {
 		p.after(nil, grads)
 	}
-	return grads
+	return gather(grads, p.out)
 }
 
 // after calls the backward hooks.
@@ -194,7 +236,7 @@ func (m *Module) around(forward func(inputs []gotorch.Tensor) []gotorch.Tensor, 
 	if len(h.backward)+len(h.backwardPre) > 0 && gotorch.GradEnabled() {
 		p = &passing{self: self, hooks: h, hasInputs: records(inputs...)}
 		if p.hasInputs {
-			inputs = gotorch.Apply(begin{p}, inputs...)
+			inputs = through(begin{p}, inputs, &p.in)
 		}
 	}
 	outputs := forward(inputs)
@@ -204,7 +246,7 @@ func (m *Module) around(forward func(inputs []gotorch.Tensor) []gotorch.Tensor, 
 		}
 	}
 	if p != nil && records(outputs...) {
-		outputs = gotorch.Apply(end{p}, outputs...)
+		outputs = through(end{p}, outputs, &p.out)
 	}
 	return outputs
 }
@@ -216,10 +258,15 @@ func Call(layer Layer, x gotorch.Tensor) gotorch.Tensor {
 	if m.hooks == nil {
 		return layer.Forward(x)
 	}
-	if reflect.TypeOf(layer).Elem().PkgPath() == moduleType.PkgPath() {
+	if ofThisPackage(layer) {
 		return layer.Forward(x) // which calls them
 	}
 	return m.around(func(in []gotorch.Tensor) []gotorch.Tensor { return []gotorch.Tensor{layer.Forward(in[0])} }, x)[0]
+}
+
+// ofThisPackage reports whether a module is one of this package's, whose methods call its hooks.
+func ofThisPackage(m Modular) bool {
+	return reflect.TypeOf(m).Elem().PkgPath() == moduleType.PkgPath()
 }
 
 // KeepsNothing is implemented by layers whose Forward keeps neither what it gets nor what it makes but for

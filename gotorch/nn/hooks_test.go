@@ -158,3 +158,121 @@ func TestHooksLeaveNoHandles(t *testing.T) {
 	}
 	noHandlesLeft(t, step)
 }
+
+// wrapped has a module of its type's own Forward, and is not given to Init.
+type wrapped struct{ *nn.LinearModule }
+
+func (w *wrapped) Forward(x gotorch.Tensor) gotorch.Tensor { return w.LinearModule.Forward(x) }
+
+// keepless says that it keeps nothing.
+type keepless struct{ block }
+
+func (k *keepless) KeepsNothing() bool { return true }
+
+func TestHooksAreCalledOnce(t *testing.T) {
+	x := gotorch.Ones([]int64{2, 2})
+	picture := gotorch.Ones([]int64{1, 1, 2, 2})
+	up := nn.ConvTranspose2d(1, 1, 2, nn.ConvTranspose2dOptions{Stride: []int64{2}})
+	pool := nn.MaxPool2d(2)
+	inner := nn.Sequential(nn.ReLU())
+	for name, c := range map[string]struct {
+		m    nn.Modular
+		call func(m nn.Modular)
+	}{
+		"one that embeds a layer": {&wrapped{nn.Linear(2, 2)}, func(m nn.Modular) { nn.Call(m.(nn.Layer), x) }},
+		"the same, in a row":      {&wrapped{nn.Linear(2, 2)}, func(m nn.Modular) { nn.Sequential(nn.ReLU(), m.(nn.Layer)).Forward(x) }},
+		"one that keeps nothing": {nn.Init(&keepless{block{Inner: nn.Linear(2, 2)}}), func(m nn.Modular) {
+			nn.Sequential(nn.ReLU(), m.(nn.Layer), nn.ReLU()).Forward(x)
+		}},
+		"a row in a row":     {inner, func(nn.Modular) { nn.Sequential(nn.ReLU(), nn.Sequential(inner)).Forward(x) }},
+		"ForwardSize":        {up, func(nn.Modular) { up.ForwardSize(picture, []int64{4, 4}) }},
+		"ForwardWithIndices": {pool, func(nn.Modular) { pool.ForwardWithIndices(picture) }},
+	} {
+		calls := 0
+		type hooked interface {
+			RegisterForwardHook(nn.ForwardHook) *nn.HookHandle
+		}
+		handle := c.m.(hooked).RegisterForwardHook(func(nn.Modular, []gotorch.Tensor, []gotorch.Tensor) []gotorch.Tensor { calls++; return nil })
+		c.call(c.m)
+		if calls != 1 {
+			t.Errorf("%s: the hook was called %d times", name, calls)
+		}
+		handle.Remove()
+		c.call(c.m)
+		if calls != 1 {
+			t.Errorf("%s: the hook was called when it was removed", name)
+		}
+	}
+	// A pre-hook is before all that depends on the input.
+	up.RegisterForwardPreHook(func(_ nn.Modular, in []gotorch.Tensor) []gotorch.Tensor {
+		return []gotorch.Tensor{gotorch.Ones([]int64{1, 1, 3, 3})}
+	})
+	if s := up.ForwardSize(picture, []int64{7, 7}).Shape(); !slices.Equal(s, []int64{1, 1, 7, 7}) {
+		t.Errorf("the size is %v", s)
+	}
+}
+
+func TestNoModuleIsATypeError(t *testing.T) {
+	x := gotorch.Ones([]int64{2, 2})
+	for name, fn := range map[string]func(){
+		"nil":                 func() { nn.Call(nil, x) },
+		"a nil pointer":       func() { nn.Clone((*nn.LinearModule)(nil)) },
+		"a struct":            func() { nn.Sequential(subclass{nn.Linear(2, 2)}) },
+		"a struct, called":    func() { nn.Call(subclass{nn.Linear(2, 2)}, x) },
+		"one that embeds nil": func() { nn.Init(&subclass{}) },
+		"one in a row":        func() { nn.Sequential(&subclass{}) },
+		"an encoder of nil":   func() { nn.TransformerEncoder((*nn.TransformerEncoderLayerModule)(nil), 0) },
+		"a decoder of nil":    func() { nn.TransformerDecoder(nil, 1) },
+		"an encoder of one's own": func() {
+			nn.Transformer(nn.TransformerModelOptions{DModel: 4, Nhead: 2, CustomEncoder: (*nn.TransformerEncoderModule)(nil)})
+		},
+		"a hook that is nil":          func() { nn.ReLU().RegisterForwardHook(nil) },
+		"an LSTM without its weights": func() { nn.Init(&nn.LSTMModule{}).Forward(x) },
+	} {
+		if err := gotorch.Try0(fn); !errors.Is(err, gotorch.TypeError) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	(&nn.HookHandle{}).Remove()
+}
+
+func TestBackwardHooksGetNoneWhereThereIsNone(t *testing.T) {
+	is := func(tensors []gotorch.Tensor) (list []bool) {
+		for _, t := range tensors {
+			list = append(list, t.T != nil)
+		}
+		return list
+	}
+	x := gotorch.Randn([]int64{3, 1, 4}, gotorch.TensorOptions{RequiresGrad: true})
+	attention, pool := nn.MultiheadAttention(4, 2), nn.MaxPool1d(2)
+	for name, c := range map[string]struct {
+		register func(nn.BackwardHook) *nn.HookHandle
+		forward  func() gotorch.Tensor
+		in, out  []bool
+	}{
+		"no weights": {attention.RegisterFullBackwardHook, func() gotorch.Tensor {
+			y, weights := attention.Forward(x, x, x, nn.AttentionOptions{NoNeedWeights: true})
+			if weights.T != nil {
+				t.Error("weights that nobody wants")
+			}
+			return y
+		}, []bool{true, true, true}, []bool{true, false}},
+		"indices": {pool.RegisterFullBackwardHook, func() gotorch.Tensor {
+			y, _ := pool.ForwardWithIndices(x)
+			return y
+		}, []bool{true}, []bool{true, false}},
+	} {
+		calls := 0
+		c.register(func(_ nn.Modular, in, out []gotorch.Tensor) []gotorch.Tensor {
+			calls++
+			if !slices.Equal(is(in), c.in) || !slices.Equal(is(out), c.out) {
+				t.Errorf("%s: gradients %v and %v", name, is(in), is(out))
+			}
+			return nil
+		})
+		c.forward().Sum().Backward()
+		if calls != 1 {
+			t.Errorf("%s: called %d times", name, calls)
+		}
+	}
+}

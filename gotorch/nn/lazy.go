@@ -1,12 +1,14 @@
 package nn
 
 import (
+	"math"
+
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 )
 
-// lazily stands for a size that a lazy module finds in its first input.
-const lazily = -1
+// lazily stands for a size that a lazy module finds in its first input. It is none that a caller gives.
+const lazily = math.MinInt64
 
 // uninitialized is a parameter or buffer that gets its shape later, and is the same tensor then, so that an
 // optimiser that was given it before still knows it.
@@ -39,8 +41,8 @@ type lazyModule interface {
 // found returns the size of the dimension of x that a lazy module was waiting for.
 func found(op string, x gotorch.Tensor, dim int) int64 {
 	shape := x.Shape()
-	if dim >= len(shape) {
-		panic(args.ValueError(op, "expected more than %d dimensions, got input size %v", dim, shape))
+	if dim < 0 || dim >= len(shape) {
+		panic(args.ValueError(op, "expected more than %d dimensions, got input size %v", max(dim, 0), shape))
 	}
 	return shape[dim]
 }

@@ -89,14 +89,24 @@ func Init[M Modular](m M) M {
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
 		panic(typeError("nn.Init", "the module must be a pointer to a struct, not %T", m))
 	}
-	mod := m.module()
+	mod := embedded(m)
 	if mod == nil {
-		panic(typeError("nn.Init", "%T must embed nn.Module, not a pointer to it", m))
+		panic(typeError("nn.Init", "%T must embed nn.Module, not a pointer to it, nor a module that is nil", m))
 	}
 	mod.self = m
 	adopt(m)
 	checkNames(m)
 	return m
+}
+
+// embedded returns the Module within m, or nil where an embedded pointer on the way to it is nil.
+func embedded(m Modular) (mod *Module) {
+	defer func() {
+		if recover() != nil {
+			mod = nil
+		}
+	}()
+	return m.module()
 }
 
 // checkNames panics with a TypeError if two tensors in m have the same name, or a module is within itself.
@@ -118,14 +128,51 @@ func checkNames(m Modular) {
 }
 
 // bind makes sure that m knows what embeds it. Modules that were not given to Init are bound when
-// they are found in another one.
+// they are found in another one, also where a module that they embed was given to it. It panics with a
+// TypeError if m is nil, or no pointer.
 func bind(m Modular) *Module {
-	mod := m.module()
-	if mod.self == nil {
+	if m == nil || isNil(m) {
+		panic(typeError("nn.Module", "the module is nil, a %T", m))
+	}
+	mod := whole(m)
+	if mod.self == nil || mod.self != m && embeds(reflect.ValueOf(m).Elem(), reflect.ValueOf(mod.self)) {
 		mod.self = m
 		adopt(m)
 	}
 	return mod
+}
+
+// whole is embedded. It panics with a TypeError for a struct that is a module, rather than a pointer to it, and
+// for one without a Module.
+func whole(m Modular) *Module {
+	if reflect.TypeOf(m).Kind() != reflect.Pointer {
+		panic(typeError("nn.Module", "a module must be a pointer to a struct, not a %T", m))
+	}
+	mod := embedded(m)
+	if mod == nil {
+		panic(typeError("nn.Module", "%T embeds a module that is nil", m))
+	}
+	return mod
+}
+
+// embeds reports whether a struct embeds what inner points to, or a pointer to it.
+func embeds(v, inner reflect.Value) bool {
+	for i := range v.NumField() {
+		if !v.Type().Field(i).Anonymous {
+			continue
+		}
+		f := v.Field(i)
+		if f.Kind() == reflect.Pointer {
+			f = f.Elem() // no value, where it is nil
+		}
+		if f.Kind() != reflect.Struct {
+			continue
+		}
+		if f.Addr().Type() == inner.Type() && f.Addr().Pointer() == inner.Pointer() || embeds(f, inner) {
+			return true
+		}
+	}
+	return false
 }
 
 // adopt makes m's own tensors into parameters, and binds its children.

@@ -134,6 +134,9 @@ type sequence struct {
 // with a batch. sizes are those of the states.
 func (m *RNNBase) begin(x gotorch.Tensor, packed *rnn.PackedSequence, states []gotorch.Tensor, sizes ...int64) (sequence, []gotorch.Tensor) {
 	m.outer()
+	if len(m.parameters.tensors) == 0 {
+		panic(typeError("nn.RNNBase", "%T was not made by its function, as nn.LSTM", m.self))
+	}
 	s := sequence{data: x}
 	if packed != nil {
 		s.data, s.batchSizes = packed.Data, packed.BatchSizes

@@ -21,7 +21,7 @@ func Sequential(layers ...Layer) *SequentialModule {
 	for i, layer := range layers {
 		checkLayer(layer, i)
 	}
-	return Init(&SequentialModule{Layers: layers})
+	return Init(&SequentialModule{Layers: slices.Clone(layers)})
 }
 
 func checkLayer(layer Layer, i int) {
@@ -86,10 +86,10 @@ func passOn(x gotorch.Tensor, layers []Layer) gotorch.Tensor {
 	return y
 }
 
-// forgets reports whether a layer says that it keeps nothing of a call.
+// forgets reports whether a layer says that it keeps nothing of a call, and has no hooks, which may.
 func forgets(layer Layer) bool {
 	says, ok := layer.(KeepsNothing)
-	return ok && says.KeepsNothing()
+	return ok && bind(layer).hooks == nil && says.KeepsNothing()
 }
 
 // KeepsNothing says whether none of the layers keeps a tensor: see [KeepsNothing].

@@ -190,6 +190,7 @@ func TransformerEncoder(encoderLayer EncoderLayer, numLayers int64, opts ...Tran
 		panic(args.ValueError("nn.TransformerEncoder", "the number of layers must not be negative, but is %d", numLayers))
 	}
 	opt := args.Option(opts)
+	bind(encoderLayer)
 	m := &TransformerEncoderModule{Norm: opt.Norm, maskCheck: !opt.NoMaskCheck}
 	for range numLayers {
 		m.Layers = append(m.Layers, Clone(encoderLayer))
@@ -386,6 +387,7 @@ func TransformerDecoder(decoderLayer DecoderLayer, numLayers int64, opts ...Tran
 	if numLayers < 0 {
 		panic(args.ValueError("nn.TransformerDecoder", "the number of layers must not be negative, but is %d", numLayers))
 	}
+	bind(decoderLayer)
 	m := &TransformerDecoderModule{Norm: args.Option(opts).Norm}
 	for range numLayers {
 		m.Layers = append(m.Layers, Clone(decoderLayer))
@@ -462,6 +464,11 @@ func Transformer(opts ...TransformerModelOptions) *TransformerModule {
 	opt := args.Option(opts)
 	m := &TransformerModule{DModel: args.Int(op, "DModel", opt.DModel, 512), Nhead: args.Int(op, "Nhead", opt.Nhead, 8), BatchFirst: opt.BatchFirst}
 	norm := LayerNormOptions{Eps: args.Float(op, "LayerNormEps", opt.LayerNormEps, 1e-5), NoBias: opt.NoBias, Device: opt.Device, DType: opt.DType}
+	for _, custom := range []Modular{opt.CustomEncoder, opt.CustomDecoder} {
+		if custom != nil {
+			bind(custom)
+		}
+	}
 	if m.Encoder = opt.CustomEncoder; m.Encoder == nil {
 		layer := TransformerEncoderLayer(m.DModel, m.Nhead, opt.TransformerOptions)
 		m.Encoder = TransformerEncoder(layer, args.Int(op, "NumEncoderLayers", opt.NumEncoderLayers, 6), TransformerEncoderOptions{Norm: LayerNorm(m.DModel, norm)})

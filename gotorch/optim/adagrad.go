@@ -61,6 +61,9 @@ func (g *AdagradGroup) check(op string) {
 
 func (g *AdagradGroup) counted() bool { return true }
 
+// takesSparse: see gradients.
+func (g *AdagradGroup) takesSparse() {}
+
 func (g *AdagradGroup) slots() []slot {
 	return []slot{{name: "sum", begin: func(p gotorch.Tensor) gotorch.Tensor {
 		if p.DType().IsComplex() {

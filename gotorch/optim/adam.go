@@ -127,9 +127,9 @@ type adamLists struct {
 
 func (g *AdamGroup) step() {
 	var all []*adamLists // seldom more than one
-	slots := g.slots()
+	slots, grads := g.slots(), gradients(g)
 	for i, p := range g.Params {
-		grad := p.Grad()
+		grad := grads[i]
 		if !grad.Defined() {
 			continue
 		}

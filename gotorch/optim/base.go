@@ -87,8 +87,9 @@ func (c *Common) begun(i int, slots []slot) *memory {
 // negative one where maximize is true) and what is remembered.
 func eachStep(r rule, maximize bool, update func(p, grad gotorch.Tensor, m *memory)) {
 	c, slots := r.common(), r.slots()
+	grads := gradients(r)
 	for i, p := range c.Params {
-		grad := p.Grad()
+		grad := grads[i]
 		if !grad.Defined() {
 			continue
 		}
@@ -97,6 +98,22 @@ func eachStep(r rule, maximize bool, update func(p, grad gotorch.Tensor, m *memo
 		}
 		update(p, grad, c.begun(i, slots))
 	}
+}
+
+// gradients returns the gradients of all parameters, of which some are zero Tensors. It panics with a
+// RuntimeError, before anything is changed, if one is sparse and the rule cannot do with that.
+func gradients(r rule) []gotorch.Tensor {
+	_, sparse := r.(interface{ takesSparse() })
+	params := r.common().Params
+	grads := make([]gotorch.Tensor, len(params))
+	for i, p := range params {
+		grads[i] = p.Grad()
+		if !sparse && grads[i].Defined() && grads[i].Layout() != gotorch.Strided {
+			name := strings.TrimSuffix(reflect.TypeOf(r).Elem().Name(), "Group")
+			panic(runtimeError("optim."+name+".Step", fmt.Sprintf("%s does not support sparse gradients, which parameter %d has", name, i)))
+		}
+	}
+	return grads
 }
 
 // decayed returns a gradient with weight decay added to it.

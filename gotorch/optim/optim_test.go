@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/optim"
 )
 
@@ -334,4 +335,28 @@ func ExampleOptimizer() {
 	}
 	fmt.Println(*opt.LRs()[0])
 	// Output: 0.125
+}
+
+func TestSparseGradientsAreRefusedBeforeAnythingChanges(t *testing.T) {
+	for name, make := range map[string]func(ps []gotorch.Tensor) optim.Optimizer{
+		"AdamW":   func(ps []gotorch.Tensor) optim.Optimizer { return optim.AdamW(ps) },
+		"ASGD":    func(ps []gotorch.Tensor) optim.Optimizer { return optim.ASGD(ps) },
+		"RMSprop": func(ps []gotorch.Tensor) optim.Optimizer { return optim.RMSprop(ps) },
+		"Rprop":   func(ps []gotorch.Tensor) optim.Optimizer { return optim.Rprop(ps) },
+	} {
+		dense := nn.Parameter(gotorch.Ones([]int64{2}))
+		table := nn.Embedding(3, 2, nn.EmbeddingOptions{Sparse: true})
+		before := table.Weight.Detach().Clone()
+		opt := make([]gotorch.Tensor{dense, table.Weight})
+		table.Forward(gotorch.FromSlice([]int64{1})).Sum().Add(dense.Sum()).Backward()
+		if err := gotorch.Try0(opt.Step); !errors.Is(err, gotorch.RuntimeError) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !dense.Equal(gotorch.Ones([]int64{2})) || !table.Weight.Equal(before) {
+			t.Errorf("%s: parameters have changed", name)
+		}
+		if state, _ := opt.StateDict().Get("state").(gotorch.Dict); len(state) != 0 {
+			t.Errorf("%s: a step is remembered: %v", name, state)
+		}
+	}
 }

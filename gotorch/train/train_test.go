@@ -548,3 +548,20 @@ func TestTenThousandStepsLeaveNothingBehind(t *testing.T) {
 	}
 	t.Logf("at most %d handles lived at a time", peak)
 }
+
+type ownModel struct {
+	nn.Module
+	L *nn.LinearModule
+}
+
+func (m *ownModel) Forward(x gotorch.Tensor) gotorch.Tensor { return m.L.Forward(x) }
+
+func TestEvaluateCallsHooks(t *testing.T) {
+	m := nn.Init(&ownModel{L: nn.Linear(2, 1)})
+	calls := 0
+	m.RegisterForwardHook(func(nn.Modular, []gotorch.Tensor, []gotorch.Tensor) []gotorch.Tensor { calls++; return nil })
+	set := data.NewTensorDataset(gotorch.Ones([]int64{3, 2}), gotorch.Ones([]int64{3, 1}))
+	if _, err := train.Evaluate(context.Background(), m, set); err != nil || calls != 1 {
+		t.Errorf("error %v, and the hook was called %d times", err, calls)
+	}
+}

@@ -66,7 +66,7 @@ func Evaluate(ctx context.Context, model nn.Layer, set data.Dataset[data.Pair], 
 				gotorch.NoGrad(func() {
 					gotorch.Scope0(func(*gotorch.ScopeHandle) {
 						batch := batch.To(device)
-						output := model.Forward(batch.Input)
+						output := nn.Call(model, batch.Input)
 						for i, m := range metrics {
 							sum, n := m.Sum(output, batch.Target)
 							sums[i] += sum

@@ -119,15 +119,20 @@ type UnpadSequenceOptions struct {
 }
 
 // UnpadSequence returns the sequences that [PadSequence] has put together: padded is (T, N, *), lengths (N).
+// It panics with a ValueError if there are not as many lengths as sequences.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.rnn.unpad_sequence.html.
 func UnpadSequence(padded, lengths gotorch.Tensor, opts ...UnpadSequenceOptions) []gotorch.Tensor {
 	if !args.Option(opts).BatchFirst {
 		padded = padded.Transpose(0, 1)
 	}
+	all := gotorch.ToSlice[int64](lengths)
+	if n := padded.Size(0); int64(len(all)) != n {
+		panic(args.ValueError("rnn.UnpadSequence", "there are %d sequences and %d lengths", n, len(all)))
+	}
 	var sequences []gotorch.Tensor
-	for i, n := range gotorch.ToSlice[int64](lengths) {
-		sequences = append(sequences, padded.Select(0, int64(i)).Narrow(0, 0, min(n, padded.Size(1))).Clone())
+	for i, n := range all {
+		sequences = append(sequences, padded.Select(0, int64(i)).Narrow(0, 0, max(0, min(n, padded.Size(1)))).Clone())
 	}
 	return sequences
 }
