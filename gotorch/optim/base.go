@@ -42,6 +42,10 @@ type slot struct {
 	begin    func(p gotorch.Tensor) gotorch.Tensor // nil: the rule makes it
 	unwanted bool                                  // with the group's options; a state dict may have it all the same
 	scalar   bool                                  // it has no dimensions, and not the parameter's shape
+
+	// shape is what it has in place of the parameter's shape, and whether that parameter has it at all; nil:
+	// all parameters have it, in their shape.
+	shape func(p gotorch.Tensor) ([]int64, bool)
 }
 
 // rule is how parameters of a group change. The options are fields of the group with a tag, PyTorch's name
@@ -258,6 +262,8 @@ func optionsOf(group any) gotorch.Dict {
 				}
 			case [2]float64:
 				value = gotorch.Tuple{x[0], x[1]}
+			case [2]gotorch.Scalar:
+				value = gotorch.Tuple{optional(x[0]), optional(x[1])}
 			case [3]float64:
 				value = gotorch.Tuple{x[0], x[1], x[2]}
 			}
@@ -265,6 +271,14 @@ func optionsOf(group any) gotorch.Dict {
 		dict = append(dict, gotorch.DictItem{Key: f.name, Value: value})
 	}
 	return dict
+}
+
+// optional returns a number as a float64, or nil for what was not given.
+func optional(s gotorch.Scalar) any {
+	if p := args.FloatPointer("optim.StateDict", "an option", s); p != nil {
+		return *p
+	}
+	return nil
 }
 
 // stateOf returns what is remembered of the i-th parameter, by PyTorch's names; nil for nothing.
@@ -278,6 +292,9 @@ func stateOf(r rule, i int) gotorch.Dict {
 	}
 	if m.steps == 0 || !r.counted() {
 		return state
+	}
+	if _, ints := r.(interface{ countedInInts() }); ints {
+		return append(gotorch.Dict{{Key: "step", Value: m.steps}}, state...)
 	}
 	steps := m.stepsTensor
 	if !steps.Defined() {
@@ -358,6 +375,8 @@ func (r *reader) options(group any, dict gotorch.Dict) {
 			r.numbers(dict, f.name, p[:])
 		case *[3]float64:
 			r.numbers(dict, f.name, p[:])
+		case *[2]gotorch.Scalar:
+			r.optionalNumbers(dict, f.name, p[:])
 		default:
 			panic(fmt.Sprintf("optim: an option of type %T", p))
 		}
@@ -379,6 +398,14 @@ func (r *reader) memory(of rule, i int, state gotorch.Dict) {
 		if state.Get(s.name) == nil && (s.unwanted || s.begin == nil) {
 			continue
 		}
-		m.tensors[k] = r.like(state, s.name, c.Params[i], s.scalar)
+		shape := c.Params[i].Shape()
+		if s.shape != nil {
+			size, has := s.shape(c.Params[i])
+			if !has {
+				continue
+			}
+			shape = size
+		}
+		m.tensors[k] = r.like(state, s.name, c.Params[i], shape, s.scalar)
 	}
 }

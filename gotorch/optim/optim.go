@@ -60,6 +60,13 @@ func notNegative(op, what string, value float64) {
 	}
 }
 
+// isPositive panics with a ValueError unless value is above 0.
+func isPositive(op, what string, value float64) {
+	if !(value > 0) {
+		panic(args.ValueError(op, "invalid %s: %v", what, value))
+	}
+}
+
 // isFraction panics with a ValueError unless value is at least 0 and below 1.
 func isFraction(op, what string, value float64) {
 	if !(value >= 0 && value < 1) {
@@ -207,32 +214,47 @@ func (r *reader) text(d gotorch.Dict, key string) string {
 	return ""
 }
 
-// numbers takes a tuple or list of as many numbers as into has.
-func (r *reader) numbers(d gotorch.Dict, key string, into []float64) {
+// list takes a tuple or list with as many values as are wanted; nil if there is none.
+func (r *reader) list(d gotorch.Dict, key string, want int) []any {
 	v := d.Get(key)
 	list, ok := v.([]any)
 	if tuple, isTuple := v.(gotorch.Tuple); isTuple {
 		list, ok = tuple, true
 	}
-	if !ok || len(list) != len(into) {
-		r.fail(key, v, fmt.Sprintf("a list of %d numbers", len(into)))
-		return
+	if !ok || len(list) != want {
+		r.fail(key, v, fmt.Sprintf("a list of %d numbers", want))
+		return nil
 	}
-	for i := range into {
-		into[i] = r.float(gotorch.Dict{{Key: key, Value: list[i]}}, key)
+	return list
+}
+
+// numbers takes a tuple or list of as many numbers as into has.
+func (r *reader) numbers(d gotorch.Dict, key string, into []float64) {
+	for i, v := range r.list(d, key, len(into)) {
+		into[i] = r.float(gotorch.Dict{{Key: key, Value: v}}, key)
 	}
 }
 
-// like takes a copy of a tensor, with the dtype and on the device of the parameter that it is about. A scalar
-// has no dimensions.
-func (r *reader) like(d gotorch.Dict, key string, param gotorch.Tensor, scalar bool) (t gotorch.Tensor) {
+// optionalNumbers is numbers where some may be None.
+func (r *reader) optionalNumbers(d gotorch.Dict, key string, into []gotorch.Scalar) {
+	for i, v := range r.list(d, key, len(into)) {
+		into[i] = nil
+		if v != nil {
+			into[i] = r.float(gotorch.Dict{{Key: key, Value: v}}, key)
+		}
+	}
+}
+
+// like takes a copy of a tensor of a shape, with the dtype and on the device of the parameter that it is about.
+// A scalar has no dimensions.
+func (r *reader) like(d gotorch.Dict, key string, param gotorch.Tensor, shape []int64, scalar bool) (t gotorch.Tensor) {
 	v, ok := d.Get(key).(gotorch.Tensor)
 	if !ok || !v.Defined() {
 		r.fail(key, d.Get(key), "a tensor")
 		return t
 	}
 	to := gotorch.ToOptions{DType: param.DType(), Device: param.Device(), Copy: true}
-	want := fmt.Sprint(param.Shape())
+	want := fmt.Sprint(shape)
 	if scalar {
 		want = "[]"
 		if !param.DType().IsFloatingPoint() {

@@ -360,3 +360,69 @@ func TestSparseGradientsAreRefusedBeforeAnythingChanges(t *testing.T) {
 		}
 	}
 }
+
+func ExampleSparseAdam() {
+	table := nn.Embedding(4, 2, nn.EmbeddingOptions{Sparse: true})
+	gotorch.NoGrad(func() { table.Weight.Fill_(1) })
+	opt := optim.SparseAdam([]gotorch.Tensor{table.Weight}, optim.SparseAdamOptions{LR: 0.5})
+	table.Forward(gotorch.FromSlice([]int64{2, 2})).Sum().Backward()
+	opt.Step()
+	fmt.Println(table.Weight.Detach())
+	// Output:
+	// tensor([[1.0000, 1.0000],
+	//         [1.0000, 1.0000],
+	//         [0.5000, 0.5000],
+	//         [1.0000, 1.0000]])
+}
+
+func TestSparseAdamRefusesWhatIsDense(t *testing.T) {
+	table := nn.Embedding(3, 2, nn.EmbeddingOptions{Sparse: true})
+	dense := nn.Parameter(gotorch.Ones([]int64{2}))
+	before := table.Weight.Detach().Clone()
+	opt := optim.SparseAdam([]gotorch.Tensor{table.Weight, dense})
+	table.Forward(gotorch.FromSlice([]int64{1})).Sum().Add(dense.Sum()).Backward()
+	if err := gotorch.Try0(opt.Step); !errors.Is(err, gotorch.RuntimeError) {
+		t.Error(err)
+	}
+	if !table.Weight.Equal(before) {
+		t.Error("parameters have changed")
+	}
+	sparse := gotorch.Zeros([]int64{3}).ToSparse()
+	if err := gotorch.Try0(func() { optim.SparseAdam([]gotorch.Tensor{sparse}) }); !errors.Is(err, gotorch.ValueError) {
+		t.Error(err)
+	}
+}
+
+// What is remembered has other shapes than parameters, and parameters without elements have nothing to change.
+func TestAdafactor(t *testing.T) {
+	params := []gotorch.Tensor{nn.Parameter(gotorch.Ones([]int64{3, 2})), nn.Parameter(gotorch.Ones([]int64{2})), nn.Parameter(gotorch.Ones([]int64{0, 2}))}
+	opt := optim.Adafactor(params)
+	for range 2 {
+		params[0].Sum().Add(params[1].Sum()).Add(params[2].Sum()).Backward()
+		opt.Step()
+	}
+	if n := params[2].Numel(); n != 0 {
+		t.Error(n)
+	}
+	state := opt.StateDict()
+	for _, fits := range []int64{3, 2} {
+		shape := []int64{fits, 1}
+		first := state.Get("state").(gotorch.Dict).Get(int64(0)).(gotorch.Dict)
+		for i := range first {
+			if first[i].Key == "row_var" {
+				first[i].Value = gotorch.Ones(shape)
+			}
+		}
+		err := optim.Adafactor(params).LoadStateDict(state)
+		if (err == nil) != (fits == 3) || err != nil && !errors.Is(err, gotorch.ValueError) {
+			t.Errorf("row_var of shape %v: %v", shape, err)
+		}
+	}
+	for name, opts := range map[string]optim.AdafactorOptions{
+		"eps": {Eps: [2]gotorch.Scalar{nil, -1}}, "least": {Eps: [2]gotorch.Scalar{-1e-9}}, "d": {D: 0.5}, "decay": {Beta2Decay: 1},
+	} {
+		if err := gotorch.Try0(func() { optim.Adafactor(params, opts) }); !errors.Is(err, gotorch.ValueError) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -37,6 +37,7 @@ LEFT_OUT = {
 
 COMPILED = "an error of a type, which Go's compiler finds"
 TENSOR_LR = "arithmetic with a learning rate in a float32 tensor, which is a float64 in Go"
+ROUNDED = {"Muon", "SparseAdam"}  # that compute with it
 NO_ARGUMENT = "an argument that Go does not have"
 
 
@@ -120,7 +121,7 @@ class Optimizers:
             warnings.simplefilter("ignore")
             for dtype in dtypes:
                 for at, config in enumerate(info.optim_inputs_func(device="cpu")):
-                    if name == "Muon" and isinstance(config.kwargs.get("lr"), torch.Tensor):
+                    if name in ROUNDED and isinstance(config.kwargs.get("lr"), torch.Tensor):
                         tally.skipped[TENSOR_LR] += 1
                         continue
                     for more in fused:
@@ -146,6 +147,21 @@ class Optimizers:
         shapes: Any = ((4, 5), (7,), (2, 3, 2), ())
         if cls is torch.optim.Muon:
             shapes = ((4, 5), (7, 3), (1, 1), (6, 6))
+        sparse = cls is torch.optim.SparseAdam
+        if sparse:
+            shapes = ((4, 5), (7,), (2, 3, 2), (0, 3))
+
+        def gradient(step: int, shape: torch.Size) -> torch.Tensor:
+            if not sparse:
+                return numbers(*shape)
+            indexed = shape[: 1 + step % len(shape)]
+            count = 0 if 0 in indexed else step % 4  # of which some are the same place
+            places = torch.stack(
+                [torch.randint(max(n, 1), (count,), generator=generator) for n in indexed]
+            )
+            values = numbers(count, *shape[len(indexed) :])
+            return torch.sparse_coo_tensor(places, values, shape)
+
         start = [numbers(*s) for s in shapes]
         theirs, ours = ([t.clone().requires_grad_() for t in start] for _ in "ab")
         python = cls(theirs, **kwargs)
@@ -161,7 +177,7 @@ class Optimizers:
                 go = GoOptimizer(self.harness, cls.__name__, ours, {})
                 go.load_state_dict(states[0])
             for i, (a, b) in enumerate(zip(theirs, ours, strict=True)):
-                grad = None if (step + i) % 7 == 6 else numbers(*a.shape)
+                grad = None if (step + i) % 7 == 6 else gradient(step, a.shape)
                 a.grad, b.grad = grad, None if grad is None else grad.clone()
             python.step()
             go.step()
@@ -185,7 +201,9 @@ class Optimizers:
                 tally.skipped[COMPILED] += 1
                 continue
             try:
-                GoOptimizer(self.harness, name, list(params), options(name, given.kwargs))
+                go = GoOptimizer(self.harness, name, list(params), options(name, given.kwargs))
+                if error.error_on.name == "STEP_ERROR":
+                    go.step()
             except WrapperError as err:
                 if err.kind != error.error_type.__name__ and err.kind != "ValueError":
                     tally.problems.append(f"{name} {given.desc}: a {err.kind}: {err}")

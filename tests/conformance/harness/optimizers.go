@@ -10,9 +10,9 @@ import (
 
 // The optimisers of package optim, by PyTorch's names: their constructors.
 var optimizers = map[string]any{
-	"ASGD": optim.ASGD, "Adadelta": optim.Adadelta, "Adagrad": optim.Adagrad, "Adam": optim.Adam, "AdamW": optim.AdamW,
+	"ASGD": optim.ASGD, "Adafactor": optim.Adafactor, "Adadelta": optim.Adadelta, "Adagrad": optim.Adagrad, "Adam": optim.Adam, "AdamW": optim.AdamW,
 	"Adamax": optim.Adamax, "Muon": optim.Muon, "NAdam": optim.NAdam, "RAdam": optim.RAdam, "RMSprop": optim.RMSprop, "Rprop": optim.Rprop,
-	"SGD": optim.SGD,
+	"SGD": optim.SGD, "SparseAdam": optim.SparseAdam,
 }
 
 const (

@@ -1,0 +1,109 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
+)
+
+// SparseAdamOptimizer is what [SparseAdam] makes.
+type SparseAdamOptimizer struct {
+	Base[SparseAdamGroup, *SparseAdamGroup]
+}
+
+// SparseAdamGroup is parameters that are changed by the same rule. Its options may be changed between steps.
+type SparseAdamGroup struct {
+	Common
+	LR       float64    `optim:"lr"`
+	Betas    [2]float64 `optim:"betas"`
+	Eps      float64    `optim:"eps"`
+	Maximize bool       `optim:"maximize"`
+}
+
+// SparseAdamOptions are the arguments of [SparseAdam] that have defaults.
+type SparseAdamOptions struct {
+	LR       gotorch.Scalar // the learning rate; default: 1e-3
+	Betas    *[2]float64    // how slowly the averages of the gradient and of its square follow; default: 0.9, 0.999
+	Eps      gotorch.Scalar // added to the denominator; default: 1e-8
+	Maximize bool           // climb instead of descending
+}
+
+// SparseAdam is [Adam] for gradients that are sparse, such as those of an embedding with Sparse: only where a
+// gradient has elements do the averages and the parameter change. It panics with a ValueError if an option is out
+// of range, if params is empty, or if a parameter is sparse or complex, is the result of a computation or comes
+// twice; steps panic with a RuntimeError for dense gradients.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.optim.SparseAdam.html.
+func SparseAdam(params []gotorch.Tensor, opts ...SparseAdamOptions) *SparseAdamOptimizer {
+	o := &SparseAdamOptimizer{}
+	o.op = "optim.SparseAdam"
+	o.AddGroup(params, opts...)
+	return o
+}
+
+// AddGroup adds parameters with options of their own, which do not follow those of other groups. It panics as
+// [SparseAdam] does.
+func (o *SparseAdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...SparseAdamOptions) {
+	opt := args.Option(opts)
+	o.add(&SparseAdamGroup{LR: args.Float(o.op, "LR", opt.LR, 1e-3), Betas: args.Or(opt.Betas, [2]float64{0.9, 0.999}),
+		Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8), Maximize: opt.Maximize}, params)
+}
+
+func (g *SparseAdamGroup) check(op string) {
+	isPositive(op, "learning rate", g.LR)
+	isPositive(op, "epsilon value", g.Eps)
+	areBetas(op, g.Betas)
+	for i, p := range g.Params {
+		if p.Layout() != gotorch.Strided {
+			panic(args.ValueError(op, "SparseAdam requires dense parameter tensors, but parameter %d is of layout %v", i, p.Layout()))
+		}
+		if p.DType().IsComplex() {
+			panic(args.ValueError(op, "SparseAdam does not support complex parameters, as parameter %d", i))
+		}
+	}
+}
+
+func (g *SparseAdamGroup) counted() bool { return true }
+
+// countedInInts: see stateOf.
+func (g *SparseAdamGroup) countedInInts() {}
+
+// takesSparse: see gradients.
+func (g *SparseAdamGroup) takesSparse() {}
+
+func (g *SparseAdamGroup) slots() []slot {
+	return []slot{{name: "exp_avg", begin: zerosLike}, {name: "exp_avg_sq", begin: zerosLike}}
+}
+
+func (g *SparseAdamGroup) step() {
+	for i, p := range g.Params {
+		if grad := p.Grad(); grad.Defined() && grad.Layout() != gotorch.SparseCOO {
+			panic(runtimeError("optim.SparseAdam.Step",
+				fmt.Sprintf("SparseAdam does not support dense gradients, which parameter %d has: Adam does", i)))
+		}
+	}
+	eachStep(g, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
+		// The rule is not linear, so each place must be there once.
+		grad = grad.Coalesce()
+		indices, values := grad.Indices(), grad.Values()
+		if values.Numel() == 0 {
+			return
+		}
+		follow := func(average, target gotorch.Tensor, beta float64) gotorch.Tensor {
+			old := average.SparseMask(grad).Values()
+			change := target.Sub(old)
+			scaleOne(change, 1-beta)
+			average.Add_(sparseLike(grad, indices, change))
+			return change.Add_(old)
+		}
+		average := follow(m.tensors[0], values, g.Betas[0])
+		root := follow(m.tensors[1], values.Pow(2), g.Betas[1]).Sqrt_().AddScalar_(g.Eps)
+		steps := float64(m.steps)
+		size := g.LR * math.Sqrt(1-power(g.Betas[1], steps)) / (1 - power(g.Betas[0], steps))
+		change := average.Div_(root)
+		scaleOne(change, -size)
+		p.Add_(sparseLike(grad, indices, change))
+	})
+}
