@@ -17,6 +17,7 @@ if not reference_is_installed():
     pytest.skip("the samples are of the torch that Go was generated for", allow_module_level=True)
 
 from pytorch_bridge.testing.conformance import optimizers as under_test
+from pytorch_bridge.testing.conformance import report
 from pytorch_bridge.testing.conformance.harness import Harness
 from pytorch_bridge.testing.conformance.optimizers import Optimizers, database
 
@@ -41,6 +42,22 @@ def test_optimizer(optimizers: Optimizers, name: str) -> None:
     tally = optimizers.tallies[name]
     assert tally.passed >= 3 * len(TRIED)
     assert tally.errors
+
+
+if FULL:
+
+    def test_the_table(optimizers: Optimizers) -> None:
+        if len(optimizers.tallies) < len(set(database()) - MISSING):
+            pytest.skip("only part of the tests was selected")
+        report.write_optimizers(optimizers)
+
+
+def test_the_table_is_complete() -> None:
+    """docs/conformance.md has a line for each optimiser, and nothing differs."""
+    rows = report.optimizer_rows()
+    wanted = {f"optim.{name}" for name in set(database()) - MISSING}
+    assert wanted == rows.keys(), "run: make conformance"
+    assert {name for name, row in rows.items() if row[-1] != "0"} == set()
 
 
 def test_a_fault_is_found(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from .functions import NOT_FUNCTIONS, Functions
 from .modules import TEXTS, Modules, Tally
 from .more_modules import NOT_MODULES
 from .operators import Operator, operators, public
+from .optimizers import STEPS, Optimizers
 from .samples import DTYPES, database
 from .suite import Suite
 
@@ -167,25 +168,78 @@ def _need(o: Operator) -> str:
 
 
 def write(suite: Suite, path: Path = DOCUMENT) -> None:
-    """Writes what is said of operators, and leaves the tables of layers as they are."""
-    path.write_text(text(suite) + _layers_of(path))
+    """Writes what is said of operators, and leaves the parts behind as they are."""
+    _write_part("", text(suite), path)
 
 
-# The layers ---------------------------------------------------------------------------------------
+# Modules and optimisers ---------------------------------------------------------------------------
 
+# The parts of the document, in their order; what is said of operators comes first and has none.
 _LAYERS = "\n## Modules and functions of torch.nn\n"
+_OPTIMIZERS = "\n## Optimisers of torch.optim\n"
+_PARTS = ("", _LAYERS, _OPTIMIZERS)
 
 
-def _layers_of(path: Path) -> str:
-    before = path.read_text() if path.exists() else ""
-    _, found, after = before.partition(_LAYERS)
-    return found + after
+def _parts_of(path: Path) -> dict[str, str]:
+    """What the document has under each heading of _PARTS."""
+    left = path.read_text() if path.exists() else ""
+    found = {}
+    for heading in reversed(_PARTS[1:]):
+        left, there, after = left.partition(heading)
+        found[heading] = after if there else ""
+    return found | {"": left}
+
+
+def _write_part(heading: str, content: str, path: Path) -> None:
+    parts = _parts_of(path) | {heading: content}
+    path.write_text("".join(h + parts[h] for h in _PARTS if parts[h]))
 
 
 def write_layers(modules: Modules, functions: Functions, path: Path = DOCUMENT) -> None:
-    """Writes the tables of layers, behind what is said of operators."""
-    before = path.read_text().partition(_LAYERS)[0]
-    path.write_text(before + _LAYERS + layers_text(modules, functions))
+    """Writes the tables of layers, and leaves the rest as it is."""
+    _write_part(_LAYERS, layers_text(modules, functions), path)
+
+
+def write_optimizers(optimizers: Optimizers, path: Path = DOCUMENT) -> None:
+    """Writes the table of optimisers, and leaves the rest as it is."""
+    _write_part(_OPTIMIZERS, optimizers_text(optimizers), path)
+
+
+def optimizers_text(optimizers: Optimizers) -> str:
+    """What was compared of package optim."""
+    skipped: Counter[str] = Counter()
+    for t in optimizers.tallies.values():
+        skipped.update(t.skipped)
+    lines = [
+        "",
+        "The configurations of PyTorch's optimiser database, each in float32, float64 and",
+        f"bfloat16. Python and Go get the same gradients for {STEPS} steps, of which some are",
+        "missing, and all parameters are compared after each, bit for bit. In the middle state",
+        "dicts are compared, and each goes on from the other's. What Python refuses is refused.",
+        "",
+        "What is left out:",
+        "",
+        "| runs | why |",
+        "|-:|-|",
+        *(f"| {n} | {why} |" for why, n in sorted(skipped.items())),
+        "",
+        "| optimiser | runs | refused by both | left out | differ |",
+        "|-|-:|-:|-:|-:|",
+    ]
+    for name, t in sorted(optimizers.tallies.items()):
+        row = [t.passed, t.errors, sum(t.skipped.values()), len(t.problems)]
+        lines.append(f"| `optim.{name}` | {' | '.join(map(str, row))} |")
+    return "\n".join([*lines, ""])
+
+
+def optimizer_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
+    """The numbers of the table of optimisers, by name."""
+    return _rows("optim", _parts_of(path)[_OPTIMIZERS])
+
+
+def _rows(package: str, part: str) -> dict[str, list[str]]:
+    rows = re.findall(rf"^\| `({package}\.[\w.]+)` \| (.*) \|$", part, re.M)
+    return {name: cells.split(" | ") for name, cells in rows}
 
 
 def layers_text(modules: Modules, functions: Functions) -> str:
@@ -243,5 +297,4 @@ def layers_text(modules: Modules, functions: Functions) -> str:
 
 def layer_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
     """The numbers of the last table, by name."""
-    rows = re.findall(r"^\| `(nn\.[\w.]+)` \| (.*) \|$", _layers_of(path), re.M)
-    return {name: cells.split(" | ") for name, cells in rows}
+    return _rows("nn", _parts_of(path)[_LAYERS])
