@@ -17775,8 +17775,8 @@ CGOTORCH_API const char *_UpsampleBicubic2dAAOut(Tensor self, const int64_t *out
     int64_t output_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_UpsampleBicubic2dAAOut);
 
-/* _UpsampleBicubic2dAAVec is UpsampleBicubic2dVec with antialiasing: when shrinking, the filter
- * widens to all covered pixels.
+/* _UpsampleBicubic2dAAVec is UpsampleBicubic2dVec, to a size or by scale_factors, with
+ * antialiasing: when shrinking, the filter widens to all covered pixels.
  *     _upsample_bicubic2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor */
 CGOTORCH_API const char *_UpsampleBicubic2dAAVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scale_factors,
@@ -17848,8 +17848,8 @@ CGOTORCH_API const char *_UpsampleBilinear2dAAOut(Tensor self, const int64_t *ou
     int64_t output_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_UpsampleBilinear2dAAOut);
 
-/* _UpsampleBilinear2dAAVec is UpsampleBilinear2dVec with antialiasing: when shrinking, the filter
- * widens to all covered pixels.
+/* _UpsampleBilinear2dAAVec is UpsampleBilinear2dVec, to a size or by scale_factors, with
+ * antialiasing: when shrinking, the filter widens to all covered pixels.
  *     _upsample_bilinear2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor */
 CGOTORCH_API const char *_UpsampleBilinear2dAAVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scale_factors,
@@ -17892,8 +17892,7 @@ CGOTORCH_API const char *UpsampleBilinear2dVecOut(Tensor input, const int64_t *o
     int64_t scale_factors_len, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(UpsampleBilinear2dVecOut);
 
-/* _UpsampleLanczos2dAA resizes (N, C, H, W) to output_size, or by scale factors, with an
- * antialiasing Lanczos filter.
+/* _UpsampleLanczos2dAA resizes (N, C, H, W) to output_size with an antialiasing Lanczos filter.
  *     _upsample_lanczos2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *_UpsampleLanczos2dAA(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales_h, const double *scales_w,
@@ -17915,14 +17914,13 @@ CGOTORCH_API const char *_UpsampleLanczos2dAABackwardGradInput(Tensor grad_outpu
     int64_t input_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor grad_input, Tensor *result) CGOTORCH_SYMBOL(_UpsampleLanczos2dAABackwardGradInput);
 
-/* _UpsampleLanczos2dAAOut resizes (N, C, H, W) to output_size, or by scale factors, with an
- * antialiasing Lanczos filter.
+/* _UpsampleLanczos2dAAOut resizes (N, C, H, W) to output_size with an antialiasing Lanczos filter.
  *     _upsample_lanczos2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_UpsampleLanczos2dAAOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, bool align_corners, const double *scales_h, const double *scales_w,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_UpsampleLanczos2dAAOut);
 
-/* _UpsampleLanczos2dAAVec resizes (N, C, H, W) to output_size, or by scale factors, with an
+/* _UpsampleLanczos2dAAVec resizes (N, C, H, W) to output_size, or by scale_factors, with an
  * antialiasing Lanczos filter.
  *     _upsample_lanczos2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor */
 CGOTORCH_API const char *_UpsampleLanczos2dAAVec(Tensor input, const int64_t *output_size,
@@ -18078,8 +18076,8 @@ CGOTORCH_API const char *UpsampleNearest3dVec(Tensor input, const int64_t *outpu
     int64_t output_size_len, const double *scale_factors, int64_t scale_factors_len, Tensor *result)
     CGOTORCH_SYMBOL(UpsampleNearest3dVec);
 
-/* _UpsampleNearestExact1d resizes (N, C, L) by taking the nearest element, at floor((i + 0.5) /
- * scale), as image libraries do.
+/* _UpsampleNearestExact1d resizes (N, C, L) to output_size by taking the nearest element, at
+ * floor((i + 0.5) / scale), as image libraries do.
  *     _upsample_nearest_exact1d(Tensor self, SymInt[1] output_size, float? scales=None) -> Tensor */
 CGOTORCH_API const char *_UpsampleNearestExact1d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales, Tensor *result)
@@ -18101,22 +18099,22 @@ CGOTORCH_API const char *_UpsampleNearestExact1dBackwardGradInput(Tensor grad_ou
     int64_t input_size_len, const double *scales, Tensor grad_input, Tensor *result)
     CGOTORCH_SYMBOL(_UpsampleNearestExact1dBackwardGradInput);
 
-/* _UpsampleNearestExact1dOut resizes (N, C, L) by taking the nearest element, at floor((i + 0.5) /
- * scale), as image libraries do.
+/* _UpsampleNearestExact1dOut resizes (N, C, L) to output_size by taking the nearest element, at
+ * floor((i + 0.5) / scale), as image libraries do.
  *     _upsample_nearest_exact1d.out(Tensor self, SymInt[1] output_size, float? scales=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_UpsampleNearestExact1dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_UpsampleNearestExact1dOut);
 
-/* _UpsampleNearestExact1dVec resizes (N, C, L) by taking the nearest element, at floor((i + 0.5) /
- * scale), as image libraries do.
+/* _UpsampleNearestExact1dVec resizes (N, C, L) to output_size, or by scale_factors, by taking the
+ * nearest element, at floor((i + 0.5) / scale), as image libraries do.
  *     _upsample_nearest_exact1d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor */
 CGOTORCH_API const char *_UpsampleNearestExact1dVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, const double *scale_factors, int64_t scale_factors_len, Tensor *result)
     CGOTORCH_SYMBOL(_UpsampleNearestExact1dVec);
 
-/* _UpsampleNearestExact2d resizes (N, C, H, W) by taking the nearest element, at floor((i + 0.5) /
- * scale) in each dimension.
+/* _UpsampleNearestExact2d resizes (N, C, H, W) to output_size by taking the nearest element, at
+ * floor((i + 0.5) / scale) in each dimension.
  *     _upsample_nearest_exact2d(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *_UpsampleNearestExact2d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales_h, const double *scales_w, Tensor *result)
@@ -18138,22 +18136,22 @@ CGOTORCH_API const char *_UpsampleNearestExact2dBackwardGradInput(Tensor grad_ou
     int64_t input_size_len, const double *scales_h, const double *scales_w, Tensor grad_input,
     Tensor *result) CGOTORCH_SYMBOL(_UpsampleNearestExact2dBackwardGradInput);
 
-/* _UpsampleNearestExact2dOut resizes (N, C, H, W) by taking the nearest element, at floor((i +
- * 0.5) / scale) in each dimension.
+/* _UpsampleNearestExact2dOut resizes (N, C, H, W) to output_size by taking the nearest element, at
+ * floor((i + 0.5) / scale) in each dimension.
  *     _upsample_nearest_exact2d.out(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_UpsampleNearestExact2dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales_h, const double *scales_w, Tensor out_,
     Tensor *result) CGOTORCH_SYMBOL(_UpsampleNearestExact2dOut);
 
-/* _UpsampleNearestExact2dVec resizes (N, C, H, W) by taking the nearest element, at floor((i +
- * 0.5) / scale) in each dimension.
+/* _UpsampleNearestExact2dVec resizes (N, C, H, W) to output_size, or by scale_factors, by taking
+ * the nearest element, at floor((i + 0.5) / scale) in each dimension.
  *     _upsample_nearest_exact2d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor */
 CGOTORCH_API const char *_UpsampleNearestExact2dVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, const double *scale_factors, int64_t scale_factors_len, Tensor *result)
     CGOTORCH_SYMBOL(_UpsampleNearestExact2dVec);
 
-/* _UpsampleNearestExact3d resizes (N, C, D, H, W) by taking the nearest element, at floor((i +
- * 0.5) / scale) in each dimension.
+/* _UpsampleNearestExact3d resizes (N, C, D, H, W) to output_size by taking the nearest element, at
+ * floor((i + 0.5) / scale) in each dimension.
  *     _upsample_nearest_exact3d(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor */
 CGOTORCH_API const char *_UpsampleNearestExact3d(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales_d, const double *scales_h,
@@ -18175,16 +18173,16 @@ CGOTORCH_API const char *_UpsampleNearestExact3dBackwardGradInput(Tensor grad_ou
     int64_t input_size_len, const double *scales_d, const double *scales_h, const double *scales_w,
     Tensor grad_input, Tensor *result) CGOTORCH_SYMBOL(_UpsampleNearestExact3dBackwardGradInput);
 
-/* _UpsampleNearestExact3dOut resizes (N, C, D, H, W) by taking the nearest element, at floor((i +
- * 0.5) / scale) in each dimension.
+/* _UpsampleNearestExact3dOut resizes (N, C, D, H, W) to output_size by taking the nearest element,
+ * at floor((i + 0.5) / scale) in each dimension.
  *     _upsample_nearest_exact3d.out(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_UpsampleNearestExact3dOut(Tensor self, const int64_t *output_size,
     int64_t output_size_len, const double *scales_d, const double *scales_h,
     const double *scales_w, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(_UpsampleNearestExact3dOut);
 
-/* _UpsampleNearestExact3dVec resizes (N, C, D, H, W) by taking the nearest element, at floor((i +
- * 0.5) / scale) in each dimension.
+/* _UpsampleNearestExact3dVec resizes (N, C, D, H, W) to output_size, or by scale_factors, by
+ * taking the nearest element, at floor((i + 0.5) / scale) in each dimension.
  *     _upsample_nearest_exact3d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor */
 CGOTORCH_API const char *_UpsampleNearestExact3dVec(Tensor input, const int64_t *output_size,
     int64_t output_size_len, const double *scale_factors, int64_t scale_factors_len, Tensor *result)

@@ -796,8 +796,8 @@ func UpsampleBicubic2dAAOut(self Tensor, outputSize []int64, alignCorners bool, 
 	return out
 }
 
-// UpsampleBicubic2dAAVec is [UpsampleBicubic2dVec] with antialiasing: when shrinking, the filter
-// widens to all covered pixels.
+// UpsampleBicubic2dAAVec is [UpsampleBicubic2dVec], to a size or by scaleFactors, with
+// antialiasing: when shrinking, the filter widens to all covered pixels.
 //
 //	_upsample_bicubic2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor
 func UpsampleBicubic2dAAVec(input Tensor, outputSize []int64, alignCorners bool, scaleFactors []float64) Tensor {
@@ -979,8 +979,8 @@ func UpsampleBilinear2dAAOut(self Tensor, outputSize []int64, alignCorners bool,
 	return out
 }
 
-// UpsampleBilinear2dAAVec is [UpsampleBilinear2dVec] with antialiasing: when shrinking, the filter
-// widens to all covered pixels.
+// UpsampleBilinear2dAAVec is [UpsampleBilinear2dVec], to a size or by scaleFactors, with
+// antialiasing: when shrinking, the filter widens to all covered pixels.
 //
 //	_upsample_bilinear2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor
 func UpsampleBilinear2dAAVec(input Tensor, outputSize []int64, alignCorners bool, scaleFactors []float64) Tensor {
@@ -1093,8 +1093,7 @@ type UpsampleLanczos2dAAOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleLanczos2dAA resizes (N, C, H, W) to outputSize, or by scale factors, with an
-// antialiasing Lanczos filter.
+// UpsampleLanczos2dAA resizes (N, C, H, W) to outputSize with an antialiasing Lanczos filter.
 //
 //	_upsample_lanczos2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor
 func UpsampleLanczos2dAA(self Tensor, outputSize []int64, alignCorners bool, opts ...UpsampleLanczos2dAAOptions) Tensor {
@@ -1122,8 +1121,8 @@ func UpsampleLanczos2dAA(self Tensor, outputSize []int64, alignCorners bool, opt
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UpsampleLanczos2dAAOut resizes (N, C, H, W) to outputSize, or by scale factors, with an
-// antialiasing Lanczos filter, into out.
+// UpsampleLanczos2dAAOut resizes (N, C, H, W) to outputSize with an antialiasing Lanczos filter,
+// into out.
 //
 //	_upsample_lanczos2d_aa.out(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1155,7 +1154,7 @@ func UpsampleLanczos2dAAOut(self Tensor, outputSize []int64, alignCorners bool, 
 	return out
 }
 
-// UpsampleLanczos2dAAVec resizes (N, C, H, W) to outputSize, or by scale factors, with an
+// UpsampleLanczos2dAAVec resizes (N, C, H, W) to outputSize, or by scaleFactors, with an
 // antialiasing Lanczos filter.
 //
 //	_upsample_lanczos2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor
@@ -1552,8 +1551,8 @@ type UpsampleNearestExact1dOptions struct {
 	Scales *float64 // default: none
 }
 
-// UpsampleNearestExact1d resizes (N, C, L) by taking the nearest element, at floor((i + 0.5) /
-// scale), as image libraries do.
+// UpsampleNearestExact1d resizes (N, C, L) to outputSize by taking the nearest element, at
+// floor((i + 0.5) / scale), as image libraries do.
 //
 //	_upsample_nearest_exact1d(Tensor self, SymInt[1] output_size, float? scales=None) -> Tensor
 func UpsampleNearestExact1d(self Tensor, outputSize []int64, opts ...UpsampleNearestExact1dOptions) Tensor {
@@ -1577,8 +1576,8 @@ func UpsampleNearestExact1d(self Tensor, outputSize []int64, opts ...UpsampleNea
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UpsampleNearestExact1dOut resizes (N, C, L) by taking the nearest element, at floor((i + 0.5) /
-// scale), as image libraries do, into out.
+// UpsampleNearestExact1dOut resizes (N, C, L) to outputSize by taking the nearest element, at
+// floor((i + 0.5) / scale), as image libraries do, into out.
 //
 //	_upsample_nearest_exact1d.out(Tensor self, SymInt[1] output_size, float? scales=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1606,8 +1605,8 @@ func UpsampleNearestExact1dOut(self Tensor, outputSize []int64, out Tensor, opts
 	return out
 }
 
-// UpsampleNearestExact1dVec resizes (N, C, L) by taking the nearest element, at floor((i + 0.5) /
-// scale), as image libraries do.
+// UpsampleNearestExact1dVec resizes (N, C, L) to outputSize, or by scaleFactors, by taking the
+// nearest element, at floor((i + 0.5) / scale), as image libraries do.
 //
 //	_upsample_nearest_exact1d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor
 func UpsampleNearestExact1dVec(input Tensor, outputSize []int64, scaleFactors []float64) Tensor {
@@ -1634,8 +1633,8 @@ type UpsampleNearestExact2dOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleNearestExact2d resizes (N, C, H, W) by taking the nearest element, at floor((i + 0.5) /
-// scale) in each dimension.
+// UpsampleNearestExact2d resizes (N, C, H, W) to outputSize by taking the nearest element, at
+// floor((i + 0.5) / scale) in each dimension.
 //
 //	_upsample_nearest_exact2d(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None) -> Tensor
 func UpsampleNearestExact2d(self Tensor, outputSize []int64, opts ...UpsampleNearestExact2dOptions) Tensor {
@@ -1661,8 +1660,8 @@ func UpsampleNearestExact2d(self Tensor, outputSize []int64, opts ...UpsampleNea
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UpsampleNearestExact2dOut resizes (N, C, H, W) by taking the nearest element, at floor((i + 0.5)
-// / scale) in each dimension, into out.
+// UpsampleNearestExact2dOut resizes (N, C, H, W) to outputSize by taking the nearest element, at
+// floor((i + 0.5) / scale) in each dimension, into out.
 //
 //	_upsample_nearest_exact2d.out(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1692,8 +1691,8 @@ func UpsampleNearestExact2dOut(self Tensor, outputSize []int64, out Tensor, opts
 	return out
 }
 
-// UpsampleNearestExact2dVec resizes (N, C, H, W) by taking the nearest element, at floor((i + 0.5)
-// / scale) in each dimension.
+// UpsampleNearestExact2dVec resizes (N, C, H, W) to outputSize, or by scaleFactors, by taking the
+// nearest element, at floor((i + 0.5) / scale) in each dimension.
 //
 //	_upsample_nearest_exact2d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor
 func UpsampleNearestExact2dVec(input Tensor, outputSize []int64, scaleFactors []float64) Tensor {
@@ -1721,8 +1720,8 @@ type UpsampleNearestExact3dOptions struct {
 	ScalesW *float64 // default: none
 }
 
-// UpsampleNearestExact3d resizes (N, C, D, H, W) by taking the nearest element, at floor((i + 0.5)
-// / scale) in each dimension.
+// UpsampleNearestExact3d resizes (N, C, D, H, W) to outputSize by taking the nearest element, at
+// floor((i + 0.5) / scale) in each dimension.
 //
 //	_upsample_nearest_exact3d(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor
 func UpsampleNearestExact3d(self Tensor, outputSize []int64, opts ...UpsampleNearestExact3dOptions) Tensor {
@@ -1750,8 +1749,8 @@ func UpsampleNearestExact3d(self Tensor, outputSize []int64, opts ...UpsampleNea
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// UpsampleNearestExact3dOut resizes (N, C, D, H, W) by taking the nearest element, at floor((i +
-// 0.5) / scale) in each dimension, into out.
+// UpsampleNearestExact3dOut resizes (N, C, D, H, W) to outputSize by taking the nearest element,
+// at floor((i + 0.5) / scale) in each dimension, into out.
 //
 //	_upsample_nearest_exact3d.out(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1783,8 +1782,8 @@ func UpsampleNearestExact3dOut(self Tensor, outputSize []int64, out Tensor, opts
 	return out
 }
 
-// UpsampleNearestExact3dVec resizes (N, C, D, H, W) by taking the nearest element, at floor((i +
-// 0.5) / scale) in each dimension.
+// UpsampleNearestExact3dVec resizes (N, C, D, H, W) to outputSize, or by scaleFactors, by taking
+// the nearest element, at floor((i + 0.5) / scale) in each dimension.
 //
 //	_upsample_nearest_exact3d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor
 func UpsampleNearestExact3dVec(input Tensor, outputSize []int64, scaleFactors []float64) Tensor {

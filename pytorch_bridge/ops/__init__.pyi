@@ -3923,7 +3923,7 @@ class _Fn__upsample_bilinear2d_aa_backward(Packet):
 _upsample_bilinear2d_aa_backward: _Fn__upsample_bilinear2d_aa_backward
 
 class _Fn__upsample_lanczos2d_aa(Packet):
-    """Resizes (N, C, H, W) to `output_size`, or by scale factors, with an antialiasing Lanczos filter."""
+    """Resizes (N, C, H, W) to `output_size` with an antialiasing Lanczos filter."""
     @overload
     def __call__(this, /, self: TensorLike, output_size: Sequence[IntLike] | IntLike, align_corners: BoolLike, scales_h: FloatLike | None = None, scales_w: FloatLike | None = None) -> TensorVariable: ...
     @overload
@@ -3946,7 +3946,7 @@ class _Fn__upsample_lanczos2d_aa_backward(Packet):
 _upsample_lanczos2d_aa_backward: _Fn__upsample_lanczos2d_aa_backward
 
 class _Fn__upsample_nearest_exact1d(Packet):
-    """Resizes (N, C, L) by taking the nearest element, at floor((i + 0.5) / scale), as image libraries do."""
+    """Resizes (N, C, L) to `output_size` by taking the nearest element, at floor((i + 0.5) / scale), as image libraries do."""
     @overload
     def __call__(this, /, self: TensorLike, output_size: Sequence[IntLike] | IntLike, scales: FloatLike | None = None) -> TensorVariable: ...
     @overload
@@ -3969,7 +3969,7 @@ class _Fn__upsample_nearest_exact1d_backward(Packet):
 _upsample_nearest_exact1d_backward: _Fn__upsample_nearest_exact1d_backward
 
 class _Fn__upsample_nearest_exact2d(Packet):
-    """Resizes (N, C, H, W) by taking the nearest element, at floor((i + 0.5) / scale) in each dimension."""
+    """Resizes (N, C, H, W) to `output_size` by taking the nearest element, at floor((i + 0.5) / scale) in each dimension."""
     @overload
     def __call__(this, /, self: TensorLike, output_size: Sequence[IntLike] | IntLike, scales_h: FloatLike | None = None, scales_w: FloatLike | None = None) -> TensorVariable: ...
     @overload
@@ -3992,7 +3992,7 @@ class _Fn__upsample_nearest_exact2d_backward(Packet):
 _upsample_nearest_exact2d_backward: _Fn__upsample_nearest_exact2d_backward
 
 class _Fn__upsample_nearest_exact3d(Packet):
-    """Resizes (N, C, D, H, W) by taking the nearest element, at floor((i + 0.5) / scale) in each dimension."""
+    """Resizes (N, C, D, H, W) to `output_size` by taking the nearest element, at floor((i + 0.5) / scale) in each dimension."""
     @overload
     def __call__(this, /, self: TensorLike, output_size: Sequence[IntLike] | IntLike, scales_d: FloatLike | None = None, scales_h: FloatLike | None = None, scales_w: FloatLike | None = None) -> TensorVariable: ...
     @overload

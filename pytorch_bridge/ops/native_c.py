@@ -59,7 +59,7 @@ class _CallCode:
 
     def checked(self, out: str, t: TensorType) -> None:
         """A result whose type is not certain."""
-        declarations, expected = t.clone(device=None).c_expected(out)
+        declarations, expected = t.c_expected(out, anywhere=True)
         self.after += [
             declarations,
             _if(f"{out} && (pb_error = cgotorch_check_tensor({out}, {expected}))", self.fail),

@@ -322,11 +322,12 @@ class TensorType(TensorArg):
     def c_init(self, name: str, sub: Sub) -> str:
         return f"{name} = NULL;"
 
-    def c_expected(self, name: str) -> tuple[str, str]:
+    def c_expected(self, name: str, anywhere: bool = False) -> tuple[str, str]:
         """Declarations of what is expected of the tensor `name`, and a pointer to it: for
-        cgotorch_check_tensor."""
+        cgotorch_check_tensor. With `anywhere` its device is not looked at."""
         dtype = -1 if self.dtype is None else DTYPES[self.dtype]
-        device = -1 if self.device is None else DEVICES[device_parts(self.device)[0]]
+        of = None if anywhere else self.device
+        device = -1 if of is None else DEVICES[device_parts(of)[0]]
         ndim = -1 if self.shape is None else len(self.shape)
         lines = []
         sizes = "NULL"
