@@ -58,6 +58,17 @@ type EncoderOptions struct {
 	NoCausalCheck  bool           // do not look whether Mask is that one, where IsCausal does not say it
 }
 
+// canonical returns the options with masks of numbers to be added.
+func (o EncoderOptions) canonical(d gotorch.DType) EncoderOptions {
+	if o.KeyPaddingMask.T != nil {
+		o.KeyPaddingMask = F.CanonicalMask(o.KeyPaddingMask, d)
+	}
+	if o.Mask.T != nil {
+		o.Mask = F.CanonicalMask(o.Mask, d)
+	}
+	return o
+}
+
 // TransformerEncoderLayerModule is what [TransformerEncoderLayer] makes.
 type TransformerEncoderLayerModule struct {
 	Module
@@ -106,12 +117,7 @@ func (m *TransformerEncoderLayerModule) Forward(src gotorch.Tensor, opts ...Enco
 
 func (m *TransformerEncoderLayerModule) forward(src gotorch.Tensor, opt EncoderOptions) gotorch.Tensor {
 	m.outer()
-	if opt.KeyPaddingMask.T != nil {
-		opt.KeyPaddingMask = F.CanonicalMask(opt.KeyPaddingMask, src.DType())
-	}
-	if opt.Mask.T != nil {
-		opt.Mask = F.CanonicalMask(opt.Mask, src.DType())
-	}
+	opt = opt.canonical(src.DType())
 	if m.fast(src) {
 		mask, kind := m.SelfAttn.mergedMask(src, AttentionOptions{AttnMask: opt.Mask, KeyPaddingMask: opt.KeyPaddingMask})
 		a := m.SelfAttn
@@ -214,12 +220,7 @@ func (m *TransformerEncoderModule) Forward(src gotorch.Tensor, opts ...EncoderOp
 
 func (m *TransformerEncoderModule) forward(src gotorch.Tensor, opt EncoderOptions) gotorch.Tensor {
 	m.outer()
-	if opt.KeyPaddingMask.T != nil {
-		opt.KeyPaddingMask = F.CanonicalMask(opt.KeyPaddingMask, src.DType())
-	}
-	if opt.Mask.T != nil {
-		opt.Mask = F.CanonicalMask(opt.Mask, src.DType())
-	}
+	opt = opt.canonical(src.DType())
 	x, layers := src, opt
 	batchFirst := false
 	if len(m.Layers) > 0 {

@@ -31,8 +31,8 @@ type AdadeltaOptions struct {
 }
 
 // Adadelta goes as far as it went before, compared with how steep it was: the pace of each element is the ratio
-// of two running averages. It panics with a ValueError if an option is out of range, if params is empty, or if a parameter is the
-// result of a computation or comes twice.
+// of two running averages. It panics with a ValueError if an option is out of range, if params is empty, or if a
+// parameter is the result of a computation or comes twice.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.Adadelta.html.
 func Adadelta(params []gotorch.Tensor, opts ...AdadeltaOptions) *AdadeltaOptimizer {
@@ -46,7 +46,8 @@ func Adadelta(params []gotorch.Tensor, opts ...AdadeltaOptions) *AdadeltaOptimiz
 // [Adadelta] does.
 func (o *AdadeltaOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdadeltaOptions) {
 	opt := args.Option(opts)
-	o.add(&AdadeltaGroup{LR: args.Float(o.op, "LR", opt.LR, 1), Rho: args.Float(o.op, "Rho", opt.Rho, 0.9), Eps: args.Float(o.op, "Eps", opt.Eps, 1e-6), WeightDecay: opt.WeightDecay, Maximize: opt.Maximize}, params)
+	o.add(&AdadeltaGroup{LR: args.Float(o.op, "LR", opt.LR, 1), Rho: args.Float(o.op, "Rho", opt.Rho, 0.9),
+		Eps: args.Float(o.op, "Eps", opt.Eps, 1e-6), WeightDecay: opt.WeightDecay, Maximize: opt.Maximize}, params)
 }
 
 func (g *AdadeltaGroup) check(op string) {

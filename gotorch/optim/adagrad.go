@@ -48,7 +48,8 @@ func Adagrad(params []gotorch.Tensor, opts ...AdagradOptions) *AdagradOptimizer 
 // [Adagrad] does.
 func (o *AdagradOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdagradOptions) {
 	opt := args.Option(opts)
-	o.add(&AdagradGroup{LR: args.Float(o.op, "LR", opt.LR, 0.01), LRDecay: opt.LRDecay, Eps: args.Float(o.op, "Eps", opt.Eps, 1e-10), WeightDecay: opt.WeightDecay, InitialAccumulatorValue: opt.InitialAccumulatorValue, Maximize: opt.Maximize}, params)
+	o.add(&AdagradGroup{LR: args.Float(o.op, "LR", opt.LR, 0.01), LRDecay: opt.LRDecay, Eps: args.Float(o.op, "Eps", opt.Eps, 1e-10),
+		WeightDecay: opt.WeightDecay, InitialAccumulatorValue: opt.InitialAccumulatorValue, Maximize: opt.Maximize}, params)
 }
 
 func (g *AdagradGroup) check(op string) {

@@ -46,7 +46,8 @@ func Adamax(params []gotorch.Tensor, opts ...AdamaxOptions) *AdamaxOptimizer {
 // [Adamax] does.
 func (o *AdamaxOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdamaxOptions) {
 	opt := args.Option(opts)
-	o.add(&AdamaxGroup{LR: args.Float(o.op, "LR", opt.LR, 2e-3), Betas: args.Or(opt.Betas, [2]float64{0.9, 0.999}), Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8), WeightDecay: opt.WeightDecay, Maximize: opt.Maximize}, params)
+	o.add(&AdamaxGroup{LR: args.Float(o.op, "LR", opt.LR, 2e-3), Betas: args.Or(opt.Betas, [2]float64{0.9, 0.999}),
+		Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8), WeightDecay: opt.WeightDecay, Maximize: opt.Maximize}, params)
 }
 
 func (g *AdamaxGroup) check(op string) {
@@ -103,8 +104,8 @@ type NAdamOptions struct {
 	Maximize             bool           // climb instead of descending
 }
 
-// NAdam is [Adam] with Nesterov momentum. It panics with a ValueError if an option is out of range, if params is empty, or if a parameter is the
-// result of a computation or comes twice.
+// NAdam is [Adam] with Nesterov momentum. It panics with a ValueError if an option is out of range, if params is
+// empty, or if a parameter is the result of a computation or comes twice.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.NAdam.html.
 func NAdam(params []gotorch.Tensor, opts ...NAdamOptions) *NAdamOptimizer {
@@ -118,7 +119,10 @@ func NAdam(params []gotorch.Tensor, opts ...NAdamOptions) *NAdamOptimizer {
 // [NAdam] does.
 func (o *NAdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...NAdamOptions) {
 	opt := args.Option(opts)
-	o.add(&NAdamGroup{LR: args.Float(o.op, "LR", opt.LR, 2e-3), Betas: args.Or(opt.Betas, [2]float64{0.9, 0.999}), Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8), WeightDecay: opt.WeightDecay, MomentumDecay: args.Float(o.op, "MomentumDecay", opt.MomentumDecay, 4e-3), DecoupledWeightDecay: opt.DecoupledWeightDecay, Maximize: opt.Maximize}, params)
+	o.add(&NAdamGroup{LR: args.Float(o.op, "LR", opt.LR, 2e-3), Betas: args.Or(opt.Betas, [2]float64{0.9, 0.999}),
+		Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8), WeightDecay: opt.WeightDecay,
+		MomentumDecay: args.Float(o.op, "MomentumDecay", opt.MomentumDecay, 4e-3), DecoupledWeightDecay: opt.DecoupledWeightDecay,
+		Maximize: opt.Maximize}, params)
 }
 
 func (g *NAdamGroup) check(op string) {
@@ -186,8 +190,9 @@ type RAdamOptions struct {
 	Maximize             bool // climb instead of descending
 }
 
-// RAdam is [Adam] that does without the average square until there are enough steps to trust it. It panics with a ValueError if an option is out of range, if params is empty, or if a parameter is the
-// result of a computation or comes twice.
+// RAdam is [Adam] that does without the average square until there are enough steps to trust it. It panics with a
+// ValueError if an option is out of range, if params is empty, or if a parameter is the result of a computation or
+// comes twice.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.RAdam.html.
 func RAdam(params []gotorch.Tensor, opts ...RAdamOptions) *RAdamOptimizer {
@@ -201,7 +206,9 @@ func RAdam(params []gotorch.Tensor, opts ...RAdamOptions) *RAdamOptimizer {
 // [RAdam] does.
 func (o *RAdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...RAdamOptions) {
 	opt := args.Option(opts)
-	o.add(&RAdamGroup{LR: args.Float(o.op, "LR", opt.LR, 1e-3), Betas: args.Or(opt.Betas, [2]float64{0.9, 0.999}), Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8), WeightDecay: opt.WeightDecay, DecoupledWeightDecay: opt.DecoupledWeightDecay, Maximize: opt.Maximize}, params)
+	o.add(&RAdamGroup{LR: args.Float(o.op, "LR", opt.LR, 1e-3), Betas: args.Or(opt.Betas, [2]float64{0.9, 0.999}),
+		Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8), WeightDecay: opt.WeightDecay, DecoupledWeightDecay: opt.DecoupledWeightDecay,
+		Maximize: opt.Maximize}, params)
 }
 
 func (g *RAdamGroup) check(op string) {

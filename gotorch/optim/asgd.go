@@ -48,7 +48,9 @@ func ASGD(params []gotorch.Tensor, opts ...ASGDOptions) *ASGDOptimizer {
 // [ASGD] does.
 func (o *ASGDOptimizer) AddGroup(params []gotorch.Tensor, opts ...ASGDOptions) {
 	opt := args.Option(opts)
-	o.add(&ASGDGroup{LR: args.Float(o.op, "LR", opt.LR, 0.01), Lambd: args.Float(o.op, "Lambd", opt.Lambd, 1e-4), Alpha: args.Float(o.op, "Alpha", opt.Alpha, 0.75), T0: args.Float(o.op, "T0", opt.T0, 1e6), WeightDecay: opt.WeightDecay, Maximize: opt.Maximize}, params)
+	o.add(&ASGDGroup{LR: args.Float(o.op, "LR", opt.LR, 0.01), Lambd: args.Float(o.op, "Lambd", opt.Lambd, 1e-4),
+		Alpha: args.Float(o.op, "Alpha", opt.Alpha, 0.75), T0: args.Float(o.op, "T0", opt.T0, 1e6), WeightDecay: opt.WeightDecay,
+		Maximize: opt.Maximize}, params)
 }
 
 func (g *ASGDGroup) check(op string) {

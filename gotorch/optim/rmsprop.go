@@ -34,8 +34,8 @@ type RMSpropOptions struct {
 	Maximize    bool // climb instead of descending
 }
 
-// RMSprop divides the gradient of each element by the root of its average square. It panics with a ValueError if an option is out of range, if params is empty, or if a parameter is the
-// result of a computation or comes twice.
+// RMSprop divides the gradient of each element by the root of its average square. It panics with a ValueError if
+// an option is out of range, if params is empty, or if a parameter is the result of a computation or comes twice.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.RMSprop.html.
 func RMSprop(params []gotorch.Tensor, opts ...RMSpropOptions) *RMSpropOptimizer {
@@ -49,7 +49,9 @@ func RMSprop(params []gotorch.Tensor, opts ...RMSpropOptions) *RMSpropOptimizer 
 // [RMSprop] does.
 func (o *RMSpropOptimizer) AddGroup(params []gotorch.Tensor, opts ...RMSpropOptions) {
 	opt := args.Option(opts)
-	o.add(&RMSpropGroup{LR: args.Float(o.op, "LR", opt.LR, 0.01), Momentum: opt.Momentum, Alpha: args.Float(o.op, "Alpha", opt.Alpha, 0.99), Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8), Centered: opt.Centered, WeightDecay: opt.WeightDecay, Maximize: opt.Maximize}, params)
+	o.add(&RMSpropGroup{LR: args.Float(o.op, "LR", opt.LR, 0.01), Momentum: opt.Momentum,
+		Alpha: args.Float(o.op, "Alpha", opt.Alpha, 0.99), Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8), Centered: opt.Centered,
+		WeightDecay: opt.WeightDecay, Maximize: opt.Maximize}, params)
 }
 
 func (g *RMSpropGroup) check(op string) {

@@ -44,7 +44,8 @@ func Rprop(params []gotorch.Tensor, opts ...RpropOptions) *RpropOptimizer {
 // [Rprop] does.
 func (o *RpropOptimizer) AddGroup(params []gotorch.Tensor, opts ...RpropOptions) {
 	opt := args.Option(opts)
-	o.add(&RpropGroup{LR: args.Float(o.op, "LR", opt.LR, 0.01), Etas: args.Or(opt.Etas, [2]float64{0.5, 1.2}), StepSizes: args.Or(opt.StepSizes, [2]float64{1e-6, 50}), Maximize: opt.Maximize}, params)
+	o.add(&RpropGroup{LR: args.Float(o.op, "LR", opt.LR, 0.01), Etas: args.Or(opt.Etas, [2]float64{0.5, 1.2}),
+		StepSizes: args.Or(opt.StepSizes, [2]float64{1e-6, 50}), Maximize: opt.Maximize}, params)
 }
 
 func (g *RpropGroup) check(op string) {

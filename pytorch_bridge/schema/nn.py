@@ -52,8 +52,22 @@ class Argument:
         return self.field if self.option else self.go
 
 
+class _Takes:
+    """What takes arguments, of which some are fields of options."""
+
+    arguments: tuple[Argument, ...]
+
+    @property
+    def required(self) -> list[Argument]:
+        return [a for a in self.arguments if not a.option]
+
+    @property
+    def optional(self) -> list[Argument]:
+        return [a for a in self.arguments if a.option]
+
+
 @dataclass(frozen=True)
-class Function:
+class Function(_Takes):
     """A function of torch.nn.functional."""
 
     python: str
@@ -67,21 +81,13 @@ class Function:
     options_of: str
 
     @property
-    def required(self) -> list[Argument]:
-        return [a for a in self.arguments if not a.option]
-
-    @property
-    def optional(self) -> list[Argument]:
-        return [a for a in self.arguments if a.option]
-
-    @property
     def options_type(self) -> str:
         """The Go type of the options, or "" where there are none."""
         return f"{self.options_of or self.go}Options" if self.optional else ""
 
 
 @dataclass(frozen=True)
-class Module:
+class Module(_Takes):
     """A class of torch.nn that keeps arguments for a function."""
 
     name: str
@@ -98,14 +104,6 @@ class Module:
         """Of how many dimensions its windows are, 0 where it has none."""
         found = _DIRECTIONS.search(self.name)
         return int(found[1]) if found else int(self.entry.get("dims", 0))
-
-    @property
-    def required(self) -> list[Argument]:
-        return [a for a in self.arguments if not a.option]
-
-    @property
-    def optional(self) -> list[Argument]:
-        return [a for a in self.arguments if a.option]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pytorch_bridge.schema.python_api import python_api
 
 from .check import SEED
 from .harness import Broken, GoCrash, Harness, Request, WrapperError
-from .modules import FORGET, Tally, differ
+from .modules import COMPILED, FORGET, Tally, differ
 
 MAKE, STEP, ZERO_GRAD, SAVE, LOAD = range(-30, -35, -1)
 
@@ -35,7 +35,6 @@ LEFT_OUT = {
 }
 
 
-COMPILED = "an error of a type, which Go's compiler finds"
 TENSOR_LR = "arithmetic with a learning rate in a float32 tensor, which is a float64 in Go"
 ROUNDED = {"Muon", "SparseAdam"}  # that compute with it
 NO_ARGUMENT = "an argument that Go does not have"
