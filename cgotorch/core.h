@@ -4,6 +4,7 @@
 #include "runtime.h"
 #include "autograd.h"
 #include "modes.h"
+#include "flops.h"
 #include "generator.h"
 #include "io.h"
 #include "dispatch.h"

@@ -93,3 +93,18 @@ type Calls[Tensor any] struct {
 
 // CallC is a Calls[gotorch.Tensor].
 var CallC any
+
+// FlopEvent is a FlopEvent of cgotorch's flops.h.
+type FlopEvent struct {
+	Op       string // "aten.mm"
+	FLOPs    int64
+	Backward bool
+	Sequence int64 // of the backward pass's node, or -1
+}
+
+// CountFLOPs runs fn, and returns what it counted. FlopPlace returns how many events there are so far, and
+// the sequence number of the next node of a graph.
+var (
+	CountFLOPs func(fn func()) []FlopEvent
+	FlopPlace  func() (events int, sequence int64)
+)

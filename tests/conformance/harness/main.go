@@ -12,9 +12,11 @@ import "C"
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"unsafe"
 
 	"gotorch.dev/gotorch"
@@ -96,18 +98,7 @@ func run(in *reader, out *writer) {
 			out.string(fmt.Sprintf("%v\n%s", p, debug.Stack()))
 		}
 	}()
-	index, form, options := in.next(), in.next(), in.next() != 0
-	var results []reflect.Value
-	if index < 0 {
-		results = runSpecial(index, in)
-	} else {
-		e := &table[index]
-		function := reflect.ValueOf(e.function)
-		if form == formMethod {
-			function = reflect.ValueOf(e.method)
-		}
-		results = function.Call(e.arguments(function.Type(), form, options, in))
-	}
+	results := call(in)
 	out.add(endedWell)
 	out.add(int64(len(results)))
 	for _, r := range results {
@@ -120,12 +111,37 @@ func run(in *reader, out *writer) {
 	}
 }
 
+func call(in *reader) (results []reflect.Value) {
+	index, form, options := in.next(), in.next(), in.next() != 0
+	switch {
+	case index == specialCount:
+		var flops []int64
+		var names []string
+		counted := gotorch.FlopCounterMode(func() { results = call(in) })
+		for _, name := range slices.Sorted(maps.Keys(counted)) {
+			names, flops = append(names, name), append(flops, counted[name])
+		}
+		return append(results, reflect.ValueOf(names), reflect.ValueOf(flops))
+	case index < 0:
+		return runSpecial(index, in)
+	}
+	e := &table[index]
+	function := reflect.ValueOf(e.function)
+	if form == formMethod {
+		function = reflect.ValueOf(e.method)
+	}
+	return function.Call(e.arguments(function.Type(), form, options, in))
+}
+
 // The functions besides the generated ones, which have negative numbers.
 const (
 	specialBackward = -1 - iota
 	specialGrad
 	specialSeed
 )
+
+// specialCount is a call like any other, whose FLOPs come behind its results.
+const specialCount = -40
 
 func runSpecial(index int64, in *reader) []reflect.Value {
 	tensors := reflect.TypeFor[[]gotorch.Tensor]()

@@ -1,0 +1,112 @@
+"""Holds gotorch.FlopCounterMode to torch.utils.flop_counter, over PyTorch's module database.
+
+What Go computes is counted in Go, what Python computes in Python, each forward and backward, by
+operator.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_flatten
+from torch.utils.flop_counter import FlopCounterMode
+
+from .harness import Harness, Request
+from .modules import GoModule, _inputs, _takes_dtype, constructor, copied, database, forward
+
+COUNT = -40
+
+Flops = dict[str, int]
+
+
+class CountingHarness(Harness):
+    """A harness that counts what its calls compute."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.__dict__ = {**harness.__dict__, "flops": Counter()}
+
+    def send(self, request: Request) -> tuple[list[Any], list[torch.Tensor]]:
+        request.words[:0] = [COUNT, 0, 0]
+        results, generators = super().send(request)
+        *results, names, numbers = results
+        self.flops.update(dict(zip(names, numbers, strict=True)))
+        return results, generators
+
+    def taken(self) -> Flops:
+        taken, self.flops = {k: v for k, v in self.flops.items() if v}, Counter()
+        return taken
+
+
+def counted(run: Callable[[], Any]) -> tuple[Any, Flops]:
+    """What Python computes, and its FLOPs."""
+    with FlopCounterMode(display=False) as mode:
+        result = run()
+    counts = mode.get_flop_counts().get("Global", {})
+    return result, {str(k): v for k, v in counts.items() if v}
+
+
+def both_ways(
+    harness: CountingHarness, python: Callable[[], Any], go: Callable[[], Any]
+) -> tuple[str, int]:
+    """What differs in what both count forward and backward, and how much there was."""
+    wanted, theirs = counted(python)
+    harness.taken()
+    got = go()
+    ours = harness.taken()
+    if ours != theirs:
+        return f"forward: {ours}, not {theirs}", 0
+    sums = []
+    for result in (wanted, got):
+        outputs = [t for t in tree_flatten(result)[0] if isinstance(t, torch.Tensor)]
+        sums.append([t for t in outputs if t.requires_grad])
+    if not sums[0]:
+        return "", sum(theirs.values())
+    grads = [torch.ones_like(t) for t in sums[0]]
+    _, theirs_back = counted(lambda: torch.autograd.backward(sums[0], grads))
+    harness.backward(sums[1], [torch.ones_like(t) for t in sums[1]])
+    ours = harness.taken()
+    if ours != theirs_back:
+        return f"backward: {ours}, not {theirs_back}", 0
+    return "", sum(theirs.values()) + sum(theirs_back.values())
+
+
+def of_module(harness: Harness, name: str) -> tuple[list[str], int, int]:
+    """What differs for the inputs of a module, how many were tried, and how many took FLOPs."""
+    counting = CountingHarness(harness)
+    info = database()[name]
+    problems, tried, counts = [], 0, 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for at, given in enumerate(_inputs(info, torch.float32, True)):
+            cls, args = info.module_cls, given.constructor_input.args
+            kwargs = dict(given.constructor_input.kwargs)
+            kwargs.pop("_random_samples", None)
+            if given.forward_input is None or kwargs.get("options"):
+                continue
+            if cls in (nn.TransformerEncoder, nn.TransformerDecoder):
+                continue  # layers that Python makes; Transformer has both
+            factory = (
+                {"dtype": torch.float32} if _takes_dtype(cls) and "dtype" not in kwargs else {}
+            )
+            python = cls(*copied(args), **copied(kwargs), **factory)
+            go = GoModule(counting, cls.__name__, constructor(cls, args, {**kwargs, **factory}))
+            inputs = given.forward_input
+            theirs, ours = (
+                copied((inputs.args, inputs.kwargs)),
+                copied((inputs.args, inputs.kwargs)),
+            )
+            problem, flops = both_ways(
+                counting,
+                lambda p=python, i=theirs: p(*i[0], **i[1]),
+                lambda g=go, c=cls, a=args, k=kwargs, i=ours: forward(c, g, a, {**k}, *i),
+            )
+            tried += 1
+            counts += flops > 0
+            if problem:
+                problems.append(f"{name} #{at} {given.desc}: {problem}")
+    return problems, tried, counts
