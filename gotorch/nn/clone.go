@@ -43,6 +43,10 @@ func (c *cloner) module(m Modular) Modular {
 		all := *h
 		own.hooks = &all
 	}
+	if h := mod.stateHooks; h != nil {
+		all := *h
+		own.stateHooks = &all
+	}
 	for _, f := range fieldsOf(old.Type()) {
 		if in, err := copied.Elem().FieldByIndexErr(f.index); err == nil {
 			c.value(in)

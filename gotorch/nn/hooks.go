@@ -53,22 +53,32 @@ func (h *HookHandle) Remove() {
 
 // register panics with a TypeError if fn is nil.
 func register[F any](m *Module, list func(h *hooks) *[]hook[F], fn F) *HookHandle {
-	if reflect.ValueOf(fn).IsNil() {
-		panic(typeError("nn.Module", "the hook is nil, a %T", fn))
-	}
+	notNilHook(fn)
 	if m.hooks == nil {
 		m.hooks = &hooks{}
 	}
 	h := m.hooks
-	h.next++
-	number := h.next
-	at := list(h)
-	*at = append(slices.Clip(*at), hook[F]{number, fn}) // a new list: the old one may be running
-	return &HookHandle{func() {
-		*at = slices.DeleteFunc(slices.Clone(*at), func(h hook[F]) bool { return h.number == number })
+	return add(list(h), &h.next, fn, func() {
 		if len(h.forwardPre)+len(h.forward)+len(h.backwardPre)+len(h.backward) == 0 && m.hooks == h {
 			m.hooks = nil
 		}
+	})
+}
+
+func notNilHook[F any](fn F) {
+	if reflect.ValueOf(fn).IsNil() {
+		panic(typeError("nn.Module", "the hook is nil, a %T", fn))
+	}
+}
+
+// add adds a hook to a list. removed is called when it has been removed.
+func add[F any](list *[]hook[F], next *int64, fn F, removed func()) *HookHandle {
+	*next++
+	number := *next
+	*list = append(slices.Clip(*list), hook[F]{number, fn}) // a new list: the old one may be running
+	return &HookHandle{func() {
+		*list = slices.DeleteFunc(slices.Clone(*list), func(h hook[F]) bool { return h.number == number })
+		removed()
 	}}
 }
 

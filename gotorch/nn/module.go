@@ -10,6 +10,7 @@ import (
 	"weak"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 )
 
 // Module is what a struct embeds to become a module. Its methods work on the struct that it is
@@ -22,7 +23,8 @@ type Module struct {
 	self Modular // what embeds it
 	eval bool
 
-	hooks *hooks // nil where there are none
+	hooks      *hooks      // nil where there are none
+	stateHooks *stateHooks // nil where there were never any
 
 	// The parameters that Init has made, so that those can be told that came later.
 	made known
@@ -38,7 +40,7 @@ type Modular interface {
 	Train(on bool)
 	Eval()
 	To(args ...gotorch.ToArg)
-	ZeroGrad()
+	ZeroGrad(opts ...ZeroGradOptions)
 	StateDict() StateDict
 	LoadStateDict(dict StateDict, opts ...LoadOptions) error
 	String() string
@@ -489,10 +491,24 @@ func (m *Module) Apply(fn func(m Modular)) {
 	apply(m.outer())
 }
 
+// ZeroGradOptions are the arguments of [Module.ZeroGrad] that have defaults.
+type ZeroGradOptions struct {
+	NoSetToNone bool // write zeros into the gradients rather than drop them
+}
+
 // ZeroGrad drops the gradients of all parameters.
-func (m *Module) ZeroGrad() {
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.zero_grad.
+func (m *Module) ZeroGrad(opts ...ZeroGradOptions) {
+	keep := args.Option(opts).NoSetToNone
 	for _, p := range m.NamedParameters() {
-		p.SetGrad(gotorch.Tensor{})
+		if !keep {
+			p.SetGrad(gotorch.Tensor{})
+		} else if grad := p.Grad(); grad.Defined() {
+			grad = grad.Detach()
+			grad.Zero_()
+			p.SetGrad(grad)
+		}
 	}
 }
 
@@ -517,12 +533,17 @@ func (m *Module) RequiresGrad_(on bool) {
 //	model.To(gotorch.CUDA(0), gotorch.BFloat16)
 func (m *Module) To(args ...gotorch.ToArg) {
 	want := toOptions(args)
+	m.convertAll(func(t gotorch.Tensor) gotorch.Tensor { return as(t, want) })
+}
+
+// convertAll has to make another tensor of each parameter, gradient and buffer. What it returns unchanged stays.
+func (m *Module) convertAll(to func(t gotorch.Tensor) gotorch.Tensor) {
 	gotorch.NoGrad(func() {
 		converted := map[uintptr]gotorch.Tensor{} // by handles of what they were
 		for _, place := range m.places(false, parameter, buffer, transient) {
 			handle := uintptr(*place.tensor.T)
 			if _, done := converted[handle]; !done {
-				converted[handle] = convert(*place.tensor, want)
+				gotorch.Unscoped(func() { converted[handle] = convert(*place.tensor, to) })
 			}
 			place.put(converted[handle])
 		}
@@ -554,10 +575,10 @@ func toOptions(args []gotorch.ToArg) (o gotorch.ToOptions) {
 }
 
 // convert makes t and its gradient what is wanted. It returns t, or a tensor to take its place.
-func convert(t gotorch.Tensor, want gotorch.ToOptions) gotorch.Tensor {
+func convert(t gotorch.Tensor, to func(t gotorch.Tensor) gotorch.Tensor) gotorch.Tensor {
 	old := t.Detach()
 	defer old.Close()
-	moved := as(old, want)
+	moved := to(old)
 	if moved.T == old.T {
 		return t
 	}
@@ -566,13 +587,13 @@ func convert(t gotorch.Tensor, want gotorch.ToOptions) gotorch.Tensor {
 		// The two are of kinds that do not fit into the same tensor.
 		moved.RequiresGrad_(t.RequiresGrad())
 		if grad.Defined() {
-			moved.SetGrad(as(grad, want))
+			moved.SetGrad(to(grad))
 		}
 		return moved
 	}
 	moved.Close()
 	if grad.Defined() {
-		if moved := as(grad, want); moved.T != grad.T {
+		if moved := to(grad); moved.T != grad.T {
 			grad.SetData(moved)
 			moved.Close()
 		}

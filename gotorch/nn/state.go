@@ -17,43 +17,151 @@ type StateDict map[string]gotorch.Tensor
 // Names returns the names in alphabetical order.
 func (d StateDict) Names() []string { return slices.Sorted(maps.Keys(d)) }
 
-// StateDict returns the model's parameters and buffers, without transient ones. The tensors share
-// memory with the model: what is done to it afterwards, they see.
+// StateDict returns the model's parameters and buffers, without transient ones, and what modules have of
+// [ExtraState]. The tensors share memory with the model: what is done to it afterwards, they see. Hooks of
+// [Module.RegisterStateDictPreHook] and [Module.RegisterStateDictPostHook] are called.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.state_dict.
 func (m *Module) StateDict() StateDict {
-	dict := StateDict{}
-	for name, t := range m.tensors(false, parameter, buffer) {
-		dict[name] = t.Detach()
-	}
+	dict, _ := m.state()
 	return dict
+}
+
+// state returns the state dict, and its names in PyTorch's order.
+func (m *Module) state() (dict StateDict, order []string) {
+	dict = StateDict{}
+	put := func(name string, t gotorch.Tensor) {
+		if _, known := dict[name]; !known {
+			order = append(order, name)
+		}
+		dict[name] = t
+	}
+	var save func(above []*Module, m Modular, prefix string)
+	save = func(above []*Module, m Modular, prefix string) {
+		above = append(above, notWithin(above, m, strings.TrimSuffix(prefix, ".")))
+		h := m.module().stateHooks
+		if h != nil {
+			for _, hook := range h.statePre {
+				hook.fn(m, prefix)
+			}
+		}
+		for _, e := range ownState(m) {
+			put(prefix+e.name, e.tensor.Detach())
+		}
+		if x, ok := m.(ExtraState); ok {
+			put(prefix+extraStateKey, x.GetExtraState())
+		}
+		for e := range entries(m) {
+			if e.child != nil {
+				save(above, e.child, prefix+e.name+".")
+			}
+		}
+		if h != nil {
+			for _, hook := range h.statePost {
+				hook.fn(m, dict, prefix)
+			}
+		}
+	}
+	save(nil, m.outer(), "")
+	// Hooks may have put in more, or taken out some.
+	order = slices.DeleteFunc(order, func(name string) bool { _, there := dict[name]; return !there })
+	for _, name := range dict.Names() {
+		if len(order) == len(dict) {
+			break
+		}
+		if !slices.Contains(order, name) {
+			order = append(order, name)
+		}
+	}
+	return dict, order
+}
+
+// ownState returns what is part of the state among a module's own tensors: parameters before buffers.
+func ownState(m Modular) (own []entry) {
+	for _, kind := range []kind{parameter, buffer} {
+		for e := range entries(m) {
+			if e.child == nil && e.kind == kind && e.tensor.T != nil {
+				own = append(own, e)
+			}
+		}
+	}
+	return own
 }
 
 // LoadOptions are the arguments of [Module.LoadStateDict] and [Load] that have defaults.
 type LoadOptions struct {
 	// Partial is PyTorch's strict=False: names that only the model or only the state dict has are
-	// left alone.
+	// left alone. Report says which.
 	Partial bool
+	// SkipMismatched leaves tensors alone that have another shape in the model, which is an error else,
+	// also with Partial: for a classifier that gets another number of classes.
+	SkipMismatched bool
+	// Assign is PyTorch's assign=True: the model gets the state dict's tensors themselves, with their dtypes
+	// and devices, rather than their numbers; what requires gradients stays as it was. So a model on
+	// gotorch.Meta is filled without taking memory twice. An optimiser made before does not know them.
+	Assign bool
 	// Rename gives the model's name for each name of the state dict, where they differ: for a model that
 	// was wrapped, strip "module.". Default: they are the same. Two names that become one are an error of
 	// kind ValueError.
 	Rename func(name string) string
+	// Report, where not nil, receives what was found, also when there is an error.
+	Report *LoadReport
 	// Device receives the tensors of a file before they are copied into the model's, which stay where
 	// they are. Default: the CPU. Only [Load] reads a file.
 	Device gotorch.Device
+}
+
+// LoadReport says how a state dict fits a model.
+type LoadReport struct {
+	IncompatibleKeys
+	Mismatched []Mismatch  // tensors of other shapes
+	Converted  []Converted // tensors of other dtypes, which are converted unless [LoadOptions].Assign is true
+	Loaded     []string    // the model's tensors that have their numbers from the state dict; none after an error
+}
+
+// IncompatibleKeys is what PyTorch's load_state_dict returns.
+type IncompatibleKeys struct {
+	Missing    []string // names that only the model has
+	Unexpected []string // names that only the state dict has
+}
+
+// Mismatch is a tensor that has another shape in the model than in the state dict.
+type Mismatch struct {
+	Name      string
+	Want, Got []int64 // the model's shape and the state dict's
+}
+
+// Converted is a tensor that has another dtype in the model than in the state dict.
+type Converted struct {
+	Name      string
+	Want, Got gotorch.DType // the model's and the state dict's
 }
 
 // LoadStateDict copies tensors into the model's parameters and buffers of the same names, converting
 // dtypes and devices. Where names or shapes do not fit it returns a *StateDictError that lists all that
 // is wrong, and a *gotorch.Error for a tensor that cannot be copied: one that is closed, sparse where the
 // model's is not, or without memory (gotorch.Meta). Then it changes nothing.
+//
+// To take what fits and know the rest:
+//
+//	var report nn.LoadReport
+//	err := m.LoadStateDict(dict, nn.LoadOptions{Partial: true, SkipMismatched: true, Report: &report})
+//
+// Hooks of [Module.RegisterLoadStateDictPreHook] and [Module.RegisterLoadStateDictPostHook] are called, and
+// SetExtraState of modules with [ExtraState].
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.load_state_dict.
 func (m *Module) LoadStateDict(dict StateDict, opts ...LoadOptions) error {
 	opt := args.Option(opts)
-	partial := opt.Partial
+	if opt.Report != nil {
+		*opt.Report = LoadReport{}
+	}
 	dict, err := dict.renamed(opt.Rename)
 	if err != nil {
 		return err
 	}
 	m.outer()
-	loaded, err := gotorch.Try(func() error { return m.load(dict, partial) })
+	loaded, err := gotorch.Try(func() error { return m.load(dict, opt) })
 	if err != nil {
 		return err
 	}
@@ -63,7 +171,7 @@ func (m *Module) LoadStateDict(dict StateDict, opts ...LoadOptions) error {
 // renamed returns the state dict under other names.
 func (d StateDict) renamed(rename func(string) string) (StateDict, error) {
 	if rename == nil {
-		return d, nil
+		return maps.Clone(d), nil // hooks may change it
 	}
 	result := make(StateDict, len(d))
 	from := make(map[string]string, len(d))
@@ -77,102 +185,280 @@ func (d StateDict) renamed(rename func(string) string) (StateDict, error) {
 	return result, nil
 }
 
-func (m *Module) load(dict StateDict, partial bool) error {
-	problems := &StateDictError{Module: className(m.outer())}
-	own := map[string]bool{}
-	optional := map[string]bool{}
-	walk(m.outer(), "", func(prefix string, m Modular) bool {
-		if m, ok := m.(interface{ optionalKeys() []string }); ok {
-			for _, key := range m.optionalKeys() {
-				optional[join(prefix, key)] = true
-			}
-		}
+// loading is one LoadStateDict. Everything is looked at before anything is copied; but where there are hooks
+// that come after, a module is loaded before its hooks run, as in PyTorch, and what was there is kept meanwhile.
+type loading struct {
+	opt         LoadOptions
+	report      *LoadReport
+	eager       bool // there are such hooks
+	keep        bool // what was there may have to be put back
+	materialize []func()
+	copies      []copying
+	extras      []extra
+	copied, set int   // how many of copies and extras are done
+	err         error // what no option allows
+}
+
+type copying struct {
+	name     string
+	to       place
+	from     gotorch.Tensor
+	previous gotorch.Tensor // to's tensor where one is assigned, else its numbers; none if they are not kept
+}
+
+type extra struct {
+	of              ExtraState
+	state, previous gotorch.Tensor
+}
+
+func (m *Module) load(dict StateDict, opt LoadOptions) (err error) {
+	l := &loading{opt: opt, report: &LoadReport{}}
+	if opt.Report != nil {
+		l.report = opt.Report
+	}
+	walk(m.outer(), "", func(_ string, m Modular) bool {
+		h := m.module().stateHooks
+		_, hasMore := m.(ExtraState)
+		l.eager = l.eager || h != nil && len(h.loadPost) > 0
+		l.keep = l.keep || l.eager || hasMore
 		return true
 	})
-	type copying struct{ to, from gotorch.Tensor }
-	var copies []copying
-	shapes, materialize := m.lazyShapes(dict)
-	for name, to := range m.tensors(false, parameter, buffer) {
-		own[name] = true
-		from, ok := dict[name]
-		if !ok {
-			if !partial && !optional[name] {
-				problems.Missing = append(problems.Missing, name)
-			}
-			continue
-		}
-		if !from.Defined() {
-			return typeError("nn.LoadStateDict", "the state dict's %q is the zero Tensor, or was closed", name)
-		}
-		want, got := to.Shape(), from.Shape()
-		if shape, ok := shapes[name]; ok {
-			want = shape
-		}
-		if len(want) == 0 && len(got) == 1 && got[0] == 1 {
-			from, got = from.Select(0, 0), want // as PyTorch 0.3 saved numbers
-		}
-		if !slices.Equal(want, got) {
-			problems.Mismatched = append(problems.Mismatched, Mismatch{name, want, got})
-			continue
-		}
-		if err := copyable(name, to, from); err != nil {
-			return err
-		}
-		copies = append(copies, copying{to, from})
+	done := false
+	defer func() { l.end(done) }() // also where a hook panics
+	l.module(nil, m.outer(), "", dict)
+	if err := l.err; err != nil {
+		return err
 	}
-	if !partial {
-		for _, name := range dict.Names() {
-			if !own[name] {
-				problems.Unexpected = append(problems.Unexpected, name)
-			}
-		}
+	if err := l.problems(m); err != nil {
+		return err
 	}
-	if len(problems.Missing)+len(problems.Unexpected)+len(problems.Mismatched) > 0 {
-		return problems
+	if err := l.commit(); err != nil {
+		return err
 	}
-	gotorch.NoGrad(func() {
-		for _, make := range materialize {
-			make()
-		}
-		for _, c := range copies {
-			c.to.Copy_(c.from)
-		}
-	})
+	for _, c := range l.copies {
+		l.report.Loaded = append(l.report.Loaded, c.name)
+	}
+	done = true
 	return nil
 }
 
-// lazyShapes returns the shapes that tensors of lazy modules would get by a state dict, and what makes them.
-func (m *Module) lazyShapes(dict StateDict) (shapes map[string][]int64, materialize []func()) {
-	shapes = map[string][]int64{}
-	walk(m.outer(), "", func(prefix string, m Modular) bool {
-		lazy, ok := m.(lazyModule)
-		if !ok || !lazy.isLazy() {
-			return true
-		}
-		size, ok := lazy.openSize(func(name string) []int64 {
-			if t, ok := dict[join(prefix, name)]; ok && t.Defined() {
-				return t.Shape()
-			}
-			return nil
-		})
-		if !ok {
-			return true
-		}
-		tried := Clone(m)
-		tried.(lazyModule).materialize(size)
-		for name, t := range tried.module().tensors(false, parameter, buffer) {
-			shapes[join(prefix, name)] = t.Shape()
-			t.Close()
-		}
-		materialize = append(materialize, func() { lazy.materialize(size) })
-		return true
-	})
-	return shapes, materialize
+// problems returns what is wrong as a *StateDictError; nil where the options allow it.
+func (l *loading) problems(m *Module) error {
+	e := &StateDictError{Module: className(m.outer())}
+	if !l.opt.Partial {
+		e.Missing, e.Unexpected = l.report.Missing, l.report.Unexpected
+	}
+	if !l.opt.SkipMismatched {
+		e.Mismatched = l.report.Mismatched
+	}
+	if len(e.Missing)+len(e.Unexpected)+len(e.Mismatched) == 0 {
+		return nil
+	}
+	return e
 }
 
-// copyable returns an error where Copy_ would panic, when others are copied already, or do nothing.
-func copyable(name string, to, from gotorch.Tensor) error {
+// module looks at a module and those within. Each gets the part of the state dict that is its own, as its hooks
+// may change it.
+func (l *loading) module(above []*Module, m Modular, prefix string, dict StateDict) {
+	above = append(above, notWithin(above, m, strings.TrimSuffix(prefix, ".")))
+	h := m.module().stateHooks
+	if h != nil {
+		for _, hook := range h.loadPre {
+			hook.fn(m, dict, prefix)
+		}
+	}
+	shapes := l.lazyShapes(m, prefix, dict)
+	own := map[string]bool{}
+	for _, e := range ownState(m) {
+		own[e.name] = true
+		l.tensor(m, prefix+e.name, e, dict, shapes)
+	}
+	key := prefix + extraStateKey
+	if x, ok := m.(ExtraState); ok {
+		own[extraStateKey] = true
+		switch state, ok := dict[key]; {
+		case !ok:
+			l.report.Missing = append(l.report.Missing, key)
+		case !state.Defined():
+			l.fail(typeError("nn.LoadStateDict", "the state dict's %q is the zero Tensor, or was closed", key))
+		default:
+			l.extras = append(l.extras, extra{of: x, state: state})
+		}
+	}
+	if l.eager && l.err == nil {
+		l.err = l.commit()
+	}
+	var children []string
+	for e := range entries(m) {
+		if e.child != nil {
+			children = append(children, prefix+e.name+".")
+		}
+	}
+	for _, name := range dict.Names() {
+		rest, inside := strings.CutPrefix(name, prefix)
+		if inside && !own[rest] && !slices.ContainsFunc(children, func(child string) bool { return strings.HasPrefix(name, child) }) {
+			l.report.Unexpected = append(l.report.Unexpected, name)
+		}
+	}
+	for e := range entries(m) {
+		if e.child == nil {
+			continue
+		}
+		part := StateDict{}
+		for name, t := range dict {
+			if strings.HasPrefix(name, prefix+e.name+".") {
+				part[name] = t
+			}
+		}
+		l.module(above, e.child, prefix+e.name+".", part)
+	}
+	if h != nil {
+		for _, hook := range h.loadPost {
+			hook.fn(m, &l.report.IncompatibleKeys)
+		}
+	}
+}
+
+func (l *loading) fail(err error) {
+	if l.err == nil {
+		l.err = err
+	}
+}
+
+// tensor looks at one tensor of a module.
+func (l *loading) tensor(m Modular, name string, e entry, dict StateDict, shapes map[string][]int64) {
+	to := *e.tensor
+	from, ok := dict[name]
+	if !ok {
+		of, has := m.(interface{ optionalKeys() []string })
+		if !has || !slices.Contains(of.optionalKeys(), e.name) {
+			l.report.Missing = append(l.report.Missing, name)
+		}
+		return
+	}
+	if !from.Defined() {
+		l.fail(typeError("nn.LoadStateDict", "the state dict's %q is the zero Tensor, or was closed", name))
+		return
+	}
+	want, got := to.Shape(), from.Shape()
+	if shape, ok := shapes[e.name]; ok {
+		want = shape
+	}
+	if len(want) == 0 && len(got) == 1 && got[0] == 1 {
+		from, got = from.Select(0, 0), want // as PyTorch 0.3 saved numbers
+	}
+	if !slices.Equal(want, got) {
+		l.report.Mismatched = append(l.report.Mismatched, Mismatch{name, want, got})
+		return
+	}
+	if want, got := to.DType(), from.DType(); want != got {
+		l.report.Converted = append(l.report.Converted, Converted{name, want, got})
+	}
+	if err := l.copyable(name, to, from); err != nil {
+		l.fail(err)
+		return
+	}
+	l.copies = append(l.copies, copying{name: name, to: place{e, m.module()}, from: from})
+}
+
+// lazyShapes returns the shapes that a lazy module's tensors would get by a state dict, by their names.
+func (l *loading) lazyShapes(m Modular, prefix string, dict StateDict) map[string][]int64 {
+	lazy, ok := m.(lazyModule)
+	if !ok || !lazy.isLazy() {
+		return nil
+	}
+	size, ok := lazy.openSize(func(name string) []int64 {
+		if t, ok := dict[prefix+name]; ok && t.Defined() {
+			return t.Shape()
+		}
+		return nil
+	})
+	if !ok {
+		return nil
+	}
+	shapes := map[string][]int64{}
+	tried := Clone(m)
+	tried.(lazyModule).materialize(size)
+	for name, t := range tried.module().tensors(false, parameter, buffer) {
+		shapes[name] = t.Shape()
+		t.Close()
+	}
+	l.materialize = append(l.materialize, func() { lazy.materialize(size) })
+	return shapes
+}
+
+// commit copies what was looked at and is not copied yet.
+func (l *loading) commit() (err error) {
+	gotorch.NoGrad(func() {
+		for _, make := range l.materialize {
+			make()
+		}
+		l.materialize = nil
+		for ; l.copied < len(l.copies); l.copied++ {
+			c := &l.copies[l.copied]
+			if l.keep {
+				if c.previous = *c.to.tensor; !l.opt.Assign {
+					gotorch.Unscoped(func() { c.previous = c.previous.Detach().Clone() })
+				}
+			}
+			c.take(l.opt.Assign)
+		}
+		for ; l.set < len(l.extras) && err == nil; l.set++ {
+			x := &l.extras[l.set]
+			x.previous = x.of.GetExtraState()
+			err = x.of.SetExtraState(x.state)
+		}
+	})
+	return err
+}
+
+// end frees what was kept, or puts it back if something failed.
+func (l *loading) end(done bool) {
+	gotorch.NoGrad(func() {
+		for i := l.copied - 1; i >= 0; i-- { // backwards: a tensor may have been loaded twice, under two names
+			c := &l.copies[i]
+			switch {
+			case c.previous.T == nil:
+			case !l.opt.Assign:
+				if !done {
+					c.to.tensor.Copy_(c.previous)
+				}
+				c.previous.Close()
+			case !done:
+				c.to.put(c.previous)
+			}
+		}
+		for i := l.set - 1; i >= 0 && !done; i-- {
+			if x := l.extras[i]; x.previous.Defined() {
+				_ = x.of.SetExtraState(x.previous) // which it had before
+			}
+		}
+	})
+}
+
+// take gives the model's tensor the numbers of another one, or puts that in its place.
+func (c *copying) take(assign bool) {
+	if !assign {
+		c.to.tensor.Copy_(c.from)
+		return
+	}
+	var assigned gotorch.Tensor
+	gotorch.Unscoped(func() { assigned = c.from.Detach() })
+	if c.to.tensor.RequiresGrad() {
+		assigned.RequiresGrad_(true)
+	}
+	c.to.put(assigned)
+}
+
+// copyable returns an error where take would panic, when others are copied already, or do nothing.
+func (l *loading) copyable(name string, to, from gotorch.Tensor) error {
 	const op = "nn.LoadStateDict"
+	if l.opt.Assign {
+		if d := from.DType(); to.RequiresGrad() && !d.IsFloatingPoint() && !d.IsComplex() {
+			return args.ValueError(op, "%q requires gradients in the model, and is %v in the state dict, which cannot: it cannot be assigned", name, d)
+		}
+		return nil
+	}
 	switch toMeta, fromMeta := to.Device() == gotorch.Meta, from.Device() == gotorch.Meta; {
 	case to.Layout() != from.Layout():
 		return args.ValueError(op, "%q is %v in the model and %v in the state dict", name, to.Layout(), from.Layout())
@@ -190,12 +476,6 @@ type StateDictError struct {
 	Missing    []string   // names that only the model has
 	Unexpected []string   // names that only the state dict has
 	Mismatched []Mismatch // tensors of other shapes
-}
-
-// Mismatch is a tensor that has another shape in the model than in the state dict.
-type Mismatch struct {
-	Name      string
-	Want, Got []int64 // the model's shape and the state dict's
 }
 
 // Error lists everything in the words that PyTorch has for it.
@@ -229,8 +509,9 @@ func Save(m Modular, path string) error {
 // orderedState returns the state in PyTorch's order.
 func orderedState(m Modular) gotorch.Dict {
 	var dict gotorch.Dict
-	for name, t := range bind(m).tensors(false, parameter, buffer) {
-		dict = append(dict, gotorch.DictItem{Key: name, Value: t.Detach()})
+	state, order := bind(m).state()
+	for _, name := range order {
+		dict = append(dict, gotorch.DictItem{Key: name, Value: state[name]})
 	}
 	return dict
 }
