@@ -168,7 +168,7 @@ func isFloat(t gotorch.Tensor) bool { return t.T != nil && t.DType().IsFloatingP
 
 // fast reports whether PyTorch's kernel for inference can do it, which PyTorch then takes.
 func (m *MultiheadAttentionModule) fast(query, key, value gotorch.Tensor, opt AttentionOptions) bool {
-	return !m.Training() && m.BatchFirst && query.T == key.T && key.T == value.T && query.Dim() == 3 && m.sameDim() &&
+	return !m.Training() && !m.watched() && m.BatchFirst && query.T == key.T && key.T == value.T && query.Dim() == 3 && m.sameDim() &&
 		m.InProjBias.T != nil && m.NumHeads%2 == 0 && m.BiasK.T == nil && !m.AddZeroAttn && !isFloat(opt.AttnMask) && !isFloat(opt.KeyPaddingMask) &&
 		query.DType() == m.InProjWeight.DType() && query.DType() == m.InProjBias.DType() && !gotorch.AutocastEnabled(query.Device()) &&
 		!records(query, m.InProjWeight, m.InProjBias, m.OutProj.Weight, m.OutProj.Bias)

@@ -21,6 +21,38 @@ func Clone[M Modular](m M) M {
 	return Init(copied)
 }
 
+// shadow returns a copy of a module whose parameters share memory with those of the original, and whose buffers
+// are copies: to compute with what is not to change the model. free closes them.
+func shadow[M Modular](m M) (copied M, of map[*Module]Modular, free func()) {
+	bind(m)
+	c := &cloner{modules: map[*Module]Modular{}, tensors: map[uintptr]gotorch.Tensor{}}
+	gotorch.NoGrad(func() {
+		walk(m, "", func(_ string, m Modular) bool {
+			if lazy, ok := m.(lazyModule); ok && lazy.isLazy() {
+				return true // which draws its parameters when it is first called
+			}
+			for e := range entries(m) {
+				if e.child == nil && e.kind == parameter && e.tensor.Defined() {
+					if handle := uintptr(*e.tensor.T); c.tensors[handle].T == nil {
+						gotorch.Unscoped(func() { c.tensors[handle] = e.tensor.Detach().RequiresGrad_(e.tensor.RequiresGrad()) })
+					}
+				}
+			}
+			return true
+		})
+		copied = any(c.module(m)).(M)
+	})
+	of = map[*Module]Modular{}
+	for original, copied := range c.modules {
+		of[copied.module()] = original.self
+	}
+	return Init(copied), of, func() {
+		for _, t := range c.tensors {
+			t.Close()
+		}
+	}
+}
+
 type cloner struct {
 	modules map[*Module]Modular
 	tensors map[uintptr]gotorch.Tensor // by handle of the original
@@ -48,6 +80,9 @@ func (c *cloner) module(m Modular) Modular {
 		own.stateHooks = &all
 	}
 	for _, f := range fieldsOf(old.Type()) {
+		if f.open {
+			continue // nothing of the module's, copied as Go copies it
+		}
 		if in, err := copied.Elem().FieldByIndexErr(f.index); err == nil {
 			c.value(in)
 		}

@@ -49,6 +49,7 @@ type field struct {
 	name   string
 	kind   kind
 	inline bool
+	open   bool // it counts for nothing, but may have anything in an interface
 }
 
 var (
@@ -65,6 +66,12 @@ func entries(m Modular) iter.Seq[entry] {
 			in, err := v.FieldByIndexErr(f.index)
 			if err != nil {
 				continue // in an embedded struct that is a nil pointer
+			}
+			if f.open {
+				if found := lost(in); found != nil {
+					panic(hiddenError(f.name, found))
+				}
+				continue
 			}
 			name := f.name
 			if f.inline {
@@ -113,9 +120,10 @@ func collect(v reflect.Value, like entry, yield func(entry) bool) bool {
 			like.child = child
 			return yield(like)
 		}
-		if inside := v.Elem().Type(); v.Kind() == reflect.Interface && lost(inside) {
-			panic(typeError("nn.Init", "%s is a %v in an interface, where it is not found and would not learn: "+
-				"make the field a gotorch.Tensor, a module, or a slice or map[string] of them; if it is no part of the module, tag it `nn:\"-\"`", like.name, inside))
+		if v.Kind() == reflect.Interface {
+			if inside := lost(v.Elem()); inside != nil {
+				panic(hiddenError(like.name, inside))
+			}
 		}
 	case reflect.Struct:
 		if child, ok := v.Addr().Interface().(Modular); ok {
@@ -165,23 +173,78 @@ func isTensor(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && t.ConvertibleTo(tensorType)
 }
 
-// lost reports whether what is of type t, in an interface, is or holds tensors or modules that are not
-// found there.
-func lost(t reflect.Type) bool {
-	for k := t.Kind(); k == reflect.Pointer || k == reflect.Slice || k == reflect.Array || k == reflect.Map; k = t.Kind() {
-		t = t.Elem()
+func hiddenError(name string, inside reflect.Type) *gotorch.Error {
+	return typeError("nn.Init", "%s is a %v in an interface, where it is not found and would not learn: "+
+		"make the field a gotorch.Tensor, a module, or a slice or map[string] of them; if it is no part of the module, tag it `nn:\"-\"`", name, inside)
+}
+
+// lost returns the type of a tensor or module, or of something that holds one, in a value in which none is found;
+// nil if there is none. Behind a pointer it looks into exported fields only, and into no map: what others may be
+// changing is not read.
+func lost(v reflect.Value) reflect.Type { return lostIn(v, false, map[uintptr]bool{}) }
+
+func lostIn(v reflect.Value, shared bool, seen map[uintptr]bool) reflect.Type {
+	if !v.IsValid() {
+		return nil
 	}
-	if isTensor(t) || t.Implements(modularType) || reflect.PointerTo(t).Implements(modularType) {
-		return true
+	if basic(v.Kind()) {
+		return nil
 	}
-	if t.Kind() == reflect.Struct {
-		for i := range t.NumField() {
-			if f := t.Field(i); f.Anonymous && f.Type == tensorType {
-				return true
+	if hides(v.Type()) {
+		return v.Type()
+	}
+	if !opens(v.Type()) {
+		return nil
+	}
+	switch v.Kind() {
+	case reflect.Interface:
+		return lostIn(v.Elem(), shared, seen)
+	case reflect.Pointer:
+		if v.IsNil() || seen[v.Pointer()] {
+			return nil
+		}
+		seen[v.Pointer()] = true
+		return lostIn(v.Elem(), true, seen)
+	case reflect.Slice:
+		if seen[v.Pointer()] && v.Len() > 0 {
+			return nil
+		}
+		seen[v.Pointer()] = true
+		fallthrough
+	case reflect.Array:
+		for i := range v.Len() {
+			if t := lostIn(v.Index(i), shared, seen); t != nil {
+				return t
+			}
+		}
+	case reflect.Map:
+		if shared || seen[v.Pointer()] {
+			return nil
+		}
+		seen[v.Pointer()] = true
+		for at := v.MapRange(); at.Next(); {
+			for _, in := range []reflect.Value{at.Key(), at.Value()} {
+				if t := lostIn(in, shared, seen); t != nil {
+					return t
+				}
+			}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if shared && !v.Type().Field(i).IsExported() {
+				continue
+			}
+			if t := lostIn(v.Field(i), shared, seen); t != nil {
+				return t
 			}
 		}
 	}
-	return false
+	return nil
+}
+
+// basic reports whether values of a kind hold nothing else.
+func basic(k reflect.Kind) bool {
+	return k <= reflect.Complex128 || k == reflect.String || k == reflect.UnsafePointer || k == reflect.Func
 }
 
 var fieldsByType sync.Map
@@ -201,7 +264,7 @@ func fieldsOf(t reflect.Type) []field {
 		if name == "-" {
 			continue
 		}
-		if f.Anonymous && (f.Type == tensorType || f.Type == reflect.PointerTo(tensorType)) {
+		if f.Anonymous && (isTensor(f.Type) || f.Type.Kind() == reflect.Pointer && isTensor(f.Type.Elem())) {
 			panic(typeError("nn.Init", "%v embeds gotorch.Tensor, which is not found there and would not learn: give the tensor a field", t))
 		}
 		if f.Anonymous && inherits(f.Type) {
@@ -211,7 +274,7 @@ func fieldsOf(t reflect.Type) []field {
 			panic(typeError("nn.Init", "%v embeds the interface %v: embed nn.Module, and give the other module a field", t, f.Type))
 		}
 		if !holds(f.Type) {
-			if hides(f.Type, map[reflect.Type]bool{}) {
+			if hides(f.Type) {
 				panic(typeError("nn.Init", "field %s of %v is a %v, in which tensors and modules are not found and would not learn: "+
 					"make it a gotorch.Tensor, a module (a struct that embeds nn.Module), or a slice, array or map[string] of them; "+
 					"if it is no part of the module, tag it `nn:\"-\"`", f.Name, t, f.Type))
@@ -219,11 +282,16 @@ func fieldsOf(t reflect.Type) []field {
 			if name != "" || tagged {
 				panic(typeError("nn.Init", "field %s of %v has a tag nn, but its type %v holds no tensor or module", f.Name, t, f.Type))
 			}
+			if opens(f.Type) {
+				fields = append(fields, field{index: f.Index, name: f.Name, open: true})
+			}
 			continue
 		}
 		if !f.IsExported() {
 			if f.Type.Kind() == reflect.Interface && !f.Type.Implements(modularType) {
-				continue // likelier something that has nothing to do with modules
+				// Likelier something that has nothing to do with modules.
+				fields = append(fields, field{index: f.Index, name: f.Name, open: true})
+				continue
 			}
 			panic(typeError("nn.Init", "field %s of %v must be exported to be found; if it is no part of the module, tag it `nn:\"-\"`", f.Name, t))
 		}
@@ -249,8 +317,37 @@ func fieldsOf(t reflect.Type) []field {
 		}
 		fields = append(fields, in)
 	}
+	notShadowed(t, t, nil)
 	fieldsByType.Store(t, fields)
 	return fields
+}
+
+// notShadowed panics with a TypeError if an embedded struct has a tensor or module in a field that another field
+// of the same name hides, as Go's rules have it: then neither or only the other one is found.
+func notShadowed(outer, t reflect.Type, index []int) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		at := append(slices.Clone(index), i)
+		if f.Type == moduleType || f.Tag.Get("nn") == "-" {
+			continue
+		}
+		if f.Anonymous && inherits(f.Type) {
+			if f.Type.Kind() == reflect.Pointer {
+				f.Type = f.Type.Elem()
+			}
+			if len(at) < 9 { // a struct may embed a pointer to itself
+				notShadowed(outer, f.Type, at)
+			}
+			continue
+		}
+		if len(index) == 0 || !hides(f.Type) {
+			continue
+		}
+		if seen, ok := outer.FieldByName(f.Name); !ok || !slices.Equal(seen.Index, at) {
+			panic(typeError("nn.Init", "field %s of %v, which %v embeds, is hidden by another field of that name, so that it is not found and would not learn: "+
+				"rename one of them; if it is no part of the module, tag it `nn:\"-\"`", f.Name, t, outer))
+		}
+	}
 }
 
 // inherits reports whether an embedded field makes its struct the same module, as a subclass in
@@ -297,22 +394,54 @@ func holds(t reflect.Type) bool {
 	return false
 }
 
-// hides reports whether a value of type t, which holds nothing that counts, can have a tensor or module
-// within all the same. Interfaces may have anything, and are left alone.
-func hides(t reflect.Type, seen map[reflect.Type]bool) bool {
+// hides reports whether a value of type t is a tensor or module or has one within, whether or not it counts there.
+// Interfaces may have anything, which their values tell: see lost. What a function remembers nobody can see.
+func hides(t reflect.Type) bool {
+	if basic(t.Kind()) {
+		return false
+	}
+	if known, ok := hidingTypes.Load(t); ok {
+		return known.(bool)
+	}
+	found := reaches(t, map[reflect.Type]bool{}, func(t reflect.Type) bool {
+		return isTensor(t) || t.Implements(modularType) || reflect.PointerTo(t).Implements(modularType)
+	})
+	hidingTypes.Store(t, found)
+	return found
+}
+
+// opens reports whether a value of type t is an interface or has one within.
+func opens(t reflect.Type) bool {
+	if basic(t.Kind()) {
+		return false
+	}
+	if known, ok := openTypes.Load(t); ok {
+		return known.(bool)
+	}
+	found := reaches(t, map[reflect.Type]bool{}, func(t reflect.Type) bool { return t.Kind() == reflect.Interface })
+	openTypes.Store(t, found)
+	return found
+}
+
+var hidingTypes, openTypes sync.Map
+
+// reaches reports whether is holds for t or a type that it is made of.
+func reaches(t reflect.Type, seen map[reflect.Type]bool, is func(t reflect.Type) bool) bool {
 	if seen[t] {
 		return false
 	}
 	seen[t] = true
-	if isTensor(t) || t.Implements(modularType) || reflect.PointerTo(t).Implements(modularType) {
+	if is(t) {
 		return true
 	}
 	switch t.Kind() {
-	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
-		return hides(t.Elem(), seen)
+	case reflect.Map:
+		return reaches(t.Key(), seen, is) || reaches(t.Elem(), seen, is)
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Chan:
+		return reaches(t.Elem(), seen, is)
 	case reflect.Struct:
 		for i := range t.NumField() {
-			if hides(t.Field(i).Type, seen) {
+			if reaches(t.Field(i).Type, seen, is) {
 				return true
 			}
 		}

@@ -15,7 +15,15 @@ type hooks struct {
 	forward     []hook[ForwardHook]
 	backwardPre []hook[BackwardPreHook]
 	backward    []hook[BackwardHook]
+	watch       watcher
 }
+
+// watcher, where not nil, sees a call of Forward; what it returns sees what the call returns. Other hooks are
+// outside of it.
+type watcher func(m Modular, inputs []gotorch.Tensor) (done func(outputs []gotorch.Tensor))
+
+// watched reports whether somebody watches a module's calls, so that it must compute by its parts.
+func (m *Module) watched() bool { return m.hooks != nil && m.hooks.watch != nil }
 
 // hook is a function and its number, by which it is removed.
 type hook[F any] struct {
@@ -249,7 +257,12 @@ func (m *Module) around(forward func(inputs []gotorch.Tensor) []gotorch.Tensor, 
 			inputs = through(begin{p}, inputs, &p.in)
 		}
 	}
+	done := func([]gotorch.Tensor) {}
+	if h.watch != nil {
+		done = h.watch(self, inputs)
+	}
 	outputs := forward(inputs)
+	done(outputs)
 	for _, hook := range h.forward {
 		if changed := hook.fn(self, inputs, outputs); changed != nil {
 			outputs = sameNumber("nn.RegisterForwardHook", self, changed, len(outputs))

@@ -143,7 +143,7 @@ func replace(op string, m Modular, name string, before, module Modular) bool {
 	v := reflect.ValueOf(m).Elem()
 	for _, f := range fieldsOf(v.Type()) {
 		in, err := v.FieldByIndexErr(f.index)
-		if err != nil {
+		if err != nil || f.open {
 			continue
 		}
 		of := f.name

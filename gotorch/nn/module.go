@@ -80,8 +80,10 @@ func (m *Module) module() *Module { return m }
 //	Cache  gotorch.Tensor `nn:"-"`          // nothing of the module's
 //
 // Init panics with a TypeError for a tag that it does not understand, for two tensors of one name, for a
-// module that is within itself and for a tensor or module where it would not be found: in a field that is not exported, or deep in a type
-// of another kind, as a struct that embeds a Tensor. A tag "-" says that this is meant.
+// module that is within itself and for a tensor or module where it would not be found: in a field that is not
+// exported, in one that another field of the same name hides, or deep in a type of another kind, as a struct that
+// embeds a Tensor, a map by numbers, a channel, or a struct in an interface. A tag "-" says that this is meant.
+// What a function remembers nobody can see.
 //
 // A tensor that is put into a field later must be a parameter already, as [Parameter] makes them, or
 // Init must be called again; else Parameters panics. Init leaves alone what it has made before, so that

@@ -5,6 +5,7 @@
 //	loop.Progress(os.Stderr)                               // a bar, or lines where there is no terminal
 //	loop.Checkpoint("model.safetensors")                   // after each epoch, and when interrupted
 //	loop.OnEpoch(train.Validate(testSet, train.Accuracy))  // adds val_loss and val_accuracy
+//	loop.StopAtNonFinite()                                 // at a NaN: says which step and layer
 //	loop.OnStep(func(s *train.Step) error {                // a learning rate that falls to zero
 //		*opt.LRs()[0] = 1e-3 * (1 - s.Done())
 //		return nil
@@ -35,6 +36,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/nndoor"
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/optim"
 )
@@ -88,6 +90,7 @@ type Loop struct {
 	onEpoch            []func(*Epoch) error
 	onEnd              []func(err error) error
 	progress           *progress
+	finite             bool // see StopAtNonFinite
 }
 
 // NewLoop makes a loop that lets opt change model so that loss becomes less: a module such as
@@ -278,9 +281,22 @@ func (r *run) do(batch data.Pair) error {
 	var hookErr error
 	err := gotorch.Try0(func() {
 		s.Batch = batch.To(r.device)
+		restore := func() {}
+		if r.finite {
+			var free func()
+			restore, free = nndoor.KeepState(r.model)
+			defer free()
+		}
 		gotorch.Scope0(func(scope *gotorch.ScopeHandle) {
 			r.opt.ZeroGrad()
 			loss := r.loss.Forward(nn.Call(r.model, s.Batch.Input), s.Batch.Target)
+			if r.finite {
+				if bad := r.checkLoss(loss, restore); bad != nil {
+					restore()
+					hookErr = bad
+					return
+				}
+			}
 			loss.Backward()
 			s.Number++
 			loss = loss.Detach()
@@ -288,6 +304,17 @@ func (r *run) do(batch data.Pair) error {
 			r.unread = append(r.unread, loss)
 			for _, hook := range r.onBackward {
 				if hookErr = hook(s); hookErr != nil {
+					return
+				}
+			}
+			if r.finite {
+				if bad := r.checkGradients(loss); bad != nil {
+					restore()
+					r.opt.ZeroGrad()
+					r.unread[len(r.unread)-1].Close()
+					r.unread = r.unread[:len(r.unread)-1]
+					s.Number--
+					hookErr = bad
 					return
 				}
 			}

@@ -19,7 +19,12 @@ from pytorch_bridge.generate import reference_is_installed
 if not reference_is_installed():
     pytest.skip("the samples are of the torch that Go was generated for", allow_module_level=True)
 
-from pytorch_bridge.testing.conformance.flops import CountingHarness, both_ways, of_module
+from pytorch_bridge.testing.conformance.flops import (
+    CountingHarness,
+    both_ways,
+    of_module,
+    of_summary,
+)
 from pytorch_bridge.testing.conformance.harness import Harness
 from pytorch_bridge.testing.conformance.modules import SEED, copied, database
 from pytorch_bridge.testing.conformance.operators import operators
@@ -36,12 +41,23 @@ COUNTED = re.compile(
 )
 HAVE_FLOPS = [n for n in database() if COUNTED.fullmatch(n)]
 
+# Those whose inputs in the database are all given by name, or not tensors.
+BY_NAME = ("Transformer", "MultiheadAttention", "LSTMCell", "LSTM")
+
 
 @pytest.mark.parametrize("name", list(database()) if FULL else HAVE_FLOPS)
 def test_module(harness: Harness, name: str) -> None:
     problems, _, counts = of_module(harness, name)
     assert not problems, "\n".join(problems[:10])
     assert (counts > 0) == (name in HAVE_FLOPS)
+
+
+@pytest.mark.parametrize("name", HAVE_FLOPS)
+def test_summary(harness: Harness, name: str) -> None:
+    """nn.Summary says of each module within what FlopCounterMode says of it."""
+    problems, tried = of_summary(harness, name)
+    assert not problems, "\n".join(problems[:10])
+    assert tried or name in BY_NAME
 
 
 def cases() -> Iterator[tuple[str, dict[str, Any]]]:

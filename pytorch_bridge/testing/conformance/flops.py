@@ -20,6 +20,7 @@ from .harness import Harness, Request
 from .modules import GoModule, _inputs, _takes_dtype, constructor, copied, database, forward
 
 COUNT = -40
+SUMMARY = -42
 
 Flops = dict[str, int]
 
@@ -110,3 +111,61 @@ def of_module(harness: Harness, name: str) -> tuple[list[str], int, int]:
             if problem:
                 problems.append(f"{name} #{at} {given.desc}: {problem}")
     return problems, tried, counts
+
+
+def of_summary(harness: Harness, name: str) -> tuple[list[str], int]:
+    """What differs between nn.Summary and Python for a module's inputs, and how many were tried.
+
+    What a module within takes is what FlopCounterMode counts for it, forward and backward.
+    """
+    info = database()[name]
+    problems, tried = [], 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for at, given in enumerate(_inputs(info, torch.float32, True)):
+            cls, args = info.module_cls, given.constructor_input.args
+            kwargs = dict(given.constructor_input.kwargs)
+            inputs = given.forward_input
+            if (
+                inputs is None
+                or inputs.kwargs
+                or kwargs.get("options")
+                or not all(isinstance(t, torch.Tensor) for t in inputs.args)
+            ):
+                continue
+            factory = (
+                {"dtype": torch.float32} if _takes_dtype(cls) and "dtype" not in kwargs else {}
+            )
+            python = cls(*copied(args), **copied(kwargs), **factory)
+            go = GoModule(harness, cls.__name__, constructor(cls, args, {**kwargs, **factory}))
+            with FlopCounterMode(display=False) as mode:
+                wanted = python(*copied(inputs.args))
+            outputs = [t for t in tree_flatten(wanted)[0] if isinstance(t, torch.Tensor)]
+            theirs = _by_module(mode, cls.__name__)
+            with FlopCounterMode(display=False) as mode:
+                torch.autograd.backward([t.sum() for t in outputs if t.requires_grad])
+            request = Request([SUMMARY, 0, 0, go.number, 1])
+            request.value("Tensor[]", list(inputs.args))
+            names, flops, back, sizes, parameters = harness.send(request)[0]
+            tried += 1
+            ours = {n: f for n, f in zip(names, flops, strict=True) if f}
+            total = sum(mode.get_flop_counts().get("Global", {}).values())
+            shapes = [n for t in outputs for n in (t.dim(), *t.shape)]
+            numel = sum(p.numel() for p in python.parameters())
+            if ours != theirs:
+                problems.append(f"{name} #{at}: forward {ours}, not {theirs}")
+            if back[0] != total:
+                problems.append(f"{name} #{at}: backward {back[0]}, not {total}")
+            if (sizes or [], parameters) != (shapes, numel):
+                problems.append(f"{name} #{at}: {sizes} and {parameters}, not {shapes} and {numel}")
+    return problems, tried
+
+
+def _by_module(mode: FlopCounterMode, root: str) -> Flops:
+    """FLOPs by the names of modules, "" for the whole."""
+    found = {}
+    for name, counts in mode.get_flop_counts().items():
+        total = sum(counts.values())
+        if total and (name == root or name.startswith(f"{root}.")):
+            found[name[len(root) + 1 :]] = total
+    return found

@@ -38,8 +38,11 @@ var others = map[string]any{
 }
 
 func runModules(index int64, in *reader) []reflect.Value {
-	if index == specialStateHooks {
+	switch index {
+	case specialStateHooks:
 		return runStateHooks(in)
+	case specialSummary:
+		return runSummary(in)
 	}
 	if index <= specialOptimizer {
 		return runOptimizers(index, in)

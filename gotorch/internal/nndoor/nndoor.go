@@ -1,0 +1,19 @@
+// Package nndoor is how package train reaches what package nn has for it alone. nn fills these variables when the
+// program starts; it cannot be imported here, so modules come as any.
+package nndoor
+
+var (
+	// KeepState keeps a model's buffers and the random numbers of its devices: restore sets them back, free
+	// forgets them. model is an nn.Modular.
+	KeepState func(model any) (restore, free func())
+
+	// FirstNonFinite runs fn with a copy of a model, and returns the module that is the first to return what is
+	// not finite from inputs that are. Nothing happens to the model, but for random numbers.
+	FirstNonFinite func(model any, fn func(copied any)) (name, class string, found bool)
+
+	// NonFiniteParameter returns the name of the first parameter that is not finite.
+	NonFiniteParameter func(model any) (name string, found bool)
+
+	// Finite reports whether all numbers of a gotorch.Tensor are neither infinite nor NaN.
+	Finite func(tensor any) bool
+)
