@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,7 +30,8 @@ class CountingHarness(Harness):
     """A harness that counts what its calls compute."""
 
     def __init__(self, harness: Harness) -> None:
-        self.__dict__ = {**harness.__dict__, "flops": Counter()}
+        self.__dict__.update(harness.__dict__)
+        self.flops: Counter[str] = Counter()
 
     def send(self, request: Request) -> tuple[list[Any], list[torch.Tensor]]:
         request.words[:0] = [COUNT, 0, 0]
@@ -103,8 +105,8 @@ def of_module(harness: Harness, name: str) -> tuple[list[str], int, int]:
             )
             problem, flops = both_ways(
                 counting,
-                lambda p=python, i=theirs: p(*i[0], **i[1]),
-                lambda g=go, c=cls, a=args, k=kwargs, i=ours: forward(c, g, a, {**k}, *i),
+                partial(python, *theirs[0], **theirs[1]),
+                partial(forward, cls, go, args, {**kwargs}, *ours),
             )
             tried += 1
             counts += flops > 0
