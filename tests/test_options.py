@@ -44,6 +44,7 @@ SHARED = {
     "gotorch/nn: RNNOptions": nn.RNNBase,
     "gotorch/nn: TransformerModelOptions": nn.Transformer,
     "gotorch/nn: TransformerOptions": nn.TransformerEncoderLayer,
+    "gotorch/nn: ZeroGradOptions": nn.Module.zero_grad,
     "gotorch/nn/functional: ConvOptions": nn.Conv2d,
     "gotorch/nn/functional: ConvTransposeOptions": nn.ConvTranspose2d,
     "gotorch/nn/functional: FractionalMaxPoolOptions": nn.FractionalMaxPool2d,
@@ -95,6 +96,7 @@ def _go_name(python: str) -> str:
 OURS = {
     "gotorch/aoti: LoadOptions",
     "gotorch/gotorchtest: Options",
+    "gotorch/nn: SummaryOptions",
     "gotorch/train/plot: GridOptions",
 }
 
@@ -108,6 +110,8 @@ OPPOSITE = {"Partial", "Disabled"}
 # Fields that are a value of another argument, or an argument that Python has not.
 OTHERS = {
     "SamePadding",  # padding="same"
+    "Report",  # what load_state_dict returns
+    "SkipMismatched",  # an error in Python
     "CumulativeAverage",  # momentum=None
     "FanOut",  # mode="fan_out"
     "Seed",  # generator=
