@@ -3,6 +3,7 @@
 //
 // torch before 2.14 holds nodes by std::shared_ptr, later ones by intrusive_ptr, and a few
 // functions have one argument more or less. The code asks for what there is with `requires`.
+#include <ATen/FuncTorchTLS.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -446,6 +447,11 @@ const char *Backward(const Tensor *tensors, int64_t n, const Tensor *grad_tensor
                      const bool *retain_graph, bool create_graph, const Tensor *inputs,
                      int64_t n_inputs) {
   return guard([&] {
+    if (TransformDepth() > 0)
+      throw Failure{"RuntimeError",
+                    "backward() called inside a functorch transform. This is not supported, please "
+                    "use functorch.grad or functorch.vjp instead or call backward() outside of "
+                    "functorch transforms."};
     // To libtorch an empty list means all leaves, which nobody means who passes one.
     if (inputs != nullptr && n_inputs == 0)
       throw Failure{"RuntimeError", "'inputs' argument to backward() cannot be empty."};
@@ -512,6 +518,8 @@ const char *TensorSetRequiresGrad(Tensor t, bool requires_grad) {
             "differentiation use var_no_grad = var.detach().";
       throw Failure{"RuntimeError", std::move(message)};
     }
+    if (const auto &transforms = at::functorch::functorchTLSAccessor(); requires_grad && transforms)
+      transforms->checkSupportsInplaceRequiresGrad();
     self.set_requires_grad(requires_grad);
   });
 }
@@ -572,6 +580,11 @@ const char *ApplyFunction(const Function *f, const Tensor *inputs, int64_t n_inp
                           const Tensor *non_differentiable, int64_t n_non_differentiable,
                           Tensor *results) {
   return guard([&] {
+    if (TransformDepth() > 0)
+      throw Failure{
+          "RuntimeError",
+          "a Function written in Go cannot be transformed by functorch: call it outside of "
+          "the function that is transformed, or write it with PyTorch's own functions"};
     ag::variable_list vars;
     for (const at::Tensor &t : list_or_undefined(inputs, n_inputs))
       if (t.defined()) vars.push_back(t);
