@@ -24,6 +24,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "callback_error.h"
+#include "checkpoints.h"
 #include "internal.h"
 #include "late_devices.h"
 
@@ -32,29 +34,6 @@ namespace {
 
 namespace ag = torch::autograd;
 using NodePtr = std::decay_t<decltype(std::declval<const at::Tensor &>().grad_fn())>;
-
-// An error from a callback, on its way through the engine. It must be a std::exception, because the
-// engine's threads catch nothing else; as a Failure it comes out with its own kind and message.
-class CallbackError : public std::exception, public Failure {
- public:
-  // Takes over err.
-  explicit CallbackError(const char *err) : text_(std::make_shared<std::string>(err)) {
-    FreeString(err);
-    const size_t colon = text_->find(": ");
-    if (colon == std::string::npos) {
-      kind = "RuntimeError";
-      message = *text_;
-    } else {
-      message = text_->substr(colon + 2);
-      (*text_)[colon] = '\0';
-      kind = text_->c_str();
-    }
-  }
-  const char *what() const noexcept override { return message.c_str(); }
-
- private:
-  std::shared_ptr<std::string> text_;  // what kind points into; copies of the exception share it
-};
 
 void check(const char *err) {
   if (err != nullptr) throw CallbackError(err);
@@ -404,6 +383,9 @@ class TracingEngine : public ag::Engine {
   }
   std::unique_ptr<ag::AnomalyMetadata> make_anomaly_metadata() override {
     return std::make_unique<Trace>();
+  }
+  std::unique_ptr<ag::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    return checkpoint_hooks();
   }
   // Starts the threads of devices that were not there when the engine's threads were started. Not
   // by start_device_threads again: that also exchanges the pool of threads for deep recursion,

@@ -7,6 +7,7 @@
 #include "generator.h"
 #include "io.h"
 #include "dispatch.h"
+#include "checkpoint.h"
 #include "functorch.h"
 #include "index.h"
 #include "warnings.h"

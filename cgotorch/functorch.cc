@@ -54,10 +54,9 @@ struct Level {
   std::unique_ptr<c10::InferenceMode> no_inference;  // where inference mode was on
 };
 
-// Not a thread_local object: that would be taken apart before Go's threads are done with it.
 std::vector<Level> &levels() {
-  static thread_local auto *of_thread = new std::vector<Level>();
-  return *of_thread;
+  static thread_local std::vector<Level> of_thread;
+  return of_thread;
 }
 
 void leave_last() {
@@ -211,9 +210,10 @@ const char *RemoveBatchDim(Tensor t, int64_t level, int64_t batch_size, int64_t 
     const at::Tensor &self = in(t, "t");
     const auto *batched = fn::maybeGetBatchedImpl(self);
     if (batched == nullptr || batched->level() < level) {
+      const int64_t at = at::maybe_wrap_dim(dim, self.dim() + 1);
       std::vector<int64_t> sizes = self.sizes().vec();
-      sizes.insert(sizes.begin() + at::maybe_wrap_dim(dim, self.dim() + 1), batch_size);
-      return out(result, self.expand(sizes));
+      sizes.insert(sizes.begin() + at, batch_size);
+      return out(result, self.unsqueeze(at).expand(sizes));
     }
     if (batched->level() > level)
       throw Failure{"RuntimeError",

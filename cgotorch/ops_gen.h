@@ -4,7 +4,7 @@
 #ifndef CGOTORCH_OPS_GEN_H
 #define CGOTORCH_OPS_GEN_H
 
-#define CGOTORCH_API_HASH "38873672db0b9051"
+#define CGOTORCH_API_HASH "212f0622f4f61df7"
 
 /* Abs returns the absolute value of each element; of a complex element its modulus, as a real
  * number.

@@ -45,7 +45,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "38873672db0b9051"
+const apiHash = "212f0622f4f61df7"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (
