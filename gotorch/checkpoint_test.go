@@ -2,6 +2,7 @@ package gotorch_test
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 
@@ -298,4 +299,18 @@ func collectAll() {
 		runtime.GC()
 		gotorch.ReleaseCachedMemory()
 	}
+}
+
+func ExampleCheckpoint() {
+	x := gotorch.FromSlice([]float32{1, 2}).RequiresGrad_()
+	y := gotorch.Checkpoint(func(x gotorch.Tensor) gotorch.Tensor {
+		fmt.Println("computing")
+		return x.Pow(3).Sum()
+	}, x)
+	y.Backward()
+	fmt.Println(x.Grad())
+	// Output:
+	// computing
+	// computing
+	// tensor([ 3., 12.])
 }
