@@ -58,6 +58,7 @@ struct Frame : std::enable_shared_from_this<Frame> {
   void (*release)(void *) = nullptr;
   std::vector<ag::SavedVariable> inputs;
   bool check = true;
+  bool complete = false;  // the function has returned
 
   std::mutex mutex;              // for what follows
   std::vector<Likeness> places;  // as they were the first time
@@ -71,9 +72,8 @@ using FramePtr = std::shared_ptr<Frame>;
 // A checkpoint that is open on a thread.
 struct Open {
   FramePtr frame;
-  bool again;       // it is recomputed
-  size_t next = 0;  // the next place, when it is
-  std::vector<at::Tensor> values;
+  bool again;                      // it is recomputed
+  std::vector<at::Tensor> values;  // of the places, when it is
 };
 
 std::vector<Open> &open_checkpoints() {
@@ -95,8 +95,9 @@ class Hooks : public ag::SavedVariableHooks {
     Open &last = open.back();
     frame_ = last.frame;
     if (last.again) {
-      place_ = last.next++;
-      last.values.push_back(t.detach());
+      // Kept, so that a backward pass within the function does not begin all over.
+      kept_ = t.detach();
+      last.values.push_back(kept_);
       return;
     }
     const std::lock_guard<std::mutex> lock(frame_->mutex);
@@ -105,6 +106,7 @@ class Hooks : public ag::SavedVariableHooks {
   }
 
   at::Tensor call_unpack_hook() override {
+    if (kept_.defined()) return kept_;
     const int pass = ag::get_current_graph_task_id();
     for (bool again = false;; again = true) {
       at::Tensor value = take(pass);
@@ -134,12 +136,15 @@ class Hooks : public ag::SavedVariableHooks {
 
   FramePtr frame_;
   size_t place_ = 0;
+  at::Tensor kept_;
 };
 
 }  // namespace
 
+bool checkpoint_is_open() { return !open_checkpoints().empty(); }
+
 std::unique_ptr<ag::SavedVariableHooks> checkpoint_hooks() {
-  if (open_checkpoints().empty()) return nullptr;
+  if (!checkpoint_is_open()) return nullptr;
   return std::make_unique<Hooks>();
 }
 
@@ -169,12 +174,15 @@ const char *EnterCheckpoint(const Tensor *inputs, int64_t n, RecomputeFunction r
     auto frame = std::make_shared<Frame>(recompute, data);
     for (const at::Tensor &t : in_list(inputs, n, "inputs"))
       frame->inputs.emplace_back(t, /*is_output=*/false);
-    open_checkpoints().push_back(Open{frame, false, 0, {}});
+    open_checkpoints().push_back(Open{frame, false, {}});
     frame->release = release;
   });
 }
 
-void LeaveCheckpoint(void) { open_checkpoints().pop_back(); }
+void LeaveCheckpoint(void) {
+  open_checkpoints().back().frame->complete = true;
+  open_checkpoints().pop_back();
+}
 
 const char *CheckpointInputs(Checkpoint frame, Tensor *results) {
   return guard([&] {
@@ -186,7 +194,7 @@ const char *CheckpointInputs(Checkpoint frame, Tensor *results) {
 }
 
 void EnterRecompute(Checkpoint frame) {
-  open_checkpoints().push_back(Open{frame_of(frame)->shared_from_this(), true, 0, {}});
+  open_checkpoints().push_back(Open{frame_of(frame)->shared_from_this(), true, {}});
 }
 
 const char *LeaveRecompute(bool check) {
@@ -195,7 +203,7 @@ const char *LeaveRecompute(bool check) {
   return guard([&] {
     Frame &frame = *last.frame;
     const std::lock_guard<std::mutex> lock(frame.mutex);
-    if (check && last.values.size() != frame.places.size())
+    if (check && frame.complete && last.values.size() != frame.places.size())
       changed("the function saved " + std::to_string(frame.places.size()) +
               " tensors for the backward pass, and " + std::to_string(last.values.size()) +
               " when it was computed again;");

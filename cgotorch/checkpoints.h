@@ -7,6 +7,9 @@
 
 namespace cgotorch {
 
+// Whether one is open on the calling thread.
+bool checkpoint_is_open();
+
 // What ops of the calling thread save with; null where no checkpoint is open.
 std::unique_ptr<torch::autograd::SavedVariableHooks> checkpoint_hooks();
 

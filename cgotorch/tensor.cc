@@ -11,6 +11,7 @@
 #include <cstring>
 #include <memory>
 
+#include "below_transforms.h"
 #include "internal.h"
 #include "late_devices.h"
 #include "words.h"
@@ -28,10 +29,6 @@ inline void free_one(Tensor t) {
 bool plain(const at::TensorImpl &t) {
   return t.layout() == at::kStrided && !t.is_python_dispatch();
 }
-
-// What makes ops part of the function transforms around them.
-constexpr c10::DispatchKeySet kTransforms({c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
-                                           c10::DispatchKey::FuncTorchDynamicLayerBackMode});
 
 // What a vmap has wrapped answers questions about the order of its elements with errors.
 bool batched(const at::TensorImpl &t) {
@@ -218,7 +215,7 @@ const char *TensorCopyOut(Tensor t, void *dst, int64_t nbytes) {
   return guard([&] {
     at::Tensor a = in(t, "t");
     a = without_grad_wrappers(std::move(a));
-    const c10::impl::ExcludeDispatchKeyGuard plainly(kTransforms);
+    const BelowTransforms below;
     if (batched(*a.unsafeGetTensorImpl()))
       throw Failure{"RuntimeError",
                     "vmap: the elements of a tensor cannot be read inside of the function that is "
@@ -260,7 +257,7 @@ const char *TensorFromData(const void *src, int64_t nbytes, const int64_t *sizes
     check_extent(shape, nullptr, static_cast<int64_t>(c10::elementSize(s)), nbytes);
     at::Tensor t;
     {
-      const c10::impl::ExcludeDispatchKeyGuard plainly(kTransforms);
+      const BelowTransforms below;
       t = at::empty(shape, at::TensorOptions().dtype(s).device(at::kCPU));
     }
     if (t.numel() * static_cast<int64_t>(t.itemsize()) != nbytes) {

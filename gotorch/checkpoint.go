@@ -41,8 +41,9 @@ type CheckpointOptions struct {
 // Checkpoints nest, the result may be differentiated twice, and a graph that is retained is computed again for
 // each pass. Where grad mode is off f is only called.
 //
-// It panics with a RuntimeError inside of a transform of package functorch, and with a NotImplementedError in
-// a program that Python has loaded, where Python decides what ops save. Backward panics with a RuntimeError if
+// It panics with a RuntimeError inside of a transform of package functorch, as do gradients of that package
+// inside of f, and with a NotImplementedError in a program that Python has loaded, where Python decides what
+// ops save. Backward panics with a RuntimeError if
 // f saved other tensors than the first time, and with an *Error that wraps a [CallbackPanic] if f panics. f must
 // not hold on to the result, because then neither can ever be freed.
 //

@@ -76,6 +76,20 @@ func TestCheckpointsCanBeDifferentiatedTwice(t *testing.T) {
 	sameBits(t, "the second derivative", second(func(x gotorch.Tensor) gotorch.Tensor { return gotorch.Checkpoint(f, x) }), second(f))
 }
 
+// A function may itself differentiate, as penalties on gradients do.
+func TestBackwardPassesWithinCheckpoints(t *testing.T) {
+	_, _, f := layers()
+	x := gotorch.Randn([]int64{3, 4}).RequiresGrad_()
+	penalty := func(x gotorch.Tensor) gotorch.Tensor {
+		y := f(x)
+		g := gotorch.Grad([]gotorch.Tensor{y.Sum()}, []gotorch.Tensor{x}, gotorch.GradOptions{CreateGraph: true})[0]
+		return y.Add(g.Square())
+	}
+	of := []gotorch.Tensor{x}
+	want := gotorch.Grad([]gotorch.Tensor{penalty(x).Sum()}, of)[0]
+	sameBits(t, "the gradient", gotorch.Grad([]gotorch.Tensor{gotorch.Checkpoint(penalty, x).Sum()}, of)[0], want)
+}
+
 func TestCheckpointsOfSeveralTensors(t *testing.T) {
 	a, b := floats(1, 2).RequiresGrad_(), floats(3, 4)
 	out := gotorch.CheckpointAll(func(xs []gotorch.Tensor) []gotorch.Tensor {

@@ -18,7 +18,6 @@ from .operators import Operator, operators, public
 from .optimizers import STEPS, Optimizers
 from .samples import DTYPES, database
 from .suite import Suite
-from .transforms import ENTRIES as NOT_TRANSFORMED
 from .transforms import Transforms
 
 DOCUMENT = ROOT / "docs" / "conformance.md"
@@ -265,7 +264,6 @@ def transforms_text(transforms: Transforms) -> str:
         "| calls | why |",
         "|-:|-|",
         *(f"| {n} | {why} |" for why, n in sorted(skipped.items())),
-        *(f"| all of `{name}` | {why} |" for name, why in sorted(NOT_TRANSFORMED.items())),
         "",
         "| operator | calls compared | refused by both | differ |",
         "|-|-:|-:|-:|",

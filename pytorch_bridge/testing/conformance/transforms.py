@@ -90,11 +90,6 @@ MAPS = {"vmap", "vmap of grad"}
 LARGE = {"jacrev", "jacfwd", "hessian"}
 MOST = {"jacrev": 64, "jacfwd": 64, "hessian": 24}  # elements of the inputs
 
-# Why operators are not tried.
-ENTRIES = {
-    "nn.functional.scaled_dot_product_attention": "picks its kernel by the tensors' addresses",
-}
-
 
 @dataclass
 class Tally:
