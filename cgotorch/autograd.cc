@@ -3,6 +3,7 @@
 //
 // torch before 2.14 holds nodes by std::shared_ptr, later ones by intrusive_ptr, and a few
 // functions have one argument more or less. The code asks for what there is with `requires`.
+#include <ATen/FuncTorchTLS.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -23,6 +24,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "callback_error.h"
+#include "checkpoints.h"
 #include "internal.h"
 #include "late_devices.h"
 
@@ -31,29 +34,6 @@ namespace {
 
 namespace ag = torch::autograd;
 using NodePtr = std::decay_t<decltype(std::declval<const at::Tensor &>().grad_fn())>;
-
-// An error from a callback, on its way through the engine. It must be a std::exception, because the
-// engine's threads catch nothing else; as a Failure it comes out with its own kind and message.
-class CallbackError : public std::exception, public Failure {
- public:
-  // Takes over err.
-  explicit CallbackError(const char *err) : text_(std::make_shared<std::string>(err)) {
-    FreeString(err);
-    const size_t colon = text_->find(": ");
-    if (colon == std::string::npos) {
-      kind = "RuntimeError";
-      message = *text_;
-    } else {
-      message = text_->substr(colon + 2);
-      (*text_)[colon] = '\0';
-      kind = text_->c_str();
-    }
-  }
-  const char *what() const noexcept override { return message.c_str(); }
-
- private:
-  std::shared_ptr<std::string> text_;  // what kind points into; copies of the exception share it
-};
 
 void check(const char *err) {
   if (err != nullptr) throw CallbackError(err);
@@ -404,6 +384,9 @@ class TracingEngine : public ag::Engine {
   std::unique_ptr<ag::AnomalyMetadata> make_anomaly_metadata() override {
     return std::make_unique<Trace>();
   }
+  std::unique_ptr<ag::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    return checkpoint_hooks();
+  }
   // Starts the threads of devices that were not there when the engine's threads were started. Not
   // by start_device_threads again: that also exchanges the pool of threads for deep recursion,
   // which passes of other threads may be using. The queues of devices they do not use yet.
@@ -446,6 +429,11 @@ const char *Backward(const Tensor *tensors, int64_t n, const Tensor *grad_tensor
                      const bool *retain_graph, bool create_graph, const Tensor *inputs,
                      int64_t n_inputs) {
   return guard([&] {
+    if (TransformDepth() > 0)
+      throw Failure{"RuntimeError",
+                    "backward() called inside a functorch transform. This is not supported, please "
+                    "use functorch.grad or functorch.vjp instead or call backward() outside of "
+                    "functorch transforms."};
     // To libtorch an empty list means all leaves, which nobody means who passes one.
     if (inputs != nullptr && n_inputs == 0)
       throw Failure{"RuntimeError", "'inputs' argument to backward() cannot be empty."};
@@ -512,6 +500,8 @@ const char *TensorSetRequiresGrad(Tensor t, bool requires_grad) {
             "differentiation use var_no_grad = var.detach().";
       throw Failure{"RuntimeError", std::move(message)};
     }
+    if (const auto &transforms = at::functorch::functorchTLSAccessor(); requires_grad && transforms)
+      transforms->checkSupportsInplaceRequiresGrad();
     self.set_requires_grad(requires_grad);
   });
 }
@@ -572,6 +562,11 @@ const char *ApplyFunction(const Function *f, const Tensor *inputs, int64_t n_inp
                           const Tensor *non_differentiable, int64_t n_non_differentiable,
                           Tensor *results) {
   return guard([&] {
+    if (TransformDepth() > 0)
+      throw Failure{
+          "RuntimeError",
+          "a Function written in Go cannot be transformed by functorch: call it outside of "
+          "the function that is transformed, or write it with PyTorch's own functions"};
     ag::variable_list vars;
     for (const at::Tensor &t : list_or_undefined(inputs, n_inputs))
       if (t.defined()) vars.push_back(t);

@@ -8,6 +8,8 @@
 #include "generator.h"
 #include "io.h"
 #include "dispatch.h"
+#include "checkpoint.h"
+#include "functorch.h"
 #include "index.h"
 #include "warnings.h"
 #include "graph.h"

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <vector>
 
+#include "below_transforms.h"
 #include "thunk.h"
 #include "words.h"
 
@@ -27,7 +28,11 @@ at::Tensor list_tensor(const void *data, int64_t n, at::ScalarType dtype,
                        const at::Device &device) {
   if (n < 0 || (n > 0 && data == nullptr))
     throw_value("an index list has a negative length, or no elements where it should");
-  at::Tensor t = at::empty({n}, at::TensorOptions(at::kCPU).dtype(dtype));
+  at::Tensor t;
+  {
+    const BelowTransforms below;
+    t = at::empty({n}, at::TensorOptions(at::kCPU).dtype(dtype));
+  }
   if (n > 0) std::memcpy(t.mutable_data_ptr(), data, static_cast<size_t>(n) * t.itemsize());
   return t.to(device);
 }

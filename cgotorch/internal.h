@@ -98,10 +98,20 @@ const char *needs_torch(const char *op, const char *version) noexcept;
 const char *argument_needs_torch(const char *op, const char *argument,
                                  const char *version) noexcept;
 
+// Tensors that function transforms have wrapped: what is within may have a part in a graph.
+constexpr c10::DispatchKeySet kWrapped({c10::DispatchKey::FuncTorchBatched,
+                                        c10::DispatchKey::BatchedNestedTensor,
+                                        c10::DispatchKey::FuncTorchGradWrapper});
+
+// What is within the wrappers of gradients that are being taken of t: its elements are there.
+at::Tensor without_grad_wrappers(at::Tensor t);
+
 // Whether autograd has nothing to do with a tensor: it requires no gradient, is no view that could
 // come to require one, and has no tangent.
 inline bool unrecorded(Tensor t) {
-  return t == nullptr || reinterpret_cast<c10::TensorImpl *>(t)->autograd_meta() == nullptr;
+  if (t == nullptr) return true;
+  const auto *impl = reinterpret_cast<c10::TensorImpl *>(t);
+  return impl->autograd_meta() == nullptr && !impl->key_set().has_any(kWrapped);
 }
 inline bool unrecorded(const Tensor *t, int64_t n) {
   for (int64_t i = 0; i < n; i++)

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/lift_fresh.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/InferenceMode.h>
 
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <memory>
 
+#include "below_transforms.h"
 #include "internal.h"
 #include "late_devices.h"
 #include "words.h"
@@ -26,6 +28,12 @@ inline void free_one(Tensor t) {
 
 bool plain(const at::TensorImpl &t) {
   return t.layout() == at::kStrided && !t.is_python_dispatch();
+}
+
+// What a vmap has wrapped answers questions about the order of its elements with errors.
+bool batched(const at::TensorImpl &t) {
+  return t.key_set().has_any(c10::DispatchKeySet(
+      {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::BatchedNestedTensor}));
 }
 
 // Whether there is a device for which memory could be pinned.
@@ -55,8 +63,8 @@ void fill_info(const at::Tensor &t, TensorInfo *info) {
     if (plain(p)) {
       info->strides = p.strides().data();
       flag(p.is_contiguous(), TensorContiguous);
-      flag(p.is_contiguous(at::MemoryFormat::ChannelsLast) ||
-               p.is_contiguous(at::MemoryFormat::ChannelsLast3d),
+      flag(!batched(p) && (p.is_contiguous(at::MemoryFormat::ChannelsLast) ||
+                           p.is_contiguous(at::MemoryFormat::ChannelsLast3d)),
            TensorChannelsLast);
       flag(p.is_non_overlapping_and_dense(), TensorNonOverlapping);
     }
@@ -206,6 +214,12 @@ const char *TensorItem(Tensor t, Scalar *result) {
 const char *TensorCopyOut(Tensor t, void *dst, int64_t nbytes) {
   return guard([&] {
     at::Tensor a = in(t, "t");
+    a = without_grad_wrappers(std::move(a));
+    const BelowTransforms below;
+    if (batched(*a.unsafeGetTensorImpl()))
+      throw Failure{"RuntimeError",
+                    "vmap: the elements of a tensor cannot be read inside of the function that is "
+                    "mapped, where it stands for many; return it, and read the result"};
     const bool direct = a.device().is_cpu() && plain(*a.unsafeGetTensorImpl()) && !a.is_nested() &&
                         a.is_contiguous() && !a.is_conj() && !a.is_neg();
     if (!direct) {
@@ -241,13 +255,19 @@ const char *TensorFromData(const void *src, int64_t nbytes, const int64_t *sizes
     const at::ScalarType s = dtype(type);
     const at::IntArrayRef shape = ints(sizes, ndim);
     check_extent(shape, nullptr, static_cast<int64_t>(c10::elementSize(s)), nbytes);
-    at::Tensor t = at::empty(shape, at::TensorOptions().dtype(s).device(at::kCPU));
+    at::Tensor t;
+    {
+      const BelowTransforms below;
+      t = at::empty(shape, at::TensorOptions().dtype(s).device(at::kCPU));
+    }
     if (t.numel() * static_cast<int64_t>(t.itemsize()) != nbytes) {
       throw Failure{"ValueError", "the shape needs " + std::to_string(t.numel() * t.itemsize()) +
                                       " bytes, the data has " + std::to_string(nbytes)};
     }
     if (src != nullptr && nbytes > 0)
       std::memcpy(t.mutable_data_ptr(), src, static_cast<size_t>(nbytes));
+    // A function that is transformed may change it in place.
+    if (TransformDepth() > 0) t = at::lift_fresh(t);
     out(result, std::move(t));
   });
 }

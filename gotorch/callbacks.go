@@ -29,6 +29,8 @@ type callback struct {
 	hook     func(grad Tensor) Tensor
 	postHook func(leaf Tensor)
 	function *FunctionContext
+
+	checkpoint *checkpointed
 }
 
 // lend keeps c alive until C hands the token back.
@@ -235,4 +237,9 @@ func gotorch_backward(data unsafe.Pointer, context C.FunctionContext, grads *C.T
 	return callUser("in "+ctx.name, func() {
 		ctx.backward(context, unsafe.Slice(grads, nGrads), unsafe.Slice(results, nResults))
 	})
+}
+
+//export gotorch_recompute
+func gotorch_recompute(data unsafe.Pointer, frame C.Checkpoint) *C.char {
+	return callUser("in a checkpoint", func() { (*callback)(data).checkpoint.again(frame) })
 }

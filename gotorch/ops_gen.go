@@ -45,7 +45,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "570994fce802f370"
+const apiHash = "1319e8e07bd74dcd"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (

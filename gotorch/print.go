@@ -16,6 +16,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"unsafe"
+
+	"gotorch.dev/gotorch/internal/door"
 )
 
 // PrintOptions changes how tensors are printed, as the arguments of PyTorch's set_printoptions do.
@@ -192,6 +194,11 @@ func (p *printer) text(t Tensor) string {
 	t = t.held("String", "self") // what is printed stays, whoever closes it
 	defer t.Close()
 	i := t.info("String")
+	if i.flags&C.TensorHasStorage == 0 {
+		if text, ok := p.wrapped(t); ok {
+			return text
+		}
+	}
 	if Layout(i.layout+1) == Strided && i.flags&(C.TensorNested|C.TensorQuantized) == 0 {
 		return p.textOf(t, i)
 	}
@@ -201,6 +208,20 @@ func (p *printer) text(t Tensor) string {
 		Scope0(func(*ScopeHandle) { text = p.textOf(t, i) })
 	})
 	return text
+}
+
+// wrapped is the text of a tensor that a function transform has wrapped: that of the one within.
+func (p *printer) wrapped(t Tensor) (string, bool) {
+	info, within := t.transformInfo()
+	if within.T == nil {
+		return "", false
+	}
+	defer within.Close()
+	head := fmt.Sprintf("GradTrackingTensor(lvl=%d, value=", info.Level)
+	if info.Kind == door.TransformVMap {
+		head = fmt.Sprintf("BatchedTensor(lvl=%d, bdim=%d, value=", info.Level, info.Dim)
+	}
+	return head + "\n    " + strings.ReplaceAll(p.text(within), "\n", "\n    ") + "\n)", true
 }
 
 // described is a tensor with what decides about the form of its text.

@@ -55,6 +55,7 @@ IMPORTS = {
     "gotorch.dev/gotorch/aoti": "Load",
     "gotorch.dev/gotorch/data": "NewTensorDataset",
     "gotorch.dev/gotorch/data/mnist": "OpenSample",
+    "gotorch.dev/gotorch/functorch": "None",
     "gotorch.dev/gotorch/nn": "ReLU",
     "gotorch.dev/gotorch/nn/functional": "ReLU",
     "gotorch.dev/gotorch/optim": "AdamW",

@@ -159,6 +159,12 @@ func (m *channelNorm) checkDim(x gotorch.Tensor, batched, unbatched int64) {
 	}
 }
 
+// DropRunningStats takes the running statistics away, as if the module had been made with
+// NoTrackRunningStats.
+func (m *BatchNormNd) DropRunningStats() {
+	m.RunningMean, m.RunningVar, m.NumBatchesTracked = gotorch.Tensor{}, gotorch.Tensor{}, gotorch.Tensor{}
+}
+
 func (m *BatchNormNd) forward(x gotorch.Tensor) gotorch.Tensor {
 	batched := int64(m.directions) + 2
 	unbatched := batched

@@ -18,6 +18,7 @@ from .operators import Operator, operators, public
 from .optimizers import STEPS, Optimizers
 from .samples import DTYPES, database
 from .suite import Suite
+from .transforms import Transforms
 
 DOCUMENT = ROOT / "docs" / "conformance.md"
 
@@ -177,7 +178,8 @@ def write(suite: Suite, path: Path = DOCUMENT) -> None:
 # The parts of the document, in their order; what is said of operators comes first and has none.
 _LAYERS = "\n## Modules and functions of torch.nn\n"
 _OPTIMIZERS = "\n## Optimisers of torch.optim\n"
-_PARTS = ("", _LAYERS, _OPTIMIZERS)
+_TRANSFORMS = "\n## Transforms of torch.func\n"
+_PARTS = ("", _LAYERS, _OPTIMIZERS, _TRANSFORMS)
 
 
 def _parts_of(path: Path) -> dict[str, str]:
@@ -232,13 +234,57 @@ def optimizers_text(optimizers: Optimizers) -> str:
     return "\n".join([*lines, ""])
 
 
+def write_transforms(transforms: Transforms, path: Path = DOCUMENT) -> None:
+    """Writes the tables of transforms, and leaves the rest as it is."""
+    _write_part(_TRANSFORMS, transforms_text(transforms), path)
+
+
+def transforms_text(transforms: Transforms) -> str:
+    """What was compared of package functorch."""
+    compared = {name: t for name, t in transforms.tallies.items() if t.passed or t.problems}
+    skipped: Counter[str] = Counter()
+    for tally in transforms.tallies.values():
+        skipped.update(tally.skipped)
+    lines = [
+        "",
+        "The operators of PyTorch's database, in float64, with up to four samples each: the",
+        "function that is transformed is the operator as Python and as Go call it, of all its",
+        "floating point arguments. Compared are all results, bit for bit; what Python refuses is",
+        f"refused. {len(compared)} operators have results that were compared.",
+        "",
+        "| transform | calls compared | refused by both | differ |",
+        "|-|-:|-:|-:|",
+    ]
+    for name, t in transforms.by_transform.items():
+        lines.append(f"| `func.{name}` | {t.passed} | {t.errors} | {len(t.problems)} |")
+    lines += [
+        "",
+        "What is left out:",
+        "",
+        "| calls | why |",
+        "|-:|-|",
+        *(f"| {n} | {why} |" for why, n in sorted(skipped.items())),
+        "",
+        "| operator | calls compared | refused by both | differ |",
+        "|-|-:|-:|-:|",
+    ]
+    for name, t in compared.items():
+        lines.append(f"| `{name}` | {t.passed} | {t.errors} | {len(t.problems)} |")
+    return "\n".join([*lines, ""])
+
+
+def transform_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
+    """The numbers of the table of transforms, by name."""
+    return _rows("func", _parts_of(path)[_TRANSFORMS])
+
+
 def optimizer_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
     """The numbers of the table of optimisers, by name."""
     return _rows("optim", _parts_of(path)[_OPTIMIZERS])
 
 
 def _rows(package: str, part: str) -> dict[str, list[str]]:
-    rows = re.findall(rf"^\| `({package}\.[\w.]+)` \| (.*) \|$", part, re.M)
+    rows = re.findall(rf"^\| `({package}\.[\w. ]+)` \| (.*) \|$", part, re.M)
     return {name: cells.split(" | ") for name, cells in rows}
 
 

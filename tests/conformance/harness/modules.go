@@ -43,6 +43,8 @@ func runModules(index int64, in *reader) []reflect.Value {
 		return runStateHooks(in)
 	case specialSummary:
 		return runSummary(in)
+	case specialTransform:
+		return runTransform(in)
 	}
 	if index <= specialOptimizer {
 		return runOptimizers(index, in)

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"reflect"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/functorch"
+)
+
+// The transforms of package functorch: Python names one and an operator, with the operator's arguments, and
+// says which tensors among these are the arguments of the function that is transformed.
+const specialTransform = -40
+
+type function = func(xs []gotorch.Tensor) []gotorch.Tensor
+
+// transforms are given the function, what it is called with, and tensors of the transform's own: cotangents or
+// tangents.
+var transforms = map[string]func(f function, xs, more []gotorch.Tensor) []gotorch.Tensor{
+	"grad": func(f function, xs, _ []gotorch.Tensor) []gotorch.Tensor {
+		g, value := functorch.GradAndValue(total(f))(xs)
+		return append(g, value)
+	},
+	"vjp": func(f function, xs, cotangents []gotorch.Tensor) []gotorch.Tensor {
+		ys, vjp := functorch.VJP(f, xs)
+		return append(ys, vjp(cotangents)...)
+	},
+	"jvp": func(f function, xs, tangents []gotorch.Tensor) []gotorch.Tensor {
+		ys, tangents := functorch.JVP(f, xs, tangents)
+		return append(ys, tangents...)
+	},
+	"vmap": func(f function, xs, _ []gotorch.Tensor) []gotorch.Tensor {
+		return functorch.VMap(f, functorch.VMapOptions{Randomness: "different"})(xs)
+	},
+	"vmap of grad": func(f function, xs, _ []gotorch.Tensor) []gotorch.Tensor {
+		return functorch.VMap(functorch.Grad(total(f)), functorch.VMapOptions{Randomness: "different"})(xs)
+	},
+	"jacrev": func(f function, xs, _ []gotorch.Tensor) []gotorch.Tensor {
+		return flat(functorch.JacRevAll(f)(xs))
+	},
+	"jacfwd": func(f function, xs, _ []gotorch.Tensor) []gotorch.Tensor {
+		return flat(functorch.JacFwdAll(f)(xs))
+	},
+	"hessian": func(f function, xs, _ []gotorch.Tensor) []gotorch.Tensor {
+		return flat(functorch.HessianAll(total(f))(xs))
+	},
+}
+
+func flat(lists [][]gotorch.Tensor) (all []gotorch.Tensor) {
+	for _, list := range lists {
+		all = append(all, list...)
+	}
+	return all
+}
+
+// total is a function's results as one number.
+func total(f function) func([]gotorch.Tensor) gotorch.Tensor {
+	return func(xs []gotorch.Tensor) gotorch.Tensor {
+		var sum gotorch.Tensor
+		for _, y := range f(xs) {
+			if sum.T == nil {
+				sum = y.Sum()
+			} else {
+				sum = sum.Add(y.Sum())
+			}
+		}
+		return sum
+	}
+}
+
+func runTransform(in *reader) []reflect.Value {
+	name := in.text()
+	transform, ok := transforms[name]
+	if !ok {
+		panic(broken("there is no transform " + name))
+	}
+	tensors := reflect.TypeFor[[]gotorch.Tensor]()
+	list := func() []gotorch.Tensor { return in.value(tensors).Interface().([]gotorch.Tensor) }
+	xs, more := list(), list()
+	places := make([]int64, in.next())
+	for i := range places {
+		places[i] = in.next()
+	}
+	e, options := &table[in.next()], in.next() != 0
+	before := len(in.tensors)
+	op := reflect.ValueOf(e.function)
+	args := e.arguments(op.Type(), formFunction, options, in)
+	given := in.tensors[before:]
+	results := transform(func(xs []gotorch.Tensor) []gotorch.Tensor {
+		with := map[gotorch.Tensor]gotorch.Tensor{}
+		for i, place := range places {
+			with[given[place]] = xs[i]
+		}
+		call := make([]reflect.Value, len(args))
+		for i, arg := range args {
+			call[i] = replaced(arg, with)
+		}
+		var ys []gotorch.Tensor
+		for _, result := range op.Call(call) {
+			switch r := result.Interface().(type) {
+			case gotorch.Tensor:
+				ys = append(ys, r)
+			case []gotorch.Tensor:
+				ys = append(ys, r...)
+			}
+		}
+		var floating []gotorch.Tensor
+		for _, y := range ys {
+			if y.T != nil && y.IsFloatingPoint() {
+				floating = append(floating, y)
+			}
+		}
+		return floating
+	}, xs, more)
+	return []reflect.Value{reflect.ValueOf(results)}
+}
+
+// replaced returns an argument with other tensors.
+func replaced(v reflect.Value, with map[gotorch.Tensor]gotorch.Tensor) reflect.Value {
+	switch {
+	case v.Type() == typeTensor:
+		if other, ok := with[v.Interface().(gotorch.Tensor)]; ok {
+			return reflect.ValueOf(other)
+		}
+	case v.Kind() == reflect.Slice && v.Type().Elem() == typeTensor:
+		list := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		for i := range v.Len() {
+			list.Index(i).Set(replaced(v.Index(i), with))
+		}
+		return list
+	case v.Kind() == reflect.Struct && v.Type() != typeStream:
+		options := reflect.New(v.Type()).Elem()
+		for i := range v.NumField() {
+			options.Field(i).Set(replaced(v.Field(i), with))
+		}
+		return options
+	}
+	return v
+}
