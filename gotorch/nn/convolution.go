@@ -250,6 +250,9 @@ func (m *ConvTransposeNd) shape() []int64 {
 	return append([]int64{m.InChannels, m.OutChannels / m.Groups}, m.KernelSize...)
 }
 
+// transposed tells that it is one: see seam.NN.Transposed.
+func (m *ConvTransposeNd) transposed() {}
+
 func (m *ConvTransposeNd) isLazy() bool { return m.lazy }
 
 func (m *ConvTransposeNd) materialize(in int64) {
@@ -281,6 +284,7 @@ func (m *ConvTransposeNd) ForwardSize(x gotorch.Tensor, outputSize []int64) goto
 	if m.hooks != nil && ofThisPackage(m.outer()) {
 		return m.around1(forward, x)
 	}
+	m.refreshInside()
 	return forward(x)
 }
 

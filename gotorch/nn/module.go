@@ -10,6 +10,7 @@ import (
 	"weak"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/nn/internal/seam"
 )
 
 // Module is what a struct embeds to become a module. Its methods work on the struct that it is
@@ -22,7 +23,8 @@ type Module struct {
 	self Modular // what embeds it
 	eval bool
 
-	hooks *hooks // nil where there are none
+	hooks *hooks      // nil where there are none, and no parts
+	parts *seam.Parts // nil for most: see parts.go
 
 	// The parameters that Init has made, so that those can be told that came later.
 	made known

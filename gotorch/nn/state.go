@@ -53,7 +53,7 @@ func (m *Module) LoadStateDict(dict StateDict, opts ...LoadOptions) error {
 		return err
 	}
 	m.outer()
-	loaded, err := gotorch.Try(func() error { return m.load(dict, partial) })
+	loaded, err := gotorch.Try(func() error { return m.load(m.brought(dict), partial) })
 	if err != nil {
 		return err
 	}
