@@ -40,6 +40,7 @@ type Modular interface {
 	Train(on bool)
 	Eval()
 	To(args ...gotorch.ToArg)
+	ToEmpty(device gotorch.Device)
 	ZeroGrad()
 	StateDict() StateDict
 	LoadStateDict(dict StateDict, opts ...LoadOptions) error
@@ -528,6 +529,36 @@ func (m *Module) To(args ...gotorch.ToArg) {
 			}
 			place.put(converted[handle])
 		}
+	})
+}
+
+// ToEmpty moves all parameters and buffers to a device without their elements, which are whatever the memory
+// has: for a model that was made on gotorch.Meta, which takes neither memory nor time, and is given its elements
+// by [Load]. Gradients are dropped. What was on gotorch.Meta becomes another tensor, so it is for before an
+// optimiser is made.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.to_empty.
+func (m *Module) ToEmpty(device gotorch.Device) {
+	gotorch.Unscoped(func() {
+		gotorch.NoGrad(func() {
+			emptied := map[uintptr]gotorch.Tensor{} // by handles of what they were
+			for _, place := range m.places(false, parameter, buffer, transient) {
+				old := *place.tensor
+				handle := uintptr(*old.T)
+				if _, done := emptied[handle]; !done {
+					empty := gotorch.EmptyLike(old, gotorch.TensorOptions{Device: device})
+					if err := gotorch.Try0(func() { old.SetData(empty) }); err == nil {
+						old.SetGrad(gotorch.Tensor{})
+						empty.Close()
+						empty = old
+					} else {
+						empty.RequiresGrad_(old.RequiresGrad())
+					}
+					emptied[handle] = empty
+				}
+				place.put(emptied[handle])
+			}
+		})
 	})
 }
 

@@ -80,9 +80,17 @@ func init() {
 		bind(m.(Modular))
 		return plainName(m.(Modular))
 	}
-	seam.NN.Transposed = func(m any) bool {
-		_, ok := m.(interface{ transposed() })
-		return ok
+	seam.NN.Convolution = func(m any) (seam.Convolution, bool) {
+		if m, ok := m.(interface{ convolution() seam.Convolution }); ok {
+			return m.convolution(), true
+		}
+		return seam.Convolution{}, false
+	}
+	seam.NN.BatchNorm = func(m any) (seam.BatchNorm, bool) {
+		if m, ok := m.(interface{ batchNorm() seam.BatchNorm }); ok {
+			return m.batchNorm(), true
+		}
+		return seam.BatchNorm{}, false
 	}
 	seam.NN.Lazy = func(m any) bool {
 		bind(m.(Modular))

@@ -120,13 +120,29 @@ var NN struct {
 	Class func(m any) string
 	// Lazy says whether m's tensors have no shape yet.
 	Lazy func(m any) bool
-	// Transposed says whether m is a transposed convolution.
-	Transposed func(m any) bool
+	// Convolution returns what m is if it is one.
+	Convolution func(m any) (Convolution, bool)
+	// BatchNorm returns what m is if it is a batch normalisation.
+	BatchNorm func(m any) (BatchNorm, bool)
+}
+
+// Convolution is a convolution's tensors, and of what kind it is.
+type Convolution struct {
+	Weight, Bias *gotorch.Tensor
+	Directions   int
+	Transposed   bool
+}
+
+// BatchNorm is a batch normalisation's tensors and numbers.
+type BatchNorm struct {
+	RunningMean, RunningVar, Weight, Bias gotorch.Tensor
+	Eps                                   float64
+	NumFeatures                           int64
 }
 
 // RowDim is the dimension of a module's weight that has one place for each output.
 func RowDim(m any) int64 {
-	if NN.Transposed(m) {
+	if conv, ok := NN.Convolution(m); ok && conv.Transposed {
 		return 1
 	}
 	return 0
