@@ -6,8 +6,8 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 	F "gotorch.dev/gotorch/nn/functional"
-	"gotorch.dev/gotorch/nn/internal/seam"
 	nninit "gotorch.dev/gotorch/nn/init"
+	"gotorch.dev/gotorch/nn/internal/seam"
 )
 
 // channelNorm is what batch and instance normalization have in common.

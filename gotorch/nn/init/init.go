@@ -41,7 +41,7 @@ func CalculateGain(n Nonlinearity, slope ...float64) float64 {
 		panic(&gotorch.Error{Op: "nninit.CalculateGain", Kind: gotorch.TypeError, Msg: fmt.Sprintf("there may be one slope, not %d", len(slope))})
 	}
 	switch n {
-	case Identity, Sigmoid:
+	case Identity, Sigmoid, "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d":
 		return 1
 	case Tanh:
 		return 5.0 / 3
@@ -116,7 +116,8 @@ type TruncNormalOptions struct {
 	Generator *gotorch.Generator
 }
 
-// TruncNormal_ fills t with numbers from a normal distribution that lie between A and B.
+// TruncNormal_ fills t with numbers from a normal distribution that lie between A and B. It panics with a
+// ValueError if Std is 0.
 func TruncNormal_(t gotorch.Tensor, opts ...TruncNormalOptions) gotorch.Tensor {
 	const op = "nninit.TruncNormal_"
 	opt := args.Option(opts)
@@ -124,6 +125,9 @@ func TruncNormal_(t gotorch.Tensor, opts ...TruncNormalOptions) gotorch.Tensor {
 	a, b := args.Float(op, "A", opt.A, -2), args.Float(op, "B", opt.B, 2)
 	if t.Device() == gotorch.Meta {
 		return t
+	}
+	if std == 0 {
+		panic(args.ValueError(op, "the deviation must not be 0: use Constant_"))
 	}
 	below := func(x float64) float64 { return (1 + math.Erf((x-mean)/std/math.Sqrt2)) / 2 }
 	uniform := gotorch.UniformOptions{From: a, To: &b, Generator: opt.Generator}
@@ -307,7 +311,8 @@ type OrthogonalOptions struct {
 }
 
 // Orthogonal_ makes t, seen as a matrix with as many rows as its first dimension, a random orthogonal
-// one times Gain. It panics with a ValueError if t has fewer than 2 dimensions.
+// one times Gain. It panics with a ValueError if t has fewer than 2 dimensions, and with a RuntimeError where
+// it cannot be seen so without a copy, as after a transpose of 3.
 func Orthogonal_(t gotorch.Tensor, opts ...OrthogonalOptions) gotorch.Tensor {
 	const op = "nninit.Orthogonal_"
 	opt := args.Option(opts)
@@ -332,7 +337,7 @@ func Orthogonal_(t gotorch.Tensor, opts ...OrthogonalOptions) gotorch.Tensor {
 		if rows < columns {
 			q = q.Transpose(0, 1)
 		}
-		t.Copy_(q.Reshape(t.Shape()))
+		t.View([]int64{rows, columns}).Copy_(q)
 		t.MulScalar_(gain)
 	})
 }

@@ -168,7 +168,8 @@ type SpectralNormOptions struct {
 // SpectralNorm has a parameter of m divided by its greatest singular value before each call, and returns m:
 // weight_orig is learned in its place, and the buffers weight_u and weight_v are what power iteration has found,
 // beginning at random. PyTorch prefers parametrizations.SpectralNorm. It panics with a ValueError if m has no such
-// parameter or NPowerIterations is not positive, and with a RuntimeError if it is computed so already.
+// parameter or NPowerIterations is not positive, and with a RuntimeError if it is computed so already or has no
+// dimension Dim.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.spectral_norm.html.
 func SpectralNorm[M nn.Modular](m M, opts ...SpectralNormOptions) M {
@@ -185,7 +186,7 @@ func SpectralNorm[M nn.Modular](m M, opts ...SpectralNormOptions) M {
 	place := parameterOf(op, m, n.name)
 	weight := *place.T
 	if dims := weight.Dim(); n.dim >= dims || n.dim < -dims {
-		panic(&gotorch.Error{Op: op, Kind: gotorch.IndexError, Msg: fmt.Sprintf("Dimension out of range (expected to be in range of [-%d, %d] but got %d)", dims, dims-1, n.dim)})
+		panic(runtimeError(op, "Dimension out of range (expected to be in range of [-%d, %d] but got %d)", dims, dims-1, n.dim))
 	} else if n.dim < 0 {
 		n.dim += dims
 	}
