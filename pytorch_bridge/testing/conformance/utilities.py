@@ -611,6 +611,9 @@ def layer_cases(dtype: torch.dtype) -> Iterator[tuple[str, Any, tuple, dict, str
 SEVERAL_TIMES = "a recurrent layer reads its weights several times a call in Python"
 
 
+REAL_ONLY = (nn.LSTM, nn.GRUCell, nn.Embedding, nn.Bilinear)  # without complex gradients in PyTorch
+
+
 def lifecycle(
     harness: Harness,
     dtype: torch.dtype,
@@ -623,7 +626,7 @@ def lifecycle(
     """Changes layers, trains them, sends their state, copies them and changes them back."""
     tried = 0
     for what, kind, args, kwargs, name, inputs in layer_cases(dtype):
-        if what in leave_out or (dtype.is_complex and kind in (nn.LSTM, nn.GRUCell, nn.Embedding)):
+        if what in leave_out or (dtype.is_complex and kind in REAL_ONLY):
             continue
         try:
             twin = Twin.of(harness, kind, *args, **kwargs, dtype=dtype)
