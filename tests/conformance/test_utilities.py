@@ -24,7 +24,6 @@ from pytorch_bridge.testing.conformance.utilities import (
     BY_FUNCTIONS,
     DTYPES,
     NOT_FUNCTIONS,
-    REGISTER,
     Differs,
     Double,
     Twin,
@@ -145,12 +144,12 @@ def test_an_error_leaves_the_module_as_it_was(harness: Harness) -> None:
 def test_no_handle_is_left(harness: Harness) -> None:
     names = (
         "utils.spectral_norm",
-        "utils.parametrize.ParametrizationList",
+        "utils.parametrize.cached",
+        "utils.parametrize.transfer_parametrizations_and_params",
         "utils.prune.custom_from_mask",
         "utils.prune.global_unstructured",
         "utils.fuse_conv_bn_eval",
         "utils.skip_init",
-        REGISTER,
     )
     left = []
     for _ in range(4):

@@ -244,14 +244,14 @@ def utilities_text(utilities: Utilities) -> str:
     """What was compared of nn/init and of the packages in nn/utils."""
     lines = [
         "",
-        f"torch.nn.init fills tensors of {len(SHAPES)} shapes, contiguous and not, with the same seed or",
-        "generator: compared are the bits of the whole storage, and the generator's state",
+        f"torch.nn.init fills tensors of {len(SHAPES)} shapes, contiguous and not, with the same",
+        "seed or generator: compared are the bits of the whole storage, and the generator's state",
         "afterwards. For the functions of torch.nn.utils a module is made in Python and in Go with",
         "the same seed, and both are changed. Compared are, bit for bit, results, gradients, state",
         "dicts, the names of parameters and buffers, the text and the random numbers that are",
         "drawn, at first, after each of several steps of training, after state dicts went both",
-        "ways, in a copy, in other modes, and after the change was taken back. What Python refuses is",
-        "refused, and then the module is as it was.",
+        "ways, in a copy, in other modes, and after the change was taken back. What Python",
+        "refuses is refused, and then the module is as it was.",
         "",
         "What Go refuses and Python does not:",
         "",
