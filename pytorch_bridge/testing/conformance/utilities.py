@@ -691,7 +691,7 @@ def _new_spectral_norm(harness: Harness, dtype: torch.dtype) -> None:
         lifecycle(
             harness,
             dtype,
-            lambda t, name, o=options: t.apply("utils.parametrizations.spectral_norm", name, **o),
+            lambda t, name, o=options: t.apply("utils.parametrizations.spectral_norm", name, **o),  # type: ignore[misc]
             lambda t, name: t.apply("utils.parametrize.remove_parametrizations", name),
             leave_out=("LSTM",),
         )
@@ -708,7 +708,7 @@ def _old_spectral_norm(harness: Harness, dtype: torch.dtype) -> None:
         lifecycle(
             harness,
             dtype,
-            lambda t, name, o=options: t.apply("utils.spectral_norm", name, **o),
+            lambda t, name, o=options: t.apply("utils.spectral_norm", name, **o),  # type: ignore[misc]
             lambda t, name: t.apply("utils.remove_spectral_norm", name),
         )
 
@@ -722,7 +722,7 @@ def _orthogonal(harness: Harness, dtype: torch.dtype) -> None:
             lifecycle(
                 harness,
                 dtype,
-                lambda t, name, by=by, trivial=trivial: t.apply(
+                lambda t, name, by=by, trivial=trivial: t.apply(  # type: ignore[misc]
                     "utils.parametrizations.orthogonal", name, by, use_trivialization=trivial
                 ),
                 lambda t, name: t.apply("utils.parametrize.remove_parametrizations", name),
@@ -1395,7 +1395,7 @@ def _errors() -> dict[str, list[Case]]:
         add(
             f"init.{name}",
             "one dimension",
-            lambda h, n=name, a=args: both(h, f"init.{n}", torch.ones(3), *a),
+            lambda h, n=name, a=args: both(h, f"init.{n}", torch.ones(3), *a),  # type: ignore[misc]
         )
     add("init.eye_", "three dimensions", lambda h: both(h, "init.eye_", torch.ones(3, 2, 1)))
     add(
@@ -1446,7 +1446,7 @@ def _errors() -> dict[str, list[Case]]:
         add(
             f"init.{name}",
             "a name",
-            lambda h, n=name: both(h, f"init.{n}", torch.ones(3, 3), nonlinearity="gelu"),
+            lambda h, n=name: both(h, f"init.{n}", torch.ones(3, 3), nonlinearity="gelu"),  # type: ignore[misc]
         )
 
     linear("utils.weight_norm", "nothing")
@@ -1477,7 +1477,7 @@ def _errors() -> dict[str, list[Case]]:
         add(
             REGISTER,
             kind.__name__,
-            lambda h, k=kind: register(Twin.of(h, nn.Linear, 4, 4), "weight", k),
+            lambda h, k=kind: register(Twin.of(h, nn.Linear, 4, 4), "weight", k),  # type: ignore[misc]
         )
 
         def second(h: Harness, kind: Any = kind) -> None:
@@ -1497,12 +1497,12 @@ def _errors() -> dict[str, list[Case]]:
         ("random_structured", [(5, 0), (0.5, 2), (-1, 0), (1.5, 0)]),
         ("ln_structured", [(5, 2, 0), (0.5, 2, 2), (-1, 2, 0)]),
     ):
-        for args in bad:
-            linear(f"utils.prune.{name}", "weight", *args)
+        for amounts in bad:
+            linear(f"utils.prune.{name}", "weight", *amounts)
             linear(
                 f"utils.prune.{name}",
                 "weight",
-                *args,
+                *amounts,
                 before=lambda t: t.apply("utils.prune.identity", "weight"),
             )
         linear(f"utils.prune.{name}", "nothing", *([1] * len(bad[0])))
