@@ -122,6 +122,7 @@ func (m *MultiheadAttentionModule) Forward(query, key, value gotorch.Tensor, opt
 
 func (m *MultiheadAttentionModule) forward(query, key, value gotorch.Tensor, opt AttentionOptions) (output, weights gotorch.Tensor) {
 	m.outer()
+	defer using(m.OutProj)()
 	if m.fast(query, key, value, opt) {
 		mask, kind := m.mergedMask(query, opt)
 		return gotorch.NativeMultiHeadAttention(query, key, value, m.EmbedDim, m.NumHeads, m.InProjWeight, m.InProjBias, m.OutProj.Weight, m.OutProj.Bias,

@@ -71,6 +71,7 @@ func (c *cloner) module(m Modular) Modular {
 	c.modules[mod] = result
 	own := result.module()
 	own.self, own.made = nil, nil
+	own.parts = c.parts(mod.parts)
 	if h := mod.hooks; h != nil {
 		all := *h
 		own.hooks = &all

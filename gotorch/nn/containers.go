@@ -26,6 +26,8 @@ func ModuleList(modules ...Modular) *ModuleListModule {
 	return m
 }
 
+func (m *ModuleListModule) moduleList() *ModuleListModule { return m }
+
 // Append puts modules behind the others.
 func (m *ModuleListModule) Append(modules ...Modular) { m.Insert(len(m.Modules), modules...) }
 

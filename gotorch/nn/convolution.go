@@ -6,6 +6,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 	F "gotorch.dev/gotorch/nn/functional"
+	"gotorch.dev/gotorch/nn/internal/seam"
 )
 
 // ConvNd is what the convolutions have in common. Lists have one element for each direction.
@@ -88,6 +89,10 @@ func (m *ConvNd) setUp(op string, directions int, in, out int64, kernel []int64,
 // shape is Weight's.
 func (m *ConvNd) shape() []int64 {
 	return append([]int64{m.OutChannels, m.InChannels / m.Groups}, m.KernelSize...)
+}
+
+func (m *ConvNd) convolution() seam.Convolution {
+	return seam.Convolution{Weight: &m.Weight, Bias: &m.Bias, Directions: len(m.KernelSize)}
 }
 
 func (m *ConvNd) isLazy() bool { return m.lazy }
@@ -250,6 +255,10 @@ func (m *ConvTransposeNd) shape() []int64 {
 	return append([]int64{m.InChannels, m.OutChannels / m.Groups}, m.KernelSize...)
 }
 
+func (m *ConvTransposeNd) convolution() seam.Convolution {
+	return seam.Convolution{Weight: &m.Weight, Bias: &m.Bias, Directions: len(m.KernelSize), Transposed: true}
+}
+
 func (m *ConvTransposeNd) isLazy() bool { return m.lazy }
 
 func (m *ConvTransposeNd) materialize(in int64) {
@@ -281,6 +290,7 @@ func (m *ConvTransposeNd) ForwardSize(x gotorch.Tensor, outputSize []int64) goto
 	if m.hooks != nil && ofThisPackage(m.outer()) {
 		return m.around1(forward, x)
 	}
+	m.refreshInside()
 	return forward(x)
 }
 

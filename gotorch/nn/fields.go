@@ -10,17 +10,18 @@ import (
 	"unicode"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/nn/internal/seam"
 )
 
 // How a struct's fields become parameters, buffers and children.
 
 // kind is what a tensor is to the module that it is a field of.
-type kind int
+type kind = seam.Kind
 
 const (
-	parameter kind = iota
-	buffer
-	transient // a buffer that is no part of the state dict
+	parameter = seam.Parameter
+	buffer    = seam.Buffer
+	transient = seam.Transient // a buffer that is no part of the state dict
 )
 
 // entry is a tensor or a module within a struct. child is nil for tensors.
@@ -58,8 +59,25 @@ var (
 	modularType = reflect.TypeFor[Modular]()
 )
 
-// entries yields the tensors and modules of m's own fields, in their order.
+// entries yields m's own tensors and modules: those of its fields in their order, but for the fields that are
+// computed, and those that are no fields.
 func entries(m Modular) iter.Seq[entry] {
+	parts := m.module().parts
+	if parts == nil {
+		return fieldEntries(m)
+	}
+	return func(yield func(entry) bool) {
+		for e := range fieldEntries(m) {
+			if (e.tensor == nil || parts.FindComputed(e.name) == nil) && !yield(e) {
+				return
+			}
+		}
+		partEntries(parts, yield)
+	}
+}
+
+// fieldEntries yields the tensors and modules of m's own fields, in their order.
+func fieldEntries(m Modular) iter.Seq[entry] {
 	return func(yield func(entry) bool) {
 		v := reflect.ValueOf(m).Elem()
 		for _, f := range fieldsOf(v.Type()) {

@@ -29,6 +29,7 @@ func (m *Module) watched() bool { return m.hooks != nil && m.hooks.watch != nil 
 type hook[F any] struct {
 	number int64
 	fn     F
+	tag    any // of those of package seam
 }
 
 // ForwardPreHook sees the tensors that a module's Forward is about to be called with. What it returns
@@ -67,8 +68,8 @@ func register[F any](m *Module, list func(h *hooks) *[]hook[F], fn F) *HookHandl
 	}
 	h := m.hooks
 	return add(list(h), &h.next, fn, func() {
-		if len(h.forwardPre)+len(h.forward)+len(h.backwardPre)+len(h.backward) == 0 && m.hooks == h {
-			m.hooks = nil
+		if m.hooks == h {
+			m.dropHooks()
 		}
 	})
 }
@@ -83,11 +84,22 @@ func notNilHook[F any](fn F) {
 func add[F any](list *[]hook[F], next *int64, fn F, removed func()) *HookHandle {
 	*next++
 	number := *next
-	*list = append(slices.Clip(*list), hook[F]{number, fn}) // a new list: the old one may be running
+	*list = append(slices.Clip(*list), hook[F]{number: number, fn: fn}) // a new list: the old one may be running
 	return &HookHandle{func() {
 		*list = slices.DeleteFunc(slices.Clone(*list), func(h hook[F]) bool { return h.number == number })
 		removed()
 	}}
+}
+
+// dropHooks forgets the list of hooks if there is nothing in it, and no field to be computed.
+func (m *Module) dropHooks() {
+	if m.hooks != nil && m.hooks.empty() && m.parts == nil {
+		m.hooks = nil
+	}
+}
+
+func (h *hooks) empty() bool {
+	return len(h.forwardPre)+len(h.forward)+len(h.backwardPre)+len(h.backward) == 0
 }
 
 // RegisterForwardPreHook has fn called before each Forward of the module. It is for the modules of this
@@ -231,11 +243,22 @@ func sameNumber(op string, m Modular, changed []gotorch.Tensor, n int) []gotorch
 	return changed
 }
 
-// plain reports whether a call of self's Forward keeps nothing: whether m is self's own, and has no hooks.
+// plain reports whether a call of self's Forward keeps nothing: whether m is self's own, and has no hooks and
+// no computed fields.
 func (m *Module) plain(self Modular) bool { return m.self == self && m.hooks == nil }
 
-// hooked reports whether self's Forward has hooks to call: one of a struct that embeds self is for [Call].
-func (m *Module) hooked(self Modular) bool { return m.hooks != nil && m.self == self }
+// hooked reports whether self's Forward has hooks to call, or fields to compute: hooks of a struct that embeds
+// self are for [Call].
+func (m *Module) hooked(self Modular) bool {
+	if m.hooks == nil {
+		return false
+	}
+	if m.self == self {
+		return true
+	}
+	m.refreshInside()
+	return false
+}
 
 // around1 is around for one tensor.
 func (m *Module) around1(forward func(x gotorch.Tensor) gotorch.Tensor, x gotorch.Tensor) gotorch.Tensor {
@@ -245,11 +268,15 @@ func (m *Module) around1(forward func(x gotorch.Tensor) gotorch.Tensor, x gotorc
 // around calls forward with the inputs, and the hooks before and after it.
 func (m *Module) around(forward func(inputs []gotorch.Tensor) []gotorch.Tensor, inputs ...gotorch.Tensor) []gotorch.Tensor {
 	self, h := m.outer(), m.hooks
+	if m.parts != nil {
+		defer m.parts.Turn.Take()()
+	}
 	for _, hook := range h.forwardPre {
 		if changed := hook.fn(self, inputs); changed != nil {
 			inputs = sameNumber("nn.RegisterForwardPreHook", self, changed, len(inputs))
 		}
 	}
+	m.refresh()
 	var p *passing
 	if len(h.backward)+len(h.backwardPre) > 0 && gotorch.GradEnabled() {
 		p = &passing{self: self, hooks: h, hasInputs: records(inputs...)}

@@ -105,6 +105,7 @@ func (m *LinearCrossEntropyLossModule) Forward(input, target gotorch.Tensor) got
 
 func (m *LinearCrossEntropyLossModule) forward(input, target gotorch.Tensor) gotorch.Tensor {
 	m.outer()
+	defer using(m.Linear)()
 	shape := append([]int64{m.NumClasses}, m.OutFeatures...)
 	bias := m.Linear.Bias
 	if bias.T != nil {

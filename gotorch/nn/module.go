@@ -11,6 +11,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/nn/internal/seam"
 )
 
 // Module is what a struct embeds to become a module. Its methods work on the struct that it is
@@ -23,8 +24,9 @@ type Module struct {
 	self Modular // what embeds it
 	eval bool
 
-	hooks      *hooks      // nil where there are none
+	hooks      *hooks      // nil where there are none, and no parts
 	stateHooks *stateHooks // nil where there were never any
+	parts      *seam.Parts // nil for most: see parts.go
 
 	// The parameters that Init has made, so that those can be told that came later.
 	made known
@@ -40,6 +42,7 @@ type Modular interface {
 	Train(on bool)
 	Eval()
 	To(args ...gotorch.ToArg)
+	ToEmpty(device gotorch.Device)
 	ZeroGrad(opts ...ZeroGradOptions)
 	StateDict() StateDict
 	LoadStateDict(dict StateDict, opts ...LoadOptions) error

@@ -7,6 +7,7 @@ import (
 	"gotorch.dev/gotorch/internal/args"
 	F "gotorch.dev/gotorch/nn/functional"
 	nninit "gotorch.dev/gotorch/nn/init"
+	"gotorch.dev/gotorch/nn/internal/seam"
 )
 
 // channelNorm is what batch and instance normalization have in common.
@@ -31,6 +32,10 @@ type channelNorm struct {
 
 // BatchNormNd is what the batch normalizations have in common.
 type BatchNormNd struct{ channelNorm }
+
+func (m *BatchNormNd) batchNorm() seam.BatchNorm {
+	return seam.BatchNorm{RunningMean: m.RunningMean, RunningVar: m.RunningVar, Weight: m.Weight, Bias: m.Bias, Eps: m.Eps, NumFeatures: m.NumFeatures}
+}
 
 // BatchNormOptions are the arguments of the batch normalizations that have defaults.
 type BatchNormOptions struct {

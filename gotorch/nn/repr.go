@@ -23,12 +23,11 @@ func repr(above []*Module, m Modular) string {
 	if m, ok := m.(interface{ ExtraRepr() string }); ok && m.ExtraRepr() != "" {
 		extra = strings.Split(m.ExtraRepr(), "\n")
 	}
-	if m, ok := m.(*ModuleListModule); ok {
-		var l list
-		for i, module := range m.Modules {
+	if of, ok := m.(interface{ moduleList() *ModuleListModule }); ok {
+		l := list{kind: inSlice, class: className(m)}
+		for i, module := range of.moduleList().Modules {
 			l.items = append(l.items, item{pyInt(int64(i)), repr(above, module)})
 		}
-		l.kind = inSlice
 		return l.String()
 	}
 	lists := map[string]*list{}
@@ -76,6 +75,7 @@ type list struct {
 	name  string
 	kind  listKind
 	items []item
+	class string // default: PyTorch's for the kind
 }
 
 type item struct{ name, text string }
@@ -104,13 +104,24 @@ func (l *list) String() string {
 		lines = append(lines, indent(line))
 		first = last + 1
 	}
-	return layout("ModuleList", nil, lines)
+	if l.class == "" {
+		l.class = "ModuleList"
+	}
+	return layout(l.class, nil, lines)
 }
 
 func indent(s string) string { return strings.ReplaceAll(s, "\n", "\n  ") }
 
 // className returns the name of a module's class as PyTorch calls it.
 func className(m Modular) string {
+	if p := m.module().parts; p != nil {
+		return p.Prefix + plainName(m)
+	}
+	return plainName(m)
+}
+
+// plainName is className for a module whose fields are not computed.
+func plainName(m Modular) string {
 	if m, ok := m.(interface{ className() string }); ok {
 		if name := m.className(); name != "" {
 			return name

@@ -161,7 +161,7 @@ func (m *Module) LoadStateDict(dict StateDict, opts ...LoadOptions) error {
 		return err
 	}
 	m.outer()
-	loaded, err := gotorch.Try(func() error { return m.load(dict, opt) })
+	loaded, err := gotorch.Try(func() error { return m.load(m.brought(dict), opt) })
 	if err != nil {
 		return err
 	}

@@ -118,6 +118,11 @@ func (m *TransformerEncoderLayerModule) Forward(src gotorch.Tensor, opts ...Enco
 func (m *TransformerEncoderLayerModule) forward(src gotorch.Tensor, opt EncoderOptions) gotorch.Tensor {
 	m.outer()
 	opt = opt.canonical(src.DType())
+	if m.mayBeFast(src) {
+		for _, within := range m.NamedModules() {
+			defer using(within)()
+		}
+	}
 	if m.fast(src) {
 		mask, kind := m.SelfAttn.mergedMask(src, AttentionOptions{AttnMask: opt.Mask, KeyPaddingMask: opt.KeyPaddingMask})
 		a := m.SelfAttn
@@ -149,19 +154,26 @@ func (m *TransformerEncoderLayerModule) feed(x gotorch.Tensor) gotorch.Tensor {
 	return m.Dropout2.Forward(m.Linear2.Forward(m.Dropout.Forward(m.activation.fn(m.Linear1.Forward(x)))))
 }
 
-// fast reports whether PyTorch's kernel for inference can do it, which PyTorch then takes.
-func (m *TransformerEncoderLayerModule) fast(src gotorch.Tensor) bool {
+// mayBeFast reports whether PyTorch's kernel for inference can do it, as far as that does not depend on what
+// autograd records.
+func (m *TransformerEncoderLayerModule) mayBeFast(src gotorch.Tensor) bool {
 	a := m.SelfAttn
 	if src.Dim() != 3 || m.Training() || !a.BatchFirst || a.InProjBias.T == nil || !a.sameDim() || m.activation.name == "" ||
 		m.Norm1.Eps != m.Norm2.Eps || a.NumHeads%2 == 1 || gotorch.AutocastEnabled(src.Device()) {
 		return false
 	}
 	for _, within := range m.NamedModules() {
-		if h := within.module().hooks; h != nil {
+		if h := within.module().hooks; h != nil && !h.empty() {
 			return false
 		}
 	}
-	return !records(src, a.InProjWeight, a.InProjBias, a.OutProj.Weight, a.OutProj.Bias, m.Norm1.Weight, m.Norm1.Bias, m.Norm2.Weight, m.Norm2.Bias,
+	return true
+}
+
+// fast reports whether PyTorch's kernel for inference can do it, which PyTorch then takes.
+func (m *TransformerEncoderLayerModule) fast(src gotorch.Tensor) bool {
+	a := m.SelfAttn
+	return m.mayBeFast(src) && !records(src, a.InProjWeight, a.InProjBias, a.OutProj.Weight, a.OutProj.Bias, m.Norm1.Weight, m.Norm1.Bias, m.Norm2.Weight, m.Norm2.Bias,
 		m.Linear1.Weight, m.Linear1.Bias, m.Linear2.Weight, m.Linear2.Bias)
 }
 

@@ -36,12 +36,14 @@ const (
 // CalculateGain returns by how much weights should be larger for what follows the layer. slope is that
 // of LeakyReLU for negative numbers, 0.01 if not given. It panics with a ValueError for an unknown
 // nonlinearity, and with a TypeError for more than one slope.
+//
+// See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.calculate_gain.
 func CalculateGain(n Nonlinearity, slope ...float64) float64 {
 	if len(slope) > 1 {
 		panic(&gotorch.Error{Op: "nninit.CalculateGain", Kind: gotorch.TypeError, Msg: fmt.Sprintf("there may be one slope, not %d", len(slope))})
 	}
 	switch n {
-	case Identity, Sigmoid:
+	case Identity, Sigmoid, "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d":
 		return 1
 	case Tanh:
 		return 5.0 / 3
@@ -87,6 +89,8 @@ type UniformOptions struct {
 }
 
 // Uniform_ fills t with numbers that are uniform between A and B.
+//
+// See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.uniform_.
 func Uniform_(t gotorch.Tensor, opts ...UniformOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	to := args.Float("nninit.Uniform_", "B", opt.B, 1)
@@ -101,6 +105,8 @@ type NormalOptions struct {
 }
 
 // Normal_ fills t with numbers from a normal distribution.
+//
+// See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.normal_.
 func Normal_(t gotorch.Tensor, opts ...NormalOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	std := args.Float("nninit.Normal_", "Std", opt.Std, 1)
@@ -116,7 +122,10 @@ type TruncNormalOptions struct {
 	Generator *gotorch.Generator
 }
 
-// TruncNormal_ fills t with numbers from a normal distribution that lie between A and B.
+// TruncNormal_ fills t with numbers from a normal distribution that lie between A and B. It panics with a
+// ValueError if Std is 0.
+//
+// See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.trunc_normal_.
 func TruncNormal_(t gotorch.Tensor, opts ...TruncNormalOptions) gotorch.Tensor {
 	const op = "nninit.TruncNormal_"
 	opt := args.Option(opts)
@@ -124,6 +133,9 @@ func TruncNormal_(t gotorch.Tensor, opts ...TruncNormalOptions) gotorch.Tensor {
 	a, b := args.Float(op, "A", opt.A, -2), args.Float(op, "B", opt.B, 2)
 	if t.Device() == gotorch.Meta {
 		return t
+	}
+	if std == 0 {
+		panic(args.ValueError(op, "the deviation must not be 0: use Constant_"))
 	}
 	below := func(x float64) float64 { return (1 + math.Erf((x-mean)/std/math.Sqrt2)) / 2 }
 	uniform := gotorch.UniformOptions{From: a, To: &b, Generator: opt.Generator}
@@ -181,17 +193,25 @@ func rounded(x float64, d gotorch.DType) float64 {
 }
 
 // Constant_ fills t with a value.
+//
+// See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.constant_.
 func Constant_(t gotorch.Tensor, value gotorch.Scalar) gotorch.Tensor {
 	return inPlace(t, func() { t.Fill_(value) })
 }
 
 // Ones_ fills t with ones.
+//
+// See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.ones_.
 func Ones_(t gotorch.Tensor) gotorch.Tensor { return Constant_(t, 1) }
 
 // Zeros_ fills t with zeros.
+//
+// See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.zeros_.
 func Zeros_(t gotorch.Tensor) gotorch.Tensor { return inPlace(t, func() { t.Zero_() }) }
 
 // Eye_ makes t the identity. It panics with a ValueError if t has not 2 dimensions.
+//
+// See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.eye_.
 func Eye_(t gotorch.Tensor) gotorch.Tensor {
 	if t.Dim() != 2 {
 		panic(args.ValueError("nninit.Eye_", "only tensors with 2 dimensions are supported, got shape %v", t.Shape()))
@@ -207,6 +227,8 @@ type DiracOptions struct {
 // Dirac_ makes t the weight of a convolution that passes its channels on as they are, as many as it
 // has outputs for. It panics with a ValueError if t has not 3, 4 or 5 dimensions, if Groups is not
 // positive, or if t's first dimension is no multiple of it.
+//
+// See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.dirac_.
 func Dirac_(t gotorch.Tensor, opts ...DiracOptions) gotorch.Tensor {
 	groups := args.Int("nninit.Dirac_", "Groups", args.Option(opts).Groups, 1)
 	if groups <= 0 {
@@ -247,6 +269,8 @@ func (o XavierOptions) std(op string, t gotorch.Tensor) float64 {
 
 // XavierUniform_ fills t with uniform numbers of the deviation that keeps signals as they are in both
 // directions. It panics with a ValueError if t has fewer than 2 dimensions.
+//
+// See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.xavier_uniform_.
 func XavierUniform_(t gotorch.Tensor, opts ...XavierOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	bound := math.Sqrt(3) * opt.std("nninit.XavierUniform_", t)
@@ -254,6 +278,8 @@ func XavierUniform_(t gotorch.Tensor, opts ...XavierOptions) gotorch.Tensor {
 }
 
 // XavierNormal_ is [XavierUniform_] with a normal distribution.
+//
+// See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.xavier_normal_.
 func XavierNormal_(t gotorch.Tensor, opts ...XavierOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	std := opt.std("nninit.XavierNormal_", t)
@@ -281,6 +307,8 @@ func (o KaimingOptions) std(t gotorch.Tensor) float64 {
 
 // KaimingUniform_ fills t with uniform numbers of the deviation that keeps signals as they are through
 // a layer followed by a ReLU. It panics with a ValueError if t has fewer than 2 dimensions.
+//
+// See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.kaiming_uniform_.
 func KaimingUniform_(t gotorch.Tensor, opts ...KaimingOptions) gotorch.Tensor {
 	if t.Numel() == 0 {
 		return t
@@ -291,6 +319,8 @@ func KaimingUniform_(t gotorch.Tensor, opts ...KaimingOptions) gotorch.Tensor {
 }
 
 // KaimingNormal_ is [KaimingUniform_] with a normal distribution.
+//
+// See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.kaiming_normal_.
 func KaimingNormal_(t gotorch.Tensor, opts ...KaimingOptions) gotorch.Tensor {
 	if t.Numel() == 0 {
 		return t
@@ -307,7 +337,10 @@ type OrthogonalOptions struct {
 }
 
 // Orthogonal_ makes t, seen as a matrix with as many rows as its first dimension, a random orthogonal
-// one times Gain. It panics with a ValueError if t has fewer than 2 dimensions.
+// one times Gain. It panics with a ValueError if t has fewer than 2 dimensions, and with a RuntimeError where
+// it cannot be seen so without a copy, as after a transpose of 3.
+//
+// See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.orthogonal_.
 func Orthogonal_(t gotorch.Tensor, opts ...OrthogonalOptions) gotorch.Tensor {
 	const op = "nninit.Orthogonal_"
 	opt := args.Option(opts)
@@ -332,7 +365,7 @@ func Orthogonal_(t gotorch.Tensor, opts ...OrthogonalOptions) gotorch.Tensor {
 		if rows < columns {
 			q = q.Transpose(0, 1)
 		}
-		t.Copy_(q.Reshape(t.Shape()))
+		t.View([]int64{rows, columns}).Copy_(q)
 		t.MulScalar_(gain)
 	})
 }
@@ -345,6 +378,8 @@ type SparseOptions struct {
 
 // Sparse_ fills t from a normal distribution, and then the part sparsity of each column with zeros. It
 // panics with a ValueError if t has not 2 dimensions, or if sparsity is negative or no number.
+//
+// See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.sparse_.
 func Sparse_(t gotorch.Tensor, sparsity float64, opts ...SparseOptions) gotorch.Tensor {
 	const op = "nninit.Sparse_"
 	opt := args.Option(opts)

@@ -73,3 +73,56 @@ func TestParametersAsAVector(t *testing.T) {
 		t.Error("a wrong vector has changed the parameters")
 	}
 }
+
+func ExampleFuseConvBNEval() {
+	conv, bn := nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+	conv.Eval()
+	bn.Eval()
+	fused := utils.FuseConvBNEval(conv, bn)
+	x := gotorch.Randn([]int64{1, 3, 8, 8})
+	fmt.Println(fused.Forward(x).AllClose(bn.Forward(conv.Forward(x)), gotorch.AllCloseOptions{ATol: new(1e-5)}))
+	// Output:
+	// true
+}
+
+func TestWhatCannotBeFused(t *testing.T) {
+	conv, bn := nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+	linear := nn.Linear(3, 8)
+	conv.Eval()
+	bn.Eval()
+	linear.Eval()
+	for name, fn := range map[string]func(){
+		"training": func() { utils.FuseConvBNEval(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)) },
+		"no norm":  func() { utils.FuseConvBNEval(conv, nn.ReLU()) },
+		"no conv":  func() { utils.FuseConvBNEval(nn.ReLU(), bn) },
+		"statistics": func() {
+			b := nn.BatchNorm2d(8, nn.BatchNormOptions{NoTrackRunningStats: true})
+			b.Eval()
+			utils.FuseConvBNEval(conv, b)
+		},
+		"features":  func() { b := nn.BatchNorm1d(3); b.Eval(); utils.FuseLinearBNEval(linear, b) },
+		"computed":  func() { c := utils.WeightNorm(nn.Conv2d(3, 8, 3)); c.Eval(); utils.FuseConvBNEval(c, bn) },
+		"no device": func() { utils.SkipInit(func(gotorch.Device) *nn.LinearModule { return nn.Linear(2, 2) }) },
+		"lazy":      func() { utils.WeightNorm(nn.LazyLinear(3)) },
+		"a buffer":  func() { utils.WeightNorm(nn.BatchNorm2d(3), utils.WeightNormOptions{Name: "running_mean"}) },
+	} {
+		if err := gotorch.Try0(fn); !errors.Is(err, gotorch.ValueError) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestSkipInitTakesNoRandomNumbersAndTrains(t *testing.T) {
+	layer := utils.SkipInit(func(device gotorch.Device) *nn.LinearModule {
+		return nn.Linear(3, 2, nn.LinearOptions{Device: device})
+	})
+	for name, p := range layer.NamedParameters() {
+		if p.Device() != gotorch.CPU || !p.RequiresGrad() || !p.IsLeaf() {
+			t.Errorf("%s is on %v and no parameter", name, p.Device())
+		}
+	}
+	weight := layer.Weight
+	if layer.ToEmpty(gotorch.CPU); layer.Weight != weight {
+		t.Error("a tensor with memory became another one")
+	}
+}

@@ -19,6 +19,8 @@ from .optimizers import STEPS, Optimizers
 from .samples import DTYPES, database
 from .suite import Suite
 from .transforms import Transforms
+from .utilities import BY_FUNCTIONS, SEVERAL_TIMES, SHAPES, STRICTER, Utilities
+from .utilities import NOT_FUNCTIONS as NOT_UTILITIES
 
 DOCUMENT = ROOT / "docs" / "conformance.md"
 
@@ -179,7 +181,8 @@ def write(suite: Suite, path: Path = DOCUMENT) -> None:
 _LAYERS = "\n## Modules and functions of torch.nn\n"
 _OPTIMIZERS = "\n## Optimisers of torch.optim\n"
 _TRANSFORMS = "\n## Transforms of torch.func\n"
-_PARTS = ("", _LAYERS, _OPTIMIZERS, _TRANSFORMS)
+_UTILITIES = "\n## Initial values and utilities of torch.nn\n"
+_PARTS = ("", _LAYERS, _OPTIMIZERS, _TRANSFORMS, _UTILITIES)
 
 
 def _parts_of(path: Path) -> dict[str, str]:
@@ -276,6 +279,52 @@ def transforms_text(transforms: Transforms) -> str:
 def transform_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
     """The numbers of the table of transforms, by name."""
     return _rows("func", _parts_of(path)[_TRANSFORMS])
+
+
+def write_utilities(utilities: Utilities, path: Path = DOCUMENT) -> None:
+    """Writes the table of initial values and utilities, and leaves the rest as it is."""
+    _write_part(_UTILITIES, utilities_text(utilities), path)
+
+
+def utilities_text(utilities: Utilities) -> str:
+    """What was compared of nn/init and of the packages in nn/utils."""
+    lines = [
+        "",
+        f"torch.nn.init fills tensors of {len(SHAPES)} shapes, contiguous and not, with the same",
+        "seed or generator: compared are the bits of the whole storage, and the generator's state",
+        "afterwards. For the functions of torch.nn.utils a module is made in Python and in Go with",
+        "the same seed, and both are changed. Compared are, bit for bit, results, gradients, state",
+        "dicts, the names of parameters and buffers, the text and the random numbers that are",
+        "drawn, at first, after each of several steps of training, after state dicts went both",
+        "ways, in a copy, in other modes, and after the change was taken back. What Python",
+        "refuses is refused, and then the module is as it was.",
+        "",
+        "What Go refuses and Python does not:",
+        "",
+        "| function | what |",
+        "|-|-|",
+        *(f"| `nn.init.{name}` | {why} |" for name, why in sorted(STRICTER.items())),
+        "",
+        "What is left out, or elsewhere:",
+        "",
+        "| name | in Go |",
+        "|-|-|",
+        *(f"| `nn.{name}` | {why} |" for name, why in sorted(NOT_UTILITIES.items())),
+        *(f"| `nn.{name}` | tried by `{by}` |" for name, by in sorted(BY_FUNCTIONS.items())),
+        f"| `nn.utils.parametrizations.spectral_norm` | of recurrent layers: {SEVERAL_TIMES} |",
+        "",
+        "| function | cases | refused by both | differ |",
+        "|-|-:|-:|-:|",
+    ]
+    for name, t in sorted(utilities.tallies.items()):
+        row = [t.passed, t.errors, len(t.problems)]
+        lines.append(f"| `nn.{name}` | {' | '.join(map(str, row))} |")
+    return "\n".join([*lines, ""])
+
+
+def utility_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
+    """The numbers of the table of utilities, by name."""
+    return _rows("nn", _parts_of(path)[_UTILITIES])
 
 
 def optimizer_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:

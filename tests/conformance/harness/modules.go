@@ -54,6 +54,9 @@ func runModules(index int64, in *reader) []reflect.Value {
 		name := in.text()
 		function, ok := constructors[name]
 		if !ok {
+			function, ok = ownModules[name]
+		}
+		if !ok {
 			panic(broken("there is no constructor " + name))
 		}
 		made := in.invoke(reflect.ValueOf(function))
@@ -68,9 +71,12 @@ func runModules(index int64, in *reader) []reflect.Value {
 			function, ok = others[name]
 		}
 		if !ok {
+			function, ok = utilities[name]
+		}
+		if !ok {
 			panic(broken("there is no function " + name))
 		}
-		return in.invoke(reflect.ValueOf(function))
+		return keepModules(in.invoke(reflect.ValueOf(function)))
 	case specialForget:
 		number := in.next()
 		for _, t := range given[number] {
@@ -133,6 +139,18 @@ func runModules(index int64, in *reader) []reflect.Value {
 		return []reflect.Value{reflect.ValueOf(module.String())}
 	}
 	panic(broken(fmt.Sprintf("there is no function %d", index)))
+}
+
+// keepModules keeps modules that a function has returned, and tells their numbers.
+func keepModules(results []reflect.Value) []reflect.Value {
+	for i, r := range results {
+		if m, ok := r.Interface().(nn.Modular); ok {
+			numbers++
+			kept[numbers] = m
+			results[i] = reflect.ValueOf(numbers)
+		}
+	}
+	return results
 }
 
 // borrowed is a tensor that Python sees and Go keeps.
