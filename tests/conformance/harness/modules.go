@@ -38,6 +38,9 @@ var others = map[string]any{
 }
 
 func runModules(index int64, in *reader) []reflect.Value {
+	if index <= specialProbability {
+		return runProbability(index, in)
+	}
 	if index <= specialOptimizer {
 		return runOptimizers(index, in)
 	}
