@@ -284,19 +284,11 @@ func (b *Base) String() string {
 		}
 		text := numeric.Size(p.Value.Shape())
 		if p.Value.Numel() == 1 {
-			text = single(p.Value)
+			text = numeric.Text(p.Value)
 		}
 		parts = append(parts, p.Name+": "+text)
 	}
 	return className(b.self) + "(" + strings.Join(parts, ", ") + ")"
-}
-
-// single writes a tensor of one element as Python's format does: without dimensions it is a number.
-func single(t gotorch.Tensor) string {
-	if t.Dim() > 0 {
-		return t.String()
-	}
-	return numeric.Text(t.Item())
 }
 
 // CheckSample panics with a ValueError if value is not one that LogProb takes: where its shape does not fit the

@@ -446,8 +446,10 @@ func (d *StudentTDistribution) Entropy() gotorch.Tensor {
 	const lgammaHalf = 0.5723649429247004 // as C's lgamma computes it
 	half := func() gotorch.Tensor { return d.DF.AddScalar(1).MulScalar(0.5) }
 	lbeta := d.DF.MulScalar(0.5).Lgamma().AddScalar(lgammaHalf).Sub(half().Lgamma())
+	// As gradients are added in the order of the calls, that is PyTorch's.
+	scale, factor := d.Scale.Log(), half()
 	digammas := half().Digamma().Sub(d.DF.MulScalar(0.5).Digamma())
-	return d.Scale.Log().Add(half().Mul(digammas)).Add(d.DF.Log().MulScalar(0.5)).Add(lbeta)
+	return scale.Add(factor.Mul(digammas)).Add(d.DF.Log().MulScalar(0.5)).Add(lbeta)
 }
 
 // GeneralizedParetoDistribution is what [GeneralizedPareto] makes.
@@ -623,6 +625,9 @@ func (d *VonMisesDistribution) draw(shape []int64) gotorch.Tensor {
 	rho := tau.Sub(tau.MulScalar(2).Sqrt()).Div(kappa.MulScalar(2))
 	r := rho.Pow(2).AddScalar(1).Div(rho.MulScalar(2))
 	r = gotorch.Where(kappa.LtScalar(1e-5), numeric.Over(1, kappa).Add(kappa), r)
+	if !numeric.Whole(r.IsFinite()) {
+		panic(d.errorf(gotorch.ValueError, "no samples can be drawn for a concentration that is not positive and finite: %s", d.Concentration))
+	}
 	x := gotorch.Empty(shape, numeric.Like(loc))
 	done := gotorch.Zeros(shape, gotorch.TensorOptions{DType: gotorch.Bool, Device: loc.Device()})
 	for !numeric.Whole(done) {

@@ -105,8 +105,9 @@ type LowerCholeskyConstraint struct{ Static }
 
 // Check is part of [Constraint].
 func (c *LowerCholeskyConstraint) Check(value gotorch.Tensor) gotorch.Tensor {
+	triangular := lowerTriangular(value)
 	positive, _ := diagonal(value).GtScalar(0).MinDim(-1)
-	return lowerTriangular(value).BitwiseAnd(positive)
+	return triangular.BitwiseAnd(positive)
 }
 
 // String is part of [Constraint].

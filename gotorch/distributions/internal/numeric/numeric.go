@@ -327,10 +327,13 @@ func ShapeOf(p Param) []int64 {
 	return nil
 }
 
-// Text writes a tensor or number as Python's repr does.
+// Text writes a tensor or number as Python's format does: a tensor without dimensions is a number.
 func Text(p Param) string {
 	switch v := p.(type) {
 	case gotorch.Tensor:
+		if v.Dim() == 0 {
+			return Text(v.Item())
+		}
 		return v.String()
 	case float64:
 		return FloatText(v)
