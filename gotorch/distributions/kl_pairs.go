@@ -227,12 +227,13 @@ func klBernoulli(p, q bernoulliD) gotorch.Tensor {
 }
 
 func klBeta(p, q betaD) gotorch.Tensor {
-	p1, p0, q1, q0 := p.Concentration1(), p.Concentration0(), q.Concentration1(), q.Concentration0()
-	ofP, ofQ := p1.Add(p0), q1.Add(q0)
-	t1 := q1.Lgamma().Add(q0.Lgamma()).Add(ofP.Lgamma())
-	t2 := p1.Lgamma().Add(p0.Lgamma()).Add(ofQ.Lgamma())
-	t3 := p1.Sub(q1).Mul(p1.Digamma())
-	t4 := p0.Sub(q0).Mul(p0.Digamma())
+	// Each use of a parameter is a node of its own, as in PyTorch: gradients are added in that order.
+	ofP := p.Concentration1().Add(p.Concentration0())
+	ofQ := q.Concentration1().Add(q.Concentration0())
+	t1 := q.Concentration1().Lgamma().Add(q.Concentration0().Lgamma()).Add(ofP.Lgamma())
+	t2 := p.Concentration1().Lgamma().Add(p.Concentration0().Lgamma()).Add(ofQ.Lgamma())
+	t3 := p.Concentration1().Sub(q.Concentration1()).Mul(p.Concentration1().Digamma())
+	t4 := p.Concentration0().Sub(q.Concentration0()).Mul(p.Concentration0().Digamma())
 	t5 := ofQ.Sub(ofP).Mul(ofP.Digamma())
 	return t1.Sub(t2).Add(t3).Add(t4).Add(t5)
 }
@@ -282,8 +283,9 @@ func klGumbel(p, q gumbelD) gotorch.Tensor {
 
 func klLaplace(p, q laplaceD) gotorch.Tensor {
 	ratio, apart := p.Scale.Div(q.Scale), p.Loc.Sub(q.Loc).Abs()
+	t1, t2 := ratio.Log().Neg(), apart.Div(q.Scale)
 	t3 := ratio.Mul(apart.Neg().Div(p.Scale).Exp())
-	return ratio.Log().Neg().Add(apart.Div(q.Scale)).Add(t3).SubScalar(1)
+	return t1.Add(t2).Add(t3).SubScalar(1)
 }
 
 func klNormal(p, q normalD) gotorch.Tensor {
@@ -357,27 +359,29 @@ func klLowRankMultivariate(p lowRankD, q multivariateD) gotorch.Tensor {
 }
 
 func klBetaGamma(p betaD, q gammaD) gotorch.Tensor {
-	p1, total := p.Concentration1(), p.Concentration1().Add(p.Concentration0())
+	total := func() gotorch.Tensor { return p.Concentration1().Add(p.Concentration0()) }
+	t1 := p.Entropy().Neg()
 	t2 := q.Concentration.Lgamma().Sub(q.Concentration.Mul(q.Rate.Log()))
-	t3 := q.Concentration.SubScalar(1).Mul(p1.Digamma().Sub(total.Digamma()))
-	t4 := q.Rate.Mul(p1).Div(total)
-	return p.Entropy().Neg().Add(t2).Sub(t3).Add(t4)
+	t3 := q.Concentration.SubScalar(1).Mul(p.Concentration1().Digamma().Sub(total().Digamma()))
+	t4 := q.Rate.Mul(p.Concentration1()).Div(total())
+	return t1.Add(t2).Sub(t3).Add(t4)
 }
 
 func klBetaNormal(p betaD, q normalD) gotorch.Tensor {
-	mean := p.Mean()
-	variance := q.Scale.Pow(2)
+	mean, variance := p.Mean(), q.Scale.Pow(2)
+	t1 := p.Entropy().Neg()
 	t2 := variance.MulScalar(2).MulScalar(math.Pi).Log().MulScalar(0.5)
-	total := p.Concentration1().Add(p.Concentration0()).AddScalar(1)
-	t3 := mean.Mul(numeric.From(1, mean)).Div(total).Add(mean.Pow(2)).MulScalar(0.5)
+	spread := mean.Mul(numeric.From(1, mean))
+	t3 := spread.Div(p.Concentration1().Add(p.Concentration0()).AddScalar(1)).Add(mean.Pow(2)).MulScalar(0.5)
 	t4, t5 := q.Loc.Mul(mean), q.Loc.Pow(2).MulScalar(0.5)
-	return p.Entropy().Neg().Add(t2).Add(t3.Sub(t4).Add(t5).Div(variance))
+	return t1.Add(t2).Add(t3.Sub(t4).Add(t5).Div(variance))
 }
 
 func klContinuousBernoulliNormal(p continuousBernoulliD, q normalD) gotorch.Tensor {
+	t1 := p.Entropy().Neg()
 	t2 := q.Loc.Div(q.Scale).Square().AddScalar(math.Log(2.0 * math.Pi)).MulScalar(0.5).Add(q.Scale.Log())
 	t3 := p.Variance().Add(p.Mean().Square()).Sub(q.Loc.MulScalar(2.0).Mul(p.Mean())).Div(q.Scale.Square().MulScalar(2.0))
-	return p.Entropy().Neg().Add(t2).Add(t3)
+	return t1.Add(t2).Add(t3)
 }
 
 func klExponentialGumbel(p exponentialD, q gumbelD) gotorch.Tensor {
@@ -413,15 +417,15 @@ func klGammaNormal(p gammaD, q normalD) gotorch.Tensor {
 
 func klNormalGumbel(p normalD, q gumbelD) gotorch.Tensor {
 	mean, variance, loc := p.Loc.Div(q.Scale), p.Scale.Div(q.Scale).Pow(2), q.Loc.Div(q.Scale)
-	t1 := variance.Log().MulScalar(0.5)
+	t1, t2 := variance.Log().MulScalar(0.5), mean.Sub(loc)
 	t3 := mean.Neg().Add(variance.MulScalar(0.5)).Add(loc).Exp()
-	return t1.Neg().Add(mean.Sub(loc)).Add(t3).SubScalar(0.5 * (1 + math.Log(2*math.Pi)))
+	return t1.Neg().Add(t2).Add(t3).SubScalar(0.5 * (1 + math.Log(2*math.Pi)))
 }
 
 func klNormalLaplace(p normalD, q laplaceD) gotorch.Tensor {
-	apart := p.Loc.Sub(q.Loc)
+	apart, ratio := p.Loc.Sub(q.Loc), p.Scale.Div(q.Scale)
 	inScale := apart.Div(p.Scale)
-	t1 := p.Scale.Div(q.Scale).Log()
+	t1 := ratio.Log()
 	t2 := p.Scale.MulScalar(math.Sqrt(2 / math.Pi)).Mul(inScale.Pow(2).MulScalar(-0.5).Exp())
 	t3 := apart.Mul(inScale.MulScalar(math.Sqrt(0.5)).Erf())
 	return t1.Neg().Add(t2.Add(t3).Div(q.Scale)).SubScalar(0.5 * (1 + math.Log(0.5*math.Pi)))
@@ -429,18 +433,20 @@ func klNormalLaplace(p normalD, q laplaceD) gotorch.Tensor {
 
 func klParetoExponential(p paretoD, q exponentialD) gotorch.Tensor {
 	product := p.Scale.Mul(q.Rate)
+	t1, t2 := p.Alpha.Div(product).Log(), p.Alpha.Reciprocal()
 	t3 := p.Alpha.Mul(product).Div(p.Alpha.SubScalar(1))
-	result := p.Alpha.Div(product).Log().Sub(p.Alpha.Reciprocal()).Add(t3).SubScalar(1)
+	result := t1.Sub(t2).Add(t3).SubScalar(1)
 	set(result, p.Alpha.LeScalar(1), math.Inf(1))
 	return result
 }
 
 func klParetoGamma(p paretoD, q gammaD) gotorch.Tensor {
 	common := p.Scale.Log().Add(p.Alpha.Reciprocal())
+	t1 := p.Alpha.Log().Sub(common)
 	t2 := q.Concentration.Lgamma().Sub(q.Concentration.Mul(q.Rate.Log()))
 	t3 := numeric.From(1, q.Concentration).Mul(common)
 	t4 := q.Rate.Mul(p.Alpha).Mul(p.Scale).Div(p.Alpha.SubScalar(1))
-	result := p.Alpha.Log().Sub(common).Add(t2).Add(t3).Add(t4).SubScalar(1)
+	result := t1.Add(t2).Add(t3).Add(t4).SubScalar(1)
 	set(result, p.Alpha.LeScalar(1), math.Inf(1))
 	return result
 }
@@ -449,30 +455,33 @@ func klParetoNormal(p paretoD, q normalD) gotorch.Tensor {
 	variance := q.Scale.Pow(2).MulScalar(2)
 	common := p.Scale.Div(p.Alpha.SubScalar(1))
 	t1 := q.Scale.MulScalar(math.Sqrt(2 * math.Pi)).Mul(p.Alpha).Div(p.Scale).Log()
+	t2 := p.Alpha.Reciprocal()
 	t3 := p.Alpha.Mul(common.Pow(2)).Div(p.Alpha.SubScalar(2))
 	t4 := p.Alpha.Mul(common).Sub(q.Loc).Pow(2)
-	result := t1.Sub(p.Alpha.Reciprocal()).Add(t3.Add(t4).Div(variance)).SubScalar(1)
+	result := t1.Sub(t2).Add(t3.Add(t4).Div(variance)).SubScalar(1)
 	set(result, p.Alpha.LeScalar(2), math.Inf(1))
 	return result
 }
 
 func klUniformBeta(p uniformD, q betaD) gotorch.Tensor {
 	width := p.High.Sub(p.Low)
-	q1, q0 := q.Concentration1(), q.Concentration0()
-	t2 := q1.SubScalar(1).Mul(xLogX(p.High).Sub(xLogX(p.Low)).Sub(width)).Div(width)
-	t3 := q0.SubScalar(1).Mul(xLogX(numeric.From(1, p.High)).Sub(xLogX(numeric.From(1, p.Low))).Add(width)).Div(width)
-	t4 := q1.Lgamma().Add(q0.Lgamma()).Sub(q1.Add(q0).Lgamma())
-	result := t3.Add(t4).Sub(width.Log()).Sub(t2)
+	t1 := width.Log()
+	t2 := q.Concentration1().SubScalar(1).Mul(xLogX(p.High).Sub(xLogX(p.Low)).Sub(width)).Div(width)
+	t3 := q.Concentration0().SubScalar(1).
+		Mul(xLogX(numeric.From(1, p.High)).Sub(xLogX(numeric.From(1, p.Low))).Add(width)).Div(width)
+	t4 := q.Concentration1().Lgamma().Add(q.Concentration0().Lgamma()).Sub(q.Concentration1().Add(q.Concentration0()).Lgamma())
+	result := t3.Add(t4).Sub(t1).Sub(t2)
 	set(result, p.High.GtScalar(1.0).BitwiseOr(p.Low.LtScalar(0.0)), math.Inf(1))
 	return result
 }
 
 func klUniformGamma(p uniformD, q gammaD) gotorch.Tensor {
 	width := p.High.Sub(p.Low)
+	t1 := width.Log()
 	t2 := q.Concentration.Lgamma().Sub(q.Concentration.Mul(q.Rate.Log()))
 	t3 := numeric.From(1, q.Concentration).Mul(xLogX(p.High).Sub(xLogX(p.Low)).Sub(width)).Div(width)
 	t4 := q.Rate.Mul(p.High.Add(p.Low)).DivScalar(2)
-	result := width.Log().Neg().Add(t2).Add(t3).Add(t4)
+	result := t1.Neg().Add(t2).Add(t3).Add(t4)
 	set(result, p.Low.LtScalar(0.0), math.Inf(1))
 	return result
 }
@@ -487,8 +496,9 @@ func klUniformGumbel(p uniformD, q gumbelD) gotorch.Tensor {
 func klUniformNormal(p uniformD, q normalD) gotorch.Tensor {
 	width := p.High.Sub(p.Low)
 	t1 := q.Scale.MulScalar(math.Sqrt(math.Pi * 2)).Div(width).Log()
+	t2 := width.Pow(2).DivScalar(12)
 	t3 := p.High.Add(p.Low).Sub(q.Loc.MulScalar(2)).DivScalar(2).Pow(2)
-	return t1.Add(width.Pow(2).DivScalar(12).Add(t3).MulScalar(0.5).Div(q.Scale.Pow(2)))
+	return t1.Add(t2.Add(t3).MulScalar(0.5).Div(q.Scale.Pow(2)))
 }
 
 func klUniformPareto(p uniformD, q paretoD) gotorch.Tensor {

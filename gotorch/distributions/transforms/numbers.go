@@ -129,7 +129,7 @@ func (t *SigmoidTransform) Call(x gotorch.Tensor) gotorch.Tensor {
 
 // Inverse is part of [Transform].
 func (t *SigmoidTransform) Inverse(y gotorch.Tensor) gotorch.Tensor {
-	y = clipped(y)
+	y = clipped(y, y.DType())
 	return y.Log().Sub(y.Neg().Log1p())
 }
 
@@ -138,13 +138,12 @@ func (t *SigmoidTransform) LogAbsDetJacobian(x, y gotorch.Tensor) gotorch.Tensor
 	return gotorch.Softplus(x.Neg()).Neg().Sub(gotorch.Softplus(x))
 }
 
-// clipped keeps numbers from 0 and 1.
-func clipped(t gotorch.Tensor) gotorch.Tensor {
-	d := t.DType()
+// clipped keeps numbers from 0 and 1, by the precision of dtype d.
+func clipped(t gotorch.Tensor, d gotorch.DType) gotorch.Tensor {
 	return t.Clamp(gotorch.ClampOptions{Min: numeric.Tiny(d), Max: 1.0 - numeric.Eps(d)})
 }
 
-func clippedSigmoid(x gotorch.Tensor) gotorch.Tensor { return clipped(x.Sigmoid()) }
+func clippedSigmoid(x gotorch.Tensor) gotorch.Tensor { return clipped(x.Sigmoid(), x.DType()) }
 
 // SoftplusTransform is what [Softplus] makes.
 type SoftplusTransform struct{ Base }
