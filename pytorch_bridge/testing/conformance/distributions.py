@@ -2,7 +2,8 @@
 
 A case is a `Spec`: a call of something in torch.distributions whose arguments may be other specs.
 It is built in Python and in Go, on copies of the same tensors and with the same seed; then every
-method is called on both, and results, gradients, random states and errors are compared, bit for bit.
+method is called on both, and results, gradients, random states and errors are compared, bit for
+bit.
 """
 
 from __future__ import annotations
@@ -170,7 +171,8 @@ class Go:
             return [self.make(v) for v in value]
         if not isinstance(value, Spec):
             return value
-        parameters, options = [], {}
+        parameters: list[Any] = []
+        options: dict[str, Any] = {}
         made = target(value.name)
         if inspect.isroutine(made) or inspect.isclass(made):
             bound = _signature(value.name).bind(*value.args, **value.kwargs).arguments
@@ -205,7 +207,7 @@ class Ended:
     state: Tensor | None = None
 
 
-def attempt(fn: Callable[[], Any]) -> Ended:
+def attempt(fn: Callable[..., Any]) -> Ended:
     torch.manual_seed(SEED)
     try:
         with warnings.catch_warnings():
@@ -268,8 +270,8 @@ class Distributions:
         self,
         name: str,
         what: str,
-        python: Callable[[], Any],
-        go: Callable[[], Any],
+        python: Callable[..., Any],
+        go: Callable[..., Any],
         leaves: tuple[list[Tensor], list[Tensor]] = ([], []),
     ) -> Ended:
         """Calls Python and Go and counts what came of it; returns how Python ended."""
@@ -362,7 +364,7 @@ class Distributions:
 
             what = f"{spec!r}.expand({shape})"
             if not self.both(name, what, of_python, of_go).error and expanded[1]:
-                self.methods(name, what, *expanded, leaves, values)
+                self.methods(name, what, expanded[0], expanded[1], leaves, values)
 
     def methods(
         self,
@@ -373,7 +375,7 @@ class Distributions:
         leaves: tuple[list[Tensor], list[Tensor]],
         values: Iterable[Tensor],
     ) -> None:
-        def check(method: str, theirs: Callable[[], Any], ours: Callable[[], Any]) -> Ended:
+        def check(method: str, theirs: Callable[..., Any], ours: Callable[..., Any]) -> Ended:
             return self.both(name, f"{what}.{method}", theirs, ours, leaves)
 
         check("batch_shape", lambda: python.batch_shape, lambda: go.call("BatchShape"))
@@ -498,7 +500,7 @@ class Distributions:
             return
         python, go = wanted.value, made[0]
 
-        def check(method: str, p: Callable[[], Any], g: Callable[[], Any]) -> Ended:
+        def check(method: str, p: Callable[..., Any], g: Callable[..., Any]) -> Ended:
             return self.both(name, f"{spec!r}.{method}", p, g, (a, b))
 
         check("bijective", lambda: bool(python.bijective), lambda: go.call("Bijective"))
@@ -924,10 +926,10 @@ class Cases:
                 self.transform(r.choice(("ExpTransform", "AbsTransform", "TanhTransform")))
                 for _ in range(2)
             ]
-            given = {"dim": r.choice([0, 1, -1])} | (
+            joined = {"dim": r.choice([0, 1, -1])} | (
                 {"lengths": [1, 2]} if r.random() < 0.7 else {}
             )
-            return Spec(name, (parts,), given | cache, inverse)
+            return Spec(name, (parts,), joined | cache, inverse)
         if name == "StackTransform":
             parts = [
                 self.transform(r.choice(("ExpTransform", "SigmoidTransform", "TanhTransform")))
