@@ -263,7 +263,7 @@ type MultinomialDistribution struct {
 // MultinomialOptions are the arguments of [Multinomial] that have defaults. Either Probs or Logits must be given, of shape
 // (*, n).
 type MultinomialOptions struct {
-	TotalCount     gotorch.Scalar // 1, an integer
+	TotalCount     gotorch.Scalar // an integer; default: 1
 	Probs, Logits  gotorch.Tensor
 	NoValidateArgs bool
 }

@@ -21,8 +21,8 @@
 //
 // Parameters and values are checked: a negative scale, or a value that the distribution cannot have, panics with a
 // *gotorch.Error, a ValueError. That takes time; the option NoValidateArgs leaves it out for one distribution,
-// [SetDefaultValidateArgs] for all. What a distribution cannot do, such as the CDF of a [Gumbel] mixture, is
-// a NotImplementedError.
+// [SetDefaultValidateArgs] for all. What a distribution cannot do, such as the CDF of a [Beta], is a
+// NotImplementedError.
 //
 // # Memory
 //

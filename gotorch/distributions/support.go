@@ -59,7 +59,7 @@ type ProbsOrLogits struct {
 	clamped       bool // probs are kept from 0 and 1
 }
 
-// either returns the argument that was given, by its name. It panics with a ValueError if there are both or none.
+// either reports which of both arguments was given. It panics with a ValueError if there are both or none.
 func either(op string, probs, logits Param) (isProbs bool) {
 	if numeric.Given(probs) == numeric.Given(logits) {
 		panic(numeric.Errorf("distributions."+op, gotorch.ValueError, "Either `probs` or `logits` must be specified, but not both."))

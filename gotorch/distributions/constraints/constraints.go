@@ -41,7 +41,7 @@ func (s Static) IsDiscrete() bool { return s.Discrete }
 // EventDim returns the field Dimensions.
 func (s Static) EventDim() int64 { return s.Dimensions }
 
-// ClassName returns the name of c's class in PyTorch: _GreaterThan.
+// className is ClassName.
 func className(c Constraint) string {
 	t := reflect.TypeOf(c)
 	if t.Kind() == reflect.Pointer {
