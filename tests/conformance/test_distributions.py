@@ -36,7 +36,7 @@ from pytorch_bridge.testing.conformance.harness import Harness
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]
 
 FULL = os.environ.get("CONFORMANCE") == "full"
-ROUNDS = 12 if FULL else 1
+ROUNDS = 8 if FULL else 1
 
 
 @pytest.fixture(scope="module")

@@ -543,7 +543,7 @@ class Distributions:
             self._through(name, repr(spec), python, go, value, (a, b))
             cached = attempt(lambda: python.with_cache(1))
             # What is its own inverse may come out of the cache either way.
-            if cached.error is None and name != "AbsTransform":
+            if cached.error is None and "AbsTransform" not in repr(spec):
                 what = f"{spec!r} cached"
                 self._through(name, what, cached.value, go.child("WithCache", 1), value, (a, b))
 

@@ -292,7 +292,7 @@ func Product(shape []int64) int64 {
 }
 
 // BroadcastShapes returns the shape that tensors of these shapes have in common. It panics with a RuntimeError
-// where there is none.
+// where there is none, and with a ValueError for a negative size.
 func BroadcastShapes(op string, shapes ...[]int64) []int64 {
 	var out []int64
 	for _, s := range shapes {
@@ -303,7 +303,7 @@ func BroadcastShapes(op string, shapes ...[]int64) []int64 {
 			at := len(out) - len(s) + i
 			switch {
 			case n < 0:
-				panic(Errorf(op, gotorch.RuntimeError, "a size is negative: %s", Size(s)))
+				panic(Errorf(op, gotorch.ValueError, "a size is negative: %s", Size(s)))
 			case n == 1 || n == out[at]:
 			case out[at] == 1:
 				out[at] = n
