@@ -57,7 +57,7 @@
 //
 // # Packages
 //
-// Package nn has layers and modules, optim optimisers, data loaders and data sets, and train the loop
-// around them. Package aoti runs models that Python has compiled, and graph is what Go packages stand on
+// Package nn has layers and modules, optim optimisers, distributions probability distributions, data loaders and
+// data sets, and train the loop around them. Package aoti runs models that Python has compiled, and graph is what Go packages stand on
 // that Python has written.
 package gotorch

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 import torch.nn.functional as F
-from torch import amp, nn
+from torch import amp, distributions, nn
+from torch.distributions import constraints, relaxed_bernoulli, relaxed_categorical, transforms
 from torch.nn import init
 from torch.utils.data import DataLoader
 
@@ -64,7 +65,12 @@ def arguments(struct: str) -> dict[str, Any]:
         found = inspect.signature(PYTHON[struct]).parameters
         return {name: p.default for name, p in found.items()}
     package, name = struct.removesuffix("Options").split(": ")
-    if struct in SHARED:
+    if package.startswith("gotorch/distributions"):
+        found = inspect.signature(_of_distributions(package, name)).parameters
+        by_name = {n: p.default for n, p in found.items()}
+        if "validate_args" in by_name:
+            by_name["validate_args"] = True  # what None means there
+    elif struct in SHARED:
         found = inspect.signature(SHARED[struct]).parameters
         by_name = {n: p.default for n, p in found.items()}
     else:
@@ -85,6 +91,21 @@ def arguments(struct: str) -> dict[str, Any]:
             )
         by_name = {a.name: a.default for a in api[full].arguments or ()}
     return {Names().field(n): default for n, default in by_name.items()}
+
+
+def _of_distributions(package: str, name: str) -> Callable[..., Any]:
+    """What options of a package below distributions are of; Options are those that all have."""
+    if name == "EnumerateSupport":
+        return distributions.Distribution.enumerate_support
+    if package.endswith("/transforms"):
+        return getattr(transforms, f"{name or 'Exp'}Transform")
+    if package.endswith("/constraints"):
+        found = getattr(constraints, name.lower())
+        return found if inspect.isclass(found) else type(found)
+    for module in (distributions, relaxed_bernoulli, relaxed_categorical):
+        if hasattr(module, name or "Normal"):
+            return getattr(module, name or "Normal")
+    raise AssertionError(f"there is no {name} in torch.distributions")
 
 
 def _go_name(python: str) -> str:

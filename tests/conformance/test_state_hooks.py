@@ -18,7 +18,7 @@ from pytorch_bridge.testing.conformance.harness import Harness, Request
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]
 
-STATE_HOOKS = -41
+STATE_HOOKS = -51
 RUNS = 60
 
 

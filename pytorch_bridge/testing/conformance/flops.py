@@ -20,8 +20,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from .harness import Harness, Request
 from .modules import GoModule, _inputs, _takes_dtype, constructor, copied, database, forward
 
-COUNT = -40
-SUMMARY = -42
+COUNT = -50
+SUMMARY = -52
 
 Flops = dict[str, int]
 

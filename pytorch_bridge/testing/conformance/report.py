@@ -11,6 +11,7 @@ from pytorch_bridge.schema.python_api import python_api
 from pytorch_bridge.toolchain import ROOT
 
 from . import by_hand, reasons, standins
+from .distributions import NOT_IN_GO, Distributions
 from .functions import NOT_FUNCTIONS, Functions
 from .modules import TEXTS, Modules, Tally
 from .more_modules import NOT_MODULES
@@ -182,7 +183,8 @@ _LAYERS = "\n## Modules and functions of torch.nn\n"
 _OPTIMIZERS = "\n## Optimisers of torch.optim\n"
 _TRANSFORMS = "\n## Transforms of torch.func\n"
 _UTILITIES = "\n## Initial values and utilities of torch.nn\n"
-_PARTS = ("", _LAYERS, _OPTIMIZERS, _TRANSFORMS, _UTILITIES)
+_DISTRIBUTIONS = "\n## Distributions of torch.distributions\n"
+_PARTS = ("", _LAYERS, _OPTIMIZERS, _TRANSFORMS, _UTILITIES, _DISTRIBUTIONS)
 
 
 def _parts_of(path: Path) -> dict[str, str]:
@@ -330,6 +332,52 @@ def utility_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
 def optimizer_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
     """The numbers of the table of optimisers, by name."""
     return _rows("optim", _parts_of(path)[_OPTIMIZERS])
+
+
+def write_distributions(runner: Distributions, path: Path = DOCUMENT) -> None:
+    """Writes the table of distributions, and leaves the rest as it is."""
+    _write_part(_DISTRIBUTIONS, distributions_text(runner), path)
+
+
+def distributions_text(runner: Distributions) -> str:
+    """What was compared of packages distributions, transforms and constraints."""
+    tallies = sorted(runner.tallies.items())
+    total = [
+        sum(of)
+        for of in zip(
+            *((t.passed, t.gradients, t.errors, len(t.problems)) for _, t in tallies), strict=True
+        )
+    ]
+    lines = [
+        "",
+        "Random parameters of float32 and float64, as tensors and as numbers, that broadcast or",
+        "do not, without elements, and some of them wrong; for each distribution every method,",
+        "and those of what `Expand` makes, on samples of its own and on values outside of its",
+        "support; every pair of distributions for `KLDivergence`; transforms there, back and",
+        "composed; constraints on values of all kinds. Compared are, bit for bit, results,",
+        "shapes, gradients, texts, what is left of the random numbers, and kind and first line",
+        "of errors. What PyTorch asserts is a ValueError in Go. Only the kind is compared where",
+        "nothing is implemented, and where Python speaks of its own attributes and operators.",
+        "",
+        "Names that are elsewhere:",
+        "",
+        "| name | in Go |",
+        "|-|-|",
+        *(f"| `{name}` | {why} |" for name, why in sorted(NOT_IN_GO.items())),
+        "",
+        "| name | calls | with gradients | refused by both | differ |",
+        "|-|-:|-:|-:|-:|",
+        f"| all | {' | '.join(map(str, total))} |",
+    ]
+    for name, t in tallies:
+        row = [t.passed, t.gradients, t.errors, len(t.problems)]
+        lines.append(f"| `distributions.{name}` | {' | '.join(map(str, row))} |")
+    return "\n".join([*lines, ""])
+
+
+def distribution_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
+    """The numbers of the table of distributions, by name."""
+    return _rows("distributions", _parts_of(path)[_DISTRIBUTIONS])
 
 
 def _rows(package: str, part: str) -> dict[str, list[str]]:

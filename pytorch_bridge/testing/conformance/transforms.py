@@ -18,7 +18,7 @@ from .check import SEED, _gradient_for, _value_difference, first_line, seed
 from .harness import Absent, GoCrash, Harness, Request, WrapperError, absent
 from .samples import Sampler, database
 
-TRANSFORM = -40
+TRANSFORM = -60
 
 Function = Callable[..., tuple[torch.Tensor, ...]]
 Tensors = list[torch.Tensor]

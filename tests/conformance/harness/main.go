@@ -123,7 +123,7 @@ func call(in *reader) (results []reflect.Value) {
 		}
 		return append(results, reflect.ValueOf(names), reflect.ValueOf(flops))
 	case index < 0:
-		return runSpecial(index, in)
+		return runners[-index/10](index, in)
 	}
 	e := &table[index]
 	function := reflect.ValueOf(e.function)
@@ -133,7 +133,16 @@ func call(in *reader) (results []reflect.Value) {
 	return function.Call(e.arguments(function.Type(), form, options, in))
 }
 
-// The functions besides the generated ones, which have negative numbers.
+// runners have the functions besides the generated ones, whose numbers are negative: ten for each file, by the
+// tens of the number. Python knows them by the same numbers.
+var runners map[int64]func(index int64, in *reader) []reflect.Value
+
+func init() { // since some of them call others
+	runners = map[int64]func(index int64, in *reader) []reflect.Value{
+		0: runSpecial, 1: runModules, 3: runOptimizers, 5: runObserved, 6: runTransforms, 7: runDistributions,
+	}
+}
+
 const (
 	specialBackward = -1 - iota
 	specialGrad
@@ -141,7 +150,7 @@ const (
 )
 
 // specialCount is a call like any other, whose FLOPs come behind its results.
-const specialCount = -40
+const specialCount = -50
 
 func runSpecial(index int64, in *reader) []reflect.Value {
 	tensors := reflect.TypeFor[[]gotorch.Tensor]()
@@ -163,5 +172,13 @@ func runSpecial(index int64, in *reader) []reflect.Value {
 		gotorch.ManualSeed(uint64(in.next()))
 		return nil
 	}
-	return runModules(index, in)
+	panic(broken(fmt.Sprint("there is no function ", index)))
+}
+
+// runObserved has what is said of modules besides what they compute.
+func runObserved(index int64, in *reader) []reflect.Value {
+	if index == specialStateHooks {
+		return runStateHooks(in)
+	}
+	return runSummary(in)
 }

@@ -39,17 +39,6 @@ var others = map[string]any{
 
 func runModules(index int64, in *reader) []reflect.Value {
 	switch index {
-	case specialStateHooks:
-		return runStateHooks(in)
-	case specialSummary:
-		return runSummary(in)
-	case specialTransform:
-		return runTransform(in)
-	}
-	if index <= specialOptimizer {
-		return runOptimizers(index, in)
-	}
-	switch index {
 	case specialMake:
 		name := in.text()
 		function, ok := constructors[name]

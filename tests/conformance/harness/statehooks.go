@@ -10,7 +10,7 @@ import (
 )
 
 // specialStateHooks makes a model, has hooks do what Python says, and saves and loads its state.
-const specialStateHooks = -41
+const specialStateHooks = -51
 
 // remembering is a module with more state than its tensors.
 type remembering struct {

@@ -9,7 +9,7 @@ import (
 
 // specialSummary is nn.Summary of a module for tensors, some of which may be none: names of modules, and their FLOPs,
 // forward and backward; then shapes of what the module returns.
-const specialSummary = -42
+const specialSummary = -52
 
 func runSummary(in *reader) []reflect.Value {
 	module := kept[in.next()].(nn.Modular)

@@ -9,13 +9,13 @@ import (
 
 // The transforms of package functorch: Python names one and an operator, with the operator's arguments, and
 // says which tensors among these are the arguments of the function that is transformed.
-const specialTransform = -40
+const specialTransform = -60
 
 type function = func(xs []gotorch.Tensor) []gotorch.Tensor
 
 // transforms are given the function, what it is called with, and tensors of the transform's own: cotangents or
 // tangents.
-var transforms = map[string]func(f function, xs, more []gotorch.Tensor) []gotorch.Tensor{
+var transformers = map[string]func(f function, xs, more []gotorch.Tensor) []gotorch.Tensor{
 	"grad": func(f function, xs, _ []gotorch.Tensor) []gotorch.Tensor {
 		g, value := functorch.GradAndValue(total(f))(xs)
 		return append(g, value)
@@ -67,9 +67,9 @@ func total(f function) func([]gotorch.Tensor) gotorch.Tensor {
 	}
 }
 
-func runTransform(in *reader) []reflect.Value {
+func runTransforms(_ int64, in *reader) []reflect.Value {
 	name := in.text()
-	transform, ok := transforms[name]
+	transform, ok := transformers[name]
 	if !ok {
 		panic(broken("there is no transform " + name))
 	}

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/distributions"
 )
 
 // A value is a tag and what the tag says. Enums are written by PyTorch's name for them, so that
@@ -122,6 +123,7 @@ func (e *entry) arguments(function reflect.Type, form int64, options bool, in *r
 var (
 	typeTensor    = reflect.TypeFor[gotorch.Tensor]()
 	typeScalar    = reflect.TypeFor[gotorch.Scalar]()
+	typeParam     = reflect.TypeFor[distributions.Param]()
 	typeDType     = reflect.TypeFor[gotorch.DType]()
 	typeLayout    = reflect.TypeFor[gotorch.Layout]()
 	typeFormat    = reflect.TypeFor[gotorch.MemoryFormat]()
@@ -165,6 +167,13 @@ func (r *reader) value(t reflect.Type) reflect.Value {
 	case typeTensor:
 		expect(tagTensor)
 		return reflect.ValueOf(r.tensor())
+	case typeParam:
+		if tag == tagTensor {
+			result.Set(reflect.ValueOf(r.tensor()))
+			return result
+		}
+		result.Set(reflect.ValueOf(r.scalar(tag)))
+		return result
 	case typeScalar:
 		result.Set(reflect.ValueOf(r.scalar(tag)))
 		return result

@@ -1,0 +1,124 @@
+"""The packages distributions, transforms and constraints compute what torch.distributions does, to the last bit.
+
+Random parameters, values and inputs, of which some are hostile; every method of every distribution, transform
+and constraint, all registered divergences, with gradients, random states and errors.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from pytorch_bridge.generate import reference_is_installed
+
+if not reference_is_installed():
+    pytest.skip("the samples are of the torch that Go was generated for", allow_module_level=True)
+
+from pytorch_bridge.testing.conformance import distributions as under_test
+from pytorch_bridge.testing.conformance import report
+from pytorch_bridge.testing.conformance.distributions import (
+    NOT_IN_GO,
+    Distributions,
+    Spec,
+    constraint_names,
+    distributions,
+    names,
+    run_constraint,
+    run_distribution,
+    run_divergences,
+    run_transform,
+    transform_names,
+)
+from pytorch_bridge.testing.conformance.harness import Harness
+
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]
+
+FULL = os.environ.get("CONFORMANCE") == "full"
+ROUNDS = 8 if FULL else 1
+
+
+@pytest.fixture(scope="module")
+def runner(harness: Harness) -> Distributions:
+    return Distributions(harness)
+
+
+@pytest.mark.parametrize("name", distributions())
+def test_distribution(runner: Distributions, name: str) -> None:
+    problems = run_distribution(runner, name, ROUNDS)
+    assert not problems, "\n".join(problems[:20])
+    assert runner.tallies[name].passed or runner.tallies[name].errors
+
+
+@pytest.mark.parametrize("name", transform_names())
+def test_transform(runner: Distributions, name: str) -> None:
+    problems = run_transform(runner, name, ROUNDS)
+    assert not problems, "\n".join(problems[:20])
+
+
+@pytest.mark.parametrize("name", constraint_names())
+def test_constraint(runner: Distributions, name: str) -> None:
+    problems = run_constraint(runner, name, ROUNDS)
+    assert not problems, "\n".join(problems[:20])
+
+
+def test_divergences(runner: Distributions) -> None:
+    problems = run_divergences(runner, max(1, ROUNDS // 3), all_pairs=FULL)
+    assert not problems, "\n".join(problems[:20])
+    assert runner.tallies["kl_divergence"].passed > 50
+
+
+def test_every_name_is_there() -> None:
+    """A name that is new in torch.distributions is in the tests, or has a reason."""
+    here = {*distributions(), *transform_names(), *constraint_names(), *NOT_IN_GO}
+    here |= {"kl_divergence", "biject_to", "transform_to", "is_dependent"}
+    assert set(names()) <= here, sorted(set(names()) - here)
+
+
+if FULL:
+
+    def test_the_table(runner: Distributions) -> None:
+        wanted = {*distributions(), *transform_names(), *constraint_names(), "kl_divergence"}
+        if not wanted <= runner.tallies.keys():
+            pytest.skip("only part of the tests was selected")
+        report.write_distributions(runner)
+
+
+def test_the_table_is_complete() -> None:
+    """docs/conformance.md has a line for each name, and nothing differs."""
+    rows = report.distribution_rows()
+    wanted = {*distributions(), *transform_names(), *constraint_names()}
+    wanted |= {"kl_divergence", "biject_to", "transform_to"}
+    assert {f"distributions.{n}" for n in wanted} == rows.keys(), "run: make conformance"
+    assert {name for name, row in rows.items() if row[-1] != "0"} == set()
+
+
+def test_a_fault_is_found(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a Laplace for a Normal behind its back, the comparison says what differs."""
+    runner = Distributions(harness)
+    make = under_test.Go.invoke
+    monkeypatch.setattr(
+        under_test.Go,
+        "invoke",
+        lambda go, name, *rest: make(go, "Laplace" if name == "Normal" else name, *rest),
+    )
+    runner.distribution(Spec("Normal", (0.0, torch.tensor([1.0, 2.0], requires_grad=True))))
+    problems = "\n".join(runner.tallies["Normal"].problems)
+    for what in ("log_prob", "entropy", "sample(())", "variance"):
+        assert f".{what}" in problems, problems
+
+
+def test_no_handle_is_left(harness: Harness) -> None:
+    left = []
+    for _ in range(3):
+        runner = Distributions(harness)
+        for name in ("Gumbel", "Wishart", "Dirichlet", "MixtureSameFamily"):
+            run_distribution(runner, name, 1)
+        run_transform(runner, "ComposeTransform", 1)
+        harness.seed(1)
+        under_test.Go(harness).invoke(
+            "is_dependent", [under_test.Go(harness).make(Spec("real"))], {}
+        )
+        left.append(harness.collect())
+    assert left[1] == left[2], left
