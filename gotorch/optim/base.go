@@ -17,7 +17,8 @@ type Base[G any, P interface {
 }] struct {
 	Groups []*G
 
-	op string // "optim.SGD", for errors
+	op    string // "optim.SGD", for errors
+	steps int64
 }
 
 // Common is what all groups have in common.
@@ -25,6 +26,7 @@ type Common struct {
 	Params []gotorch.Tensor // not to be changed
 
 	memories []memory
+	extra    gotorch.Dict // what is in state dicts beside the options; see ParamGroup
 }
 
 func (c *Common) common() *Common { return c }
@@ -162,7 +164,11 @@ func (o *Base[G, P]) Step() {
 			P(g).step()
 		}
 	})
+	o.steps++
 }
+
+// Steps returns how many steps this optimiser has taken. Those before a state dict was saved do not count.
+func (o *Base[G, P]) Steps() int64 { return o.steps }
 
 // StepWith computes a loss and its gradients by closure, which zeroes them first, then changes the parameters,
 // and returns the loss.
@@ -181,16 +187,20 @@ func (o *Base[G, P]) ZeroGrad() {
 	}
 }
 
+// ParamGroups returns the groups, whose options have names in any optimiser.
+func (o *Base[G, P]) ParamGroups() []ParamGroup {
+	list := make([]ParamGroup, len(o.Groups))
+	for i, g := range o.Groups {
+		list[i] = ParamGroup{P(g).common(), reflect.ValueOf(g).Elem()}
+	}
+	return list
+}
+
 // LRs returns where the learning rate of each group is, to be read or changed.
 func (o *Base[G, P]) LRs() []*float64 {
 	var lrs []*float64
-	for _, g := range o.Groups {
-		v := reflect.ValueOf(g).Elem()
-		for _, f := range optionFields(v.Type()) {
-			if f.name == "lr" {
-				lrs = append(lrs, v.Field(f.index).Addr().Interface().(*float64))
-			}
-		}
+	for _, g := range o.ParamGroups() {
+		lrs = append(lrs, g.LR())
 	}
 	return lrs
 }
@@ -238,7 +248,8 @@ func (o *Base[G, P]) StateDict() gotorch.Dict {
 			numbers = append(numbers, number)
 			number++
 		}
-		list = append(list, append(optionsOf(g), gotorch.DictItem{Key: "params", Value: numbers}))
+		options := append(optionsOf(g), P(g).common().extra...)
+		list = append(list, append(options, gotorch.DictItem{Key: "params", Value: numbers}))
 	}
 	return gotorch.Dict{{Key: "state", Value: states}, {Key: "param_groups", Value: list}}
 }
@@ -339,6 +350,7 @@ func (o *Base[G, P]) LoadStateDict(dict gotorch.Dict) error {
 			merged.merge(g)
 		}
 		c := P(&loaded[n]).common()
+		c.extra = r.extra(reflect.TypeFor[G](), options)
 		c.memories = make([]memory, len(params))
 		for i, number := range numbers {
 			if number, ok := number.(int64); ok {
