@@ -301,8 +301,8 @@ func stateOf(r rule, i int) gotorch.Dict {
 			state = append(state, gotorch.DictItem{Key: s.name, Value: m.tensors[k]})
 		}
 	}
-	if m.steps == 0 || !r.counted() {
-		return state
+	if m.steps == 0 && state == nil || !r.counted() {
+		return state // where PyTorch had begun it before the first step, there is state at step 0
 	}
 	if _, ints := r.(interface{ countedInInts() }); ints {
 		return append(gotorch.Dict{{Key: "step", Value: m.steps}}, state...)

@@ -604,6 +604,16 @@ func (r *reader) fields(self any) {
 // Rates is a number for all groups of an optimiser, or one for each.
 type Rates interface{ float64 | int | []float64 }
 
+// PerGroup returns one number for each group of an optimiser. It panics with a ValueError if several are given and
+// not one for each, and with a TypeError if opt is nil.
+func PerGroup[R Rates](op, name string, rates R, opt optim.Optimizer) []float64 {
+	return ratesOf(op, name, rates, len(groupsOf(op, opt)))
+}
+
+// Guarded calls fn. If that panics or ends its goroutine, the options of the groups of an optimiser, and what
+// schedulers keep there, are as before.
+func Guarded(opt optim.Optimizer, fn func()) { guarded([]state{stateOf(opt.ParamGroups())}, fn) }
+
 // ratesOf returns one number for each group.
 func ratesOf[R Rates](op, name string, rates R, groups int) []float64 {
 	switch r := any(rates).(type) {

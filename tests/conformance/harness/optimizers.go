@@ -21,9 +21,19 @@ const (
 	specialZeroGrad
 	specialSaveOptimizer
 	specialLoadOptimizer
+	specialAddGroup
 )
 
+// stateful has a state dict.
+type stateful interface {
+	StateDict() gotorch.Dict
+	LoadStateDict(dict gotorch.Dict) error
+}
+
 func runOptimizers(index int64, in *reader) []reflect.Value {
+	if index <= specialScheduler {
+		return runSchedulers(index, in)
+	}
 	if index == specialOptimizer {
 		name := in.text()
 		function, ok := optimizers[name]
@@ -36,14 +46,22 @@ func runOptimizers(index int64, in *reader) []reflect.Value {
 		in.tensors = nil
 		return []reflect.Value{reflect.ValueOf(numbers)}
 	}
-	opt := kept[in.next()].(optim.Optimizer)
+	number := in.next()
+	object, opt := kept[number].(stateful), optim.Optimizer(nil)
+	if o, ok := kept[number].(optim.Optimizer); ok {
+		opt = o
+	}
 	switch index {
 	case specialStep:
 		opt.Step()
 	case specialZeroGrad:
 		opt.ZeroGrad()
+	case specialAddGroup:
+		in.invoke(reflect.ValueOf(opt).MethodByName("AddGroup"))
+		given[number] = append(given[number], in.tensors...)
+		in.tensors = nil
 	case specialSaveOptimizer:
-		if err := gotorch.Save(in.text(), opt.StateDict()); err != nil {
+		if err := gotorch.Save(in.text(), object.StateDict()); err != nil {
 			panic(err)
 		}
 	case specialLoadOptimizer:
@@ -51,7 +69,7 @@ func runOptimizers(index int64, in *reader) []reflect.Value {
 		if err != nil {
 			panic(err)
 		}
-		if err := opt.LoadStateDict(value.(gotorch.Dict)); err != nil {
+		if err := object.LoadStateDict(value.(gotorch.Dict)); err != nil {
 			panic(err)
 		}
 	default:
