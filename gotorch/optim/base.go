@@ -66,6 +66,14 @@ type rule interface {
 	counted() bool
 }
 
+// ownState is a rule that remembers something else than tensors of each parameter.
+type ownState interface {
+	// ownState returns it as it is in state dicts for the i-th parameter; nil for nothing.
+	ownState(i int) gotorch.Dict
+	// readOwn reads it; nil is nothing.
+	readOwn(r *reader, i int, state gotorch.Dict)
+}
+
 func zerosLike(p gotorch.Tensor) gotorch.Tensor { return gotorch.ZerosLike(p.Detach()) }
 
 // scalarOne is what a number that is remembered as a tensor begins as.
@@ -171,11 +179,20 @@ func (o *Base[G, P]) Step() {
 func (o *Base[G, P]) Steps() int64 { return o.steps }
 
 // StepWith computes a loss and its gradients by closure, which zeroes them first, then changes the parameters,
-// and returns the loss.
-func (o *Base[G, P]) StepWith(closure func() gotorch.Tensor) gotorch.Tensor {
-	loss := closure()
+// and returns the loss. Autograd records in closure, also where the caller is in gotorch.NoGrad. It panics with a
+// TypeError for a nil closure; if closure panics, nothing has changed.
+func (o *Base[G, P]) StepWith(closure func() gotorch.Tensor) (loss gotorch.Tensor) {
+	checkClosure(o.op, closure)
+	gotorch.EnableGrad(func() { loss = closure() })
 	o.Step()
 	return loss
+}
+
+// checkClosure panics with a TypeError for a closure that is nil.
+func checkClosure(op string, closure func() gotorch.Tensor) {
+	if closure == nil {
+		panic(&gotorch.Error{Op: op + ".StepWith", Kind: gotorch.TypeError, Msg: "the closure is nil, where a function that computes the loss is required"})
+	}
 }
 
 // ZeroGrad drops the gradients.
@@ -294,6 +311,9 @@ func optional(s gotorch.Scalar) any {
 
 // stateOf returns what is remembered of the i-th parameter, by PyTorch's names; nil for nothing.
 func stateOf(r rule, i int) gotorch.Dict {
+	if own, ok := r.(ownState); ok {
+		return own.ownState(i)
+	}
 	m := &r.common().memories[i]
 	var state gotorch.Dict
 	for k, s := range r.slots() {
@@ -397,6 +417,10 @@ func (r *reader) options(group any, dict gotorch.Dict) {
 
 // memory reads what is remembered of the i-th parameter; nil is nothing.
 func (r *reader) memory(of rule, i int, state gotorch.Dict) {
+	if own, ok := of.(ownState); ok {
+		own.readOwn(r, i, state)
+		return
+	}
 	if state == nil {
 		return
 	}
