@@ -479,7 +479,11 @@ func (r *lbfgsRun) strongWolfe(loss float64, gradient gotorch.Tensor, slope numb
 			break
 		}
 		near, far := a.least(b), a.most(b)
-		at := interpolate(bracket[0], bracket[1], near, far)
+		least, most := a, b // not near and far: where both are equal one may be a float, and one a tensor
+		if !a.atMost(b) {
+			least, most = b, a
+		}
+		at := interpolate(bracket[0], bracket[1], least, most)
 		margin := float(0.1).times(far.minus(near))
 		if far.minus(at).least(at.minus(near)).below(margin) {
 			if stuck || at.atLeast(far) || at.atMost(near) {

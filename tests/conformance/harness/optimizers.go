@@ -1,8 +1,16 @@
 package main
 
+/*
+#include <stdint.h>
+
+static int64_t call_closure(int64_t function) { return ((int64_t (*)(void))(intptr_t)function)(); }
+*/
+import "C"
+
 import (
 	"fmt"
 	"reflect"
+	"unsafe"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/optim"
@@ -11,7 +19,7 @@ import (
 // The optimisers of package optim, by PyTorch's names: their constructors.
 var optimizers = map[string]any{
 	"ASGD": optim.ASGD, "Adafactor": optim.Adafactor, "Adadelta": optim.Adadelta, "Adagrad": optim.Adagrad, "Adam": optim.Adam, "AdamW": optim.AdamW,
-	"Adamax": optim.Adamax, "Muon": optim.Muon, "NAdam": optim.NAdam, "RAdam": optim.RAdam, "RMSprop": optim.RMSprop, "Rprop": optim.Rprop,
+	"Adamax": optim.Adamax, "LBFGS": optim.LBFGS, "Muon": optim.Muon, "NAdam": optim.NAdam, "RAdam": optim.RAdam, "RMSprop": optim.RMSprop, "Rprop": optim.Rprop,
 	"SGD": optim.SGD, "SparseAdam": optim.SparseAdam,
 }
 
@@ -22,6 +30,7 @@ const (
 	specialSaveOptimizer
 	specialLoadOptimizer
 	specialAddGroup
+	specialStepWith
 )
 
 // stateful has a state dict.
@@ -54,6 +63,19 @@ func runOptimizers(index int64, in *reader) []reflect.Value {
 	switch index {
 	case specialStep:
 		opt.Step()
+	case specialStepWith: // the address of a function in Python that returns a loss, as a handle
+		function := C.int64_t(in.next())
+		opt.StepWith(func() gotorch.Tensor {
+			loss := C.call_closure(function)
+			if loss == 0 {
+				panic("the closure has raised an exception")
+			}
+			p := new(unsafe.Pointer)
+			*(*int64)(unsafe.Pointer(p)) = int64(loss)
+			t := gotorch.Tensor{T: p}
+			in.tensors = append(in.tensors, t) // to be released
+			return t
+		})
 	case specialZeroGrad:
 		opt.ZeroGrad()
 	case specialAddGroup:

@@ -2,8 +2,12 @@ package main
 
 import (
 	"fmt"
+	"iter"
+	"math"
 	"reflect"
 
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/optim"
 	"gotorch.dev/gotorch/optim/lrscheduler"
 	"gotorch.dev/gotorch/optim/swautils"
@@ -27,7 +31,50 @@ const (
 	specialSchedule
 	specialScheduleTo
 	specialRates
+	specialAverage
+	specialUpdate
+	specialUpdateBN
 )
+
+// averages are the options of swautils.AveragedModel, by names.
+var averages = map[string]func(decay float64) swautils.AveragedModelOptions{
+	"default": func(float64) (o swautils.AveragedModelOptions) { return o },
+	"swa": func(float64) (o swautils.AveragedModelOptions) {
+		o.AvgFn = swautils.GetSWAAvgFn()
+		return o
+	},
+	"swa_multi": func(float64) (o swautils.AveragedModelOptions) {
+		o.MultiAvgFn = swautils.GetSWAMultiAvgFn()
+		return o
+	},
+	"ema": func(decay float64) (o swautils.AveragedModelOptions) {
+		o.AvgFn = swautils.GetEMAAvgFn(swautils.EMAOptions{Decay: decay})
+		return o
+	},
+	"ema_multi": func(decay float64) (o swautils.AveragedModelOptions) {
+		o.MultiAvgFn = swautils.GetEMAMultiAvgFn(swautils.EMAOptions{Decay: decay})
+		return o
+	},
+	"own": func(float64) (o swautils.AveragedModelOptions) {
+		o.AvgFn = func(averaged, current, n gotorch.Tensor) gotorch.Tensor {
+			return averaged.MulScalar(2).Add(current.Mul(n))
+		}
+		return o
+	},
+}
+
+// batches are what swautils.UpdateBN goes over.
+type batches []gotorch.Tensor
+
+func (b batches) All() iter.Seq2[gotorch.Tensor, error] {
+	return func(yield func(gotorch.Tensor, error) bool) {
+		for _, t := range b {
+			if !yield(t, nil) {
+				return
+			}
+		}
+	}
+}
 
 func runSchedulers(index int64, in *reader) []reflect.Value {
 	switch index {
@@ -65,6 +112,22 @@ func runSchedulers(index int64, in *reader) []reflect.Value {
 			rows = append(rows, ratesOf(opt, scheduler))
 		}
 		return []reflect.Value{reflect.ValueOf(rows)}
+	case specialAverage:
+		model := kept[in.next()].(nn.Layer)
+		options := averages[in.text()](math.Float64frombits(uint64(in.next())))
+		options.UseBuffers = in.next() != 0
+		numbers++
+		kept[numbers] = swautils.AveragedModel(model, options)
+		return []reflect.Value{reflect.ValueOf(numbers)}
+	case specialUpdate:
+		kept[in.next()].(*swautils.AveragedModelModule[nn.Layer]).UpdateParameters(kept[in.next()].(nn.Modular))
+		return nil
+	case specialUpdateBN:
+		model := kept[in.next()].(nn.Layer)
+		if err := swautils.UpdateBN(batches(in.value(reflect.TypeFor[[]gotorch.Tensor]()).Interface().([]gotorch.Tensor)), model); err != nil {
+			panic(err)
+		}
+		return nil
 	case specialRates:
 		opt := kept[in.next()].(optim.Optimizer)
 		return []reflect.Value{reflect.ValueOf(ratesOf(opt, kept[in.next()]))}
