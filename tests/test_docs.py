@@ -58,6 +58,7 @@ IMPORTS = {
     "gotorch.dev/gotorch/nn": "ReLU",
     "gotorch.dev/gotorch/nn/functional": "ReLU",
     "gotorch.dev/gotorch/optim": "AdamW",
+    "gotorch.dev/gotorch/optim/lrscheduler": "StepLR",
     "gotorch.dev/gotorch/train": "Accuracy",
 }
 ALIASES = {"gotorch.dev/gotorch/nn/functional": "F"}

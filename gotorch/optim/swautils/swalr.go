@@ -54,6 +54,15 @@ func SWALR[R lrscheduler.Rates](opt optim.Optimizer, swaLR R, opts ...SWALROptio
 	return s
 }
 
+// LoadStateDict restores what StateDict, here or in PyTorch, has returned. If it does not fit, it returns a
+// *gotorch.Error of kind ValueError and changes nothing.
+func (s *SWALRScheduler) LoadStateDict(dict gotorch.Dict) error {
+	if strategy, ok := dict.Get("_anneal_strategy").(string); ok && strategy != "cos" && strategy != "linear" {
+		return args.ValueError("swautils.SWALR.LoadStateDict", "the state dict has the strategy '%s', which is unknown", strategy)
+	}
+	return s.LRScheduler.LoadStateDict(dict)
+}
+
 // anneal returns how far learning rates are on their way after some steps, between 0 and 1.
 func (s *SWALRScheduler) anneal(steps int64) float64 {
 	part := max(0, min(1, float64(steps)/float64(max(1, s.AnnealEpochs))))
