@@ -421,6 +421,10 @@ const (
 	wolfeSlope = 0.9
 )
 
+// narrow is how far the ends of a bracket are apart, in parameters, when it is not looked into any more. As in
+// PyTorch it is no option: ToleranceChange is about whole steps.
+const narrow = 1e-9
+
 // strongWolfe looks along the direction for a place where the loss has fallen enough and is flat enough, with up to
 // tries evaluations after the first. It leaves the parameters as they are.
 func (r *lbfgsRun) strongWolfe(loss float64, gradient gotorch.Tensor, slope number, tries int64) (float64, gotorch.Tensor, number, int64) {
@@ -475,7 +479,7 @@ func (r *lbfgsRun) strongWolfe(loss float64, gradient gotorch.Tensor, slope numb
 	stuck := false
 	for !done && n < tries {
 		a, b := bracket[0].at, bracket[1].at
-		if b.minus(a).magnitude().times(longest).below(float(r.ToleranceChange)) {
+		if b.minus(a).magnitude().times(longest).below(float(narrow)) {
 			break
 		}
 		near, far := a.least(b), a.most(b)
