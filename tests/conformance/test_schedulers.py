@@ -6,6 +6,7 @@ optimiser go from Python to Go and from Go to Python, or the scheduler resumes b
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 from typing import Any
@@ -15,7 +16,9 @@ import pytest
 from pytorch_bridge.generate import reference_is_installed
 
 if not reference_is_installed():
-    pytest.skip("the signatures are of the torch that Go was generated for", allow_module_level=True)
+    pytest.skip(
+        "the signatures are of the torch that Go was generated for", allow_module_level=True
+    )
 
 from pytorch_bridge.testing.conformance import report
 from pytorch_bridge.testing.conformance import schedulers as under_test
@@ -74,5 +77,6 @@ def test_no_handle_is_left(harness: Harness) -> None:
     left = []
     for _ in range(3):
         Schedulers(harness).run("SequentialLR", 4)
+        gc.collect()  # errors of Python refer to the frames that refer to them
         left.append(harness.collect())
     assert left[0] == left[1] == left[2], left

@@ -1,4 +1,4 @@
-"""Runs package optim/swautils: averages of a model's weights, and statistics of batch normalizations."""
+"""Runs package optim/swautils: averages of weights, statistics of batch normalizations."""
 
 from __future__ import annotations
 

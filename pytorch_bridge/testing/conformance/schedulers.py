@@ -30,7 +30,7 @@ SCHEDULER, SCHEDULE, SCHEDULE_TO, RATES = range(-40, -44, -1)
 
 STEPS = 100
 
-NAMES = sorted({*lr_scheduler.__all__} - {"LRScheduler"}) + ["SWALR"]
+NAMES = [*sorted({*lr_scheduler.__all__} - {"LRScheduler"}), "SWALR"]
 
 
 class GoScheduler(GoOptimizer):
@@ -94,7 +94,7 @@ class Made:
         first = {} if self.name == "ChainedScheduler" else {"optimizer": opt}
         return cls(**first, **{k: value(v) for k, v in self.arguments.items()}, **more)
 
-    def go(self, harness: Harness, opt: GoOptimizer, **more: Any) -> GoScheduler:
+    def go(self, harness: Harness, opt: GoGroups, **more: Any) -> GoScheduler:
         api = python_api()[_full(self.name)]
         arguments = {"optimizer": opt, **self.arguments, **more}
         parameters, options = [], {}
@@ -250,7 +250,11 @@ class Draw:
                         base_momentum=lambda: self.rates(groups, 0, 0.9),
                         max_momentum=lambda: self.rates(groups, 0, 1),
                     ),
-                    **({"scale_fn": Table([r.random() for _ in range(5)])} if r.random() < 0.2 else {}),
+                    **(
+                        {"scale_fn": Table([r.random() for _ in range(5)])}
+                        if r.random() < 0.2
+                        else {}
+                    ),
                 )
             case "OneCycleLR":
                 total = r.randint(1, 90) if odd else r.randint(101, 300)
@@ -288,9 +292,7 @@ class Draw:
             case "SequentialLR":
                 parts = self.parts(groups, r.randint(1 - odd, 4), depth)
                 n = max(len(parts) - 1 + (r.random() < 0.03), 0)
-                return Made(
-                    name, schedulers=parts, milestones=sorted(r.sample(range(1, 90), n))
-                )
+                return Made(name, schedulers=parts, milestones=sorted(r.sample(range(1, 90), n)))
         raise AssertionError(name)
 
     def parts(self, groups: int, n: int, depth: int) -> list[Made]:
@@ -363,7 +365,7 @@ class Schedulers:
                     tally.problems.append(f"#{at} {kind}{groups} {made}: {problem}")
         return tally.problems[before:]
 
-    def _pair(self, kind: str, groups: list[dict[str, Any]]) -> tuple[Any, GoOptimizer]:
+    def _pair(self, kind: str, groups: list[dict[str, Any]]) -> tuple[Any, GoGroups]:
         def params() -> list[torch.Tensor]:
             return [torch.ones(2, requires_grad=True)]
 
@@ -473,7 +475,7 @@ class Schedulers:
 
 COMPOSED = {"ChainedScheduler", "SequentialLR"}
 
-# Those that do not resume by an argument alone: schedulers of schedulers, and what has no last_epoch.
+# Those that do not resume by an argument alone.
 ALONE = COMPOSED | {"ReduceLROnPlateau"}
 
 
