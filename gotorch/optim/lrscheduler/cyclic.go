@@ -59,8 +59,8 @@ type CyclicLROptions struct {
 	StepSizeUp   gotorch.Scalar // the steps of a cycle that go up; default: 2000
 	StepSizeDown gotorch.Scalar // those that go down; default: as many
 	// Mode is how high the cycles are: "triangular", all the same; "triangular2", each half as high as the one
-	// before it; "exp_range", by Gamma to the power of the step. Default: "triangular".
-	Mode  string
+	// before it; "exp_range", by Gamma to the power of the step.
+	Mode  string         // default: "triangular"
 	Gamma gotorch.Scalar // default: 1
 	// ScaleFn says how high a cycle is in place of Mode: of the cycle's number, from 1 on, or of the step's,
 	// from 0 on, if ScaleMode is "iterations". It is not in state dicts.

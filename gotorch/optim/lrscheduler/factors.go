@@ -288,7 +288,7 @@ type ConstantLRScheduler struct {
 
 // ConstantLROptions are the arguments of [ConstantLR] that have defaults.
 type ConstantLROptions struct {
-	Factor     gotorch.Scalar // between 0 and 1; default: 1/3
+	Factor     gotorch.Scalar // between 0 and 1; default: 0.3333333333333333
 	TotalIters gotorch.Scalar // default: 5
 	LastEpoch  gotorch.Scalar // the epoch to go on after; default: -1, which begins
 }
@@ -338,7 +338,7 @@ type LinearLRScheduler struct {
 
 // LinearLROptions are the arguments of [LinearLR] that have defaults.
 type LinearLROptions struct {
-	StartFactor gotorch.Scalar // above 0 and at most 1; default: 1/3
+	StartFactor gotorch.Scalar // above 0 and at most 1; default: 0.3333333333333333
 	EndFactor   gotorch.Scalar // between 0 and 1; default: 1
 	TotalIters  gotorch.Scalar // default: 5
 	LastEpoch   gotorch.Scalar // the epoch to go on after; default: -1, which begins
