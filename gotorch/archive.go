@@ -140,6 +140,14 @@ func (a *archiveWriter) value(v any, depth int) error {
 			}
 		}
 		p.Tuple()
+	case Counter:
+		p.Global("collections", "Counter")
+		p.Mark()
+		if err := a.value(Dict(v), depth+1); err != nil {
+			return err
+		}
+		p.Tuple()
+		p.Call()
 	case Dict:
 		p.Dict()
 		for _, item := range v {

@@ -9,6 +9,10 @@ type Tuple []any
 // value in the order in which they were added.
 type Dict []DictItem
 
+// Counter is a Dict that [Save] writes as a Python collections.Counter, which counts its keys; [Load] returns it as
+// a Dict. The state of lrscheduler.MultiStepLR has one.
+type Counter Dict
+
 // DictItem is a pair in a [Dict].
 type DictItem struct {
 	Key, Value any

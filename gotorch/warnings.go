@@ -58,6 +58,19 @@ func WarningHandler() func(Warning) {
 	return nil
 }
 
+// Warn gives a warning to the program's handler, or prints it, as one of PyTorch's: for libraries in Go that
+// warn. What the handler panics with comes out of Warn.
+func Warn(w Warning) {
+	if handler := WarningHandler(); handler != nil {
+		handler(w)
+		return
+	}
+	kind, msg := C.CString(w.Kind), C.CString(w.Msg)
+	defer C.free(unsafe.Pointer(kind))
+	defer C.free(unsafe.Pointer(msg))
+	C.PrintWarningOnce(unsafe.Pointer(warningPrefix), kind, msg)
+}
+
 // attentionWarnings is set in attention while the program has a handler of its own: then calls that
 // may warn gather the warnings.
 const attentionWarnings = 1 << 9

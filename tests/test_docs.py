@@ -65,6 +65,7 @@ IMPORTS = {
     "gotorch.dev/gotorch/distributions/transforms": "Exp",
     "gotorch.dev/gotorch/nn/functional": "ReLU",
     "gotorch.dev/gotorch/optim": "AdamW",
+    "gotorch.dev/gotorch/optim/lrscheduler": "StepLR",
     "gotorch.dev/gotorch/train": "Accuracy",
 }
 ALIASES = {"gotorch.dev/gotorch/nn/functional": "F"}

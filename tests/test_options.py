@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import amp, distributions, nn
 from torch.distributions import constraints, relaxed_bernoulli, relaxed_categorical, transforms
 from torch.nn import init
+from torch.optim import swa_utils
 from torch.utils.data import DataLoader
 
 from pytorch_bridge.schema import Names, functions
@@ -54,6 +55,8 @@ SHARED = {
     "gotorch/nn/functional: MaxUnpoolOptions": F.max_unpool2d,
     "gotorch/nn/init: KaimingOptions": init.kaiming_uniform_,
     "gotorch/nn/init: XavierOptions": init.xavier_uniform_,
+    "gotorch/optim/swautils: EMAOptions": swa_utils.get_ema_avg_fn,
+    "gotorch/optim/swautils: UpdateBNOptions": swa_utils.update_bn,
 }
 
 
@@ -78,6 +81,8 @@ def arguments(struct: str) -> dict[str, Any]:
             "gotorch/nn/utils": "torch.nn.utils",
             "gotorch/nn/utils/rnn": "torch.nn.utils.rnn",
             "gotorch/nn/init": "torch.nn.init",
+            "gotorch/optim/lrscheduler": "torch.optim.lr_scheduler",
+            "gotorch/optim/swautils": "torch.optim.swa_utils",
         }
         api = python_api()
         full = f"torch.{package.removeprefix('gotorch/')}.{name}"
@@ -87,7 +92,7 @@ def arguments(struct: str) -> dict[str, Any]:
                 for n in api.values()
                 if n.namespace == namespace.get(package, "torch.nn.functional")
                 and n.arguments is not None
-                and _go_name(n.name) == name
+                and name in (n.name, _go_name(n.name))
             )
         by_name = {a.name: a.default for a in api[full].arguments or ()}
     return {Names().field(n): default for n, default in by_name.items()}

@@ -5,6 +5,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/libm"
 )
 
 // AdamOptimizer is what [Adam] and [AdamW] make.
@@ -229,6 +230,4 @@ func asReal(list []gotorch.Tensor) {
 }
 
 // power returns x to the power y as Python does: math.Pow differs from the C library's in the last bit.
-func power(x, y float64) float64 {
-	return gotorch.Item[float64](gotorch.PowScalarBase(x, gotorch.FromScalar(y)))
-}
+func power(x, y float64) float64 { return libm.Pow(x, y) }

@@ -152,7 +152,7 @@ func (g *NAdamGroup) step() {
 		}
 		mu := g.Betas[0] * (1 - 0.5*power(0.96, steps*g.MomentumDecay))
 		next := g.Betas[0] * (1 - 0.5*power(0.96, (steps+1)*g.MomentumDecay))
-		product.MulScalar_(mu)
+		scaleOne(product, mu)
 		average.LerpScalar_(grad, 1-g.Betas[0])
 		scaleOne(square, g.Betas[1])
 		square.AddCMul_(grad, grad, gotorch.AddCMulOptions{Value: 1 - g.Betas[1]})

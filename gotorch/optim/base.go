@@ -17,7 +17,8 @@ type Base[G any, P interface {
 }] struct {
 	Groups []*G
 
-	op string // "optim.SGD", for errors
+	op    string // "optim.SGD", for errors
+	steps int64
 }
 
 // Common is what all groups have in common.
@@ -25,6 +26,7 @@ type Common struct {
 	Params []gotorch.Tensor // not to be changed
 
 	memories []memory
+	extra    gotorch.Dict // what is in state dicts beside the options; see ParamGroup
 }
 
 func (c *Common) common() *Common { return c }
@@ -62,6 +64,14 @@ type rule interface {
 	step()
 	// counted reports whether a state dict has the number of steps.
 	counted() bool
+}
+
+// ownState is a rule that remembers something else than tensors of each parameter.
+type ownState interface {
+	// ownState returns it as it is in state dicts for the i-th parameter; nil for nothing.
+	ownState(i int) gotorch.Dict
+	// readOwn reads it; nil is nothing.
+	readOwn(r *reader, i int, state gotorch.Dict)
 }
 
 func zerosLike(p gotorch.Tensor) gotorch.Tensor { return gotorch.ZerosLike(p.Detach()) }
@@ -162,14 +172,27 @@ func (o *Base[G, P]) Step() {
 			P(g).step()
 		}
 	})
+	o.steps++
 }
 
+// Steps returns how many steps this optimiser has taken. Those before a state dict was saved do not count.
+func (o *Base[G, P]) Steps() int64 { return o.steps }
+
 // StepWith computes a loss and its gradients by closure, which zeroes them first, then changes the parameters,
-// and returns the loss.
-func (o *Base[G, P]) StepWith(closure func() gotorch.Tensor) gotorch.Tensor {
-	loss := closure()
+// and returns the loss. Autograd records in closure, also where the caller is in gotorch.NoGrad. It panics with a
+// TypeError for a nil closure; if closure panics, nothing has changed.
+func (o *Base[G, P]) StepWith(closure func() gotorch.Tensor) (loss gotorch.Tensor) {
+	checkClosure(o.op, closure)
+	gotorch.EnableGrad(func() { loss = closure() })
 	o.Step()
 	return loss
+}
+
+// checkClosure panics with a TypeError for a closure that is nil.
+func checkClosure(op string, closure func() gotorch.Tensor) {
+	if closure == nil {
+		panic(&gotorch.Error{Op: op + ".StepWith", Kind: gotorch.TypeError, Msg: "the closure is nil, where a function that computes the loss is required"})
+	}
 }
 
 // ZeroGrad drops the gradients.
@@ -181,16 +204,20 @@ func (o *Base[G, P]) ZeroGrad() {
 	}
 }
 
+// ParamGroups returns the groups, whose options have names in any optimiser.
+func (o *Base[G, P]) ParamGroups() []ParamGroup {
+	list := make([]ParamGroup, len(o.Groups))
+	for i, g := range o.Groups {
+		list[i] = ParamGroup{P(g).common(), reflect.ValueOf(g).Elem()}
+	}
+	return list
+}
+
 // LRs returns where the learning rate of each group is, to be read or changed.
 func (o *Base[G, P]) LRs() []*float64 {
 	var lrs []*float64
-	for _, g := range o.Groups {
-		v := reflect.ValueOf(g).Elem()
-		for _, f := range optionFields(v.Type()) {
-			if f.name == "lr" {
-				lrs = append(lrs, v.Field(f.index).Addr().Interface().(*float64))
-			}
-		}
+	for _, g := range o.ParamGroups() {
+		lrs = append(lrs, g.LR())
 	}
 	return lrs
 }
@@ -238,7 +265,8 @@ func (o *Base[G, P]) StateDict() gotorch.Dict {
 			numbers = append(numbers, number)
 			number++
 		}
-		list = append(list, append(optionsOf(g), gotorch.DictItem{Key: "params", Value: numbers}))
+		options := append(optionsOf(g), P(g).common().extra...)
+		list = append(list, append(options, gotorch.DictItem{Key: "params", Value: numbers}))
 	}
 	return gotorch.Dict{{Key: "state", Value: states}, {Key: "param_groups", Value: list}}
 }
@@ -283,6 +311,9 @@ func optional(s gotorch.Scalar) any {
 
 // stateOf returns what is remembered of the i-th parameter, by PyTorch's names; nil for nothing.
 func stateOf(r rule, i int) gotorch.Dict {
+	if own, ok := r.(ownState); ok {
+		return own.ownState(i)
+	}
 	m := &r.common().memories[i]
 	var state gotorch.Dict
 	for k, s := range r.slots() {
@@ -290,8 +321,8 @@ func stateOf(r rule, i int) gotorch.Dict {
 			state = append(state, gotorch.DictItem{Key: s.name, Value: m.tensors[k]})
 		}
 	}
-	if m.steps == 0 || !r.counted() {
-		return state
+	if m.steps == 0 && state == nil || !r.counted() {
+		return state // where PyTorch had begun it before the first step, there is state at step 0
 	}
 	if _, ints := r.(interface{ countedInInts() }); ints {
 		return append(gotorch.Dict{{Key: "step", Value: m.steps}}, state...)
@@ -339,6 +370,7 @@ func (o *Base[G, P]) LoadStateDict(dict gotorch.Dict) error {
 			merged.merge(g)
 		}
 		c := P(&loaded[n]).common()
+		c.extra = r.extra(reflect.TypeFor[G](), options)
 		c.memories = make([]memory, len(params))
 		for i, number := range numbers {
 			if number, ok := number.(int64); ok {
@@ -385,6 +417,10 @@ func (r *reader) options(group any, dict gotorch.Dict) {
 
 // memory reads what is remembered of the i-th parameter; nil is nothing.
 func (r *reader) memory(of rule, i int, state gotorch.Dict) {
+	if own, ok := of.(ownState); ok {
+		own.readOwn(r, i, state)
+		return
+	}
 	if state == nil {
 		return
 	}

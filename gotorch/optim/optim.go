@@ -45,6 +45,8 @@ type Optimizer interface {
 	ZeroGrad()
 	// LRs returns where the learning rate of each group is, to be read or changed.
 	LRs() []*float64
+	// ParamGroups returns the groups, whose options have names in any optimiser.
+	ParamGroups() []ParamGroup
 	// StateDict returns what the optimiser remembers, as PyTorch's state_dict does: saved with
 	// gotorch.Save, it can be loaded there.
 	StateDict() gotorch.Dict

@@ -657,7 +657,7 @@ def differ(what: str, wanted: Any, got: Any) -> str:
                 return f"{what} {i} is {_short(g)}, not {_short(w)}"
             continue
         if not isinstance(w, torch.Tensor):
-            if w != g:
+            if w != g and not (w != w and g != g):
                 return f"{what} {i} is {g}, not {w}"
             continue
         if not isinstance(g, torch.Tensor) or w.shape != g.shape or w.dtype != g.dtype:

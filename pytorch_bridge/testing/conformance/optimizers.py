@@ -2,19 +2,24 @@
 
 Python and Go each have a copy of the parameters, whose gradients are set from outside, the same for
 both: so that a difference is the optimiser's. In the middle of the run the state goes from each to
-a new optimiser of the other.
+a new optimiser of the other. Runs with a closure let Go call a function of Python, which computes
+loss and gradients of whichever copy it is for.
 """
 
 from __future__ import annotations
 
+import ctypes
+import random
 import tempfile
 import warnings
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from pytorch_bridge.boundary import to_handle
 from pytorch_bridge.schema.names import Names
 from pytorch_bridge.schema.python_api import python_api
 
@@ -24,7 +29,13 @@ from .modules import COMPILED, FORGET, Tally, differ
 
 MAKE, STEP, ZERO_GRAD, SAVE, LOAD = range(-30, -35, -1)
 
+STEP_WITH = -36
+
 STEPS = 30
+CLOSURE_STEPS = 6
+MANY = 20  # configurations of LBFGS at random, with each of which all functions are tried
+
+_CLOSURE = ctypes.CFUNCTYPE(ctypes.c_int64)
 
 # Arguments that Go does not have, with the reason.
 LEFT_OUT = {
@@ -36,7 +47,7 @@ LEFT_OUT = {
 
 
 TENSOR_LR = "arithmetic with a learning rate in a float32 tensor, which is a float64 in Go"
-ROUNDED = {"Muon", "SparseAdam"}  # that compute with it
+ROUNDED = {"LBFGS", "Muon", "SparseAdam"}  # that compute with it
 NO_ARGUMENT = "an argument that Go does not have"
 
 
@@ -67,6 +78,26 @@ class GoOptimizer:
     def step(self) -> None:
         self.harness.send(Request([STEP, 0, 0, self.number]))
 
+    def step_with(self, closure: Callable[[], torch.Tensor]) -> None:
+        raised: list[BaseException] = []
+
+        @_CLOSURE
+        def call() -> int:
+            try:
+                assert torch.is_grad_enabled()
+                return to_handle(closure())
+            except BaseException as err:
+                raised.append(err)
+                return 0
+
+        address = ctypes.cast(call, ctypes.c_void_p).value or 0
+        try:
+            self.harness.send(Request([STEP_WITH, 0, 0, self.number, address]))
+        except GoCrash:
+            if raised:
+                raise raised[0] from None
+            raise
+
     def _file(self, what: int, path: Path) -> None:
         request = Request([what, 0, 0, self.number])
         request.text_only(str(path))
@@ -83,6 +114,53 @@ class GoOptimizer:
             path = Path(folder) / "state.pt"
             torch.save(state, path)
             self._file(LOAD, path)
+
+
+def bowl(params: list[torch.Tensor]) -> torch.Tensor:
+    """A quadratic function with different curvatures."""
+    squares = [(p * p.conj()).real for p in params]
+    return sum((s * torch.arange(1, s.numel() + 1).to(s.dtype).view_as(s)).sum() for s in squares)
+
+
+def valley(params: list[torch.Tensor]) -> torch.Tensor:
+    """Rosenbrock's function."""
+    x = torch.cat([p.reshape(-1) for p in params])
+    return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+
+
+def cliff(params: list[torch.Tensor]) -> torch.Tensor:
+    """A function that is not a number beyond a wall."""
+    return sum((p**2).sum() - 0.1 * (4 - p).log().sum() for p in params)
+
+
+def slope(params: list[torch.Tensor]) -> torch.Tensor:
+    """A function without a minimum, nearly flat far out."""
+    return sum((p.atan() + p * 1e-3).sum() for p in params)
+
+
+LOSSES = [bowl, valley, cliff, slope]
+
+
+def searched(draw: random.Random) -> dict[str, Any]:
+    """Options of LBFGS, drawn at random."""
+    choices: dict[str, list[Any]] = {
+        "lr": [1.0, 0.5, 1e-3, 0.0, 30.0, draw.uniform(0, 2)],
+        "max_iter": [0, 1, 2, 7, 20],
+        "max_eval": [
+            1,
+            3,
+            25,
+            40,
+        ],  # with 0 Python's line search uses a variable that it has not set
+        "tolerance_grad": [0.0, 1e-5, 1e-2, 1.0],
+        "tolerance_change": [0.0, 1e-5, 1e-2, -1.0],
+        "history_size": [1, 2, 5],
+        "line_search_fn": ["strong_wolfe", "strong_wolfe", None, "armijo"],
+    }
+    found = {k: draw.choice(v) for k, v in choices.items() if draw.random() < 0.4}
+    if found.get("line_search_fn") == "armijo" and draw.random() < 0.8:
+        del found["line_search_fn"]
+    return found
 
 
 def options(name: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -106,9 +184,10 @@ def options(name: str, given: dict[str, Any]) -> dict[str, Any]:
 class Optimizers:
     """Runs configurations with one harness."""
 
-    def __init__(self, harness: Harness) -> None:
+    def __init__(self, harness: Harness, searches: int = 6) -> None:
         self.harness = harness
         self.tallies: dict[str, Tally] = {}
+        self.searches = searches
 
     def run(self, name: str, dtypes: tuple[torch.dtype, ...]) -> list[str]:
         """Runs all configurations of an optimiser; returns what differs."""
@@ -119,6 +198,10 @@ class Optimizers:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for dtype in dtypes:
+                self._with_closures(tally, info, dtype)
+                if info.step_requires_closure:
+                    self._errors(tally, info, dtype)
+                    continue
                 for at, config in enumerate(info.optim_inputs_func(device="cpu")):
                     if name in ROUNDED and isinstance(config.kwargs.get("lr"), torch.Tensor):
                         tally.skipped[TENSOR_LR] += 1
@@ -184,6 +267,98 @@ class Optimizers:
                 if problem := differ(f"a parameter after step {step + 1}", a, b):
                     return problem
         return ""
+
+    def _with_closures(self, tally: Tally, info: Any, dtype: torch.dtype) -> None:
+        """Runs in which steps call a closure: all of what needs one, and one of the others."""
+        name = info.optim_cls.__name__
+        configs = [c.kwargs for c in info.optim_inputs_func(device="cpu")]
+        losses = LOSSES
+        if info.step_requires_closure:
+            draw = random.Random(SEED)
+            configs += [searched(draw) for _ in range(self.searches)]
+        else:
+            configs, losses = configs[:1], LOSSES[:1]
+        if dtype.is_complex or not dtype.is_floating_point:
+            losses = LOSSES[:1]
+        for at, kwargs in enumerate(configs):
+            if name in ROUNDED and isinstance(kwargs.get("lr"), torch.Tensor):
+                tally.skipped[TENSOR_LR] += 1
+                continue
+            every = self.searches >= MANY
+            for loss in losses if every else losses[at % len(losses) :][:1]:
+                origin = f"{name} {dtype} with a closure #{at} {kwargs} {loss.__name__}"
+                try:
+                    problem, refused = self._closure(info.optim_cls, kwargs, dtype, loss, at)
+                except (GoCrash, Broken, WrapperError) as err:
+                    problem, refused = f"{type(err).__name__}: {err}".splitlines()[0], False
+                if problem:
+                    tally.problems.append(f"{origin}: {problem}")
+                elif refused:
+                    tally.errors += 1
+                else:
+                    tally.passed += 1
+
+    def _closure(
+        self, cls: Any, kwargs: dict[str, Any], dtype: torch.dtype, loss: Any, seed: int
+    ) -> tuple[str, bool]:
+        """One run with a closure: what differs, and whether both refuse a step."""
+        if loss is slope and cls is torch.optim.LBFGS:
+            kwargs = {"lr": 1.0, **kwargs}  # with the int, steps grow until torch refuses it
+        generator = torch.Generator().manual_seed(SEED + seed)
+        shapes: Any = ((4, 5), (7,), (2, 3, 2), ())
+        if cls in (torch.optim.Muon, torch.optim.SparseAdam):
+            shapes = ((4, 5), (7, 3))
+        plain = dtype.to_complex() if dtype.is_complex else torch.float64
+        start = [torch.randn(s, generator=generator, dtype=plain).to(dtype) for s in shapes]
+        sparse = cls is torch.optim.SparseAdam
+        theirs, ours = ([t.clone().requires_grad_() for t in start] for _ in "ab")
+
+        def closure(params: list[torch.Tensor]) -> Callable[[], torch.Tensor]:
+            def compute() -> torch.Tensor:
+                for p in params:
+                    p.grad = None
+                seen = params
+                if sparse:
+                    rows = torch.tensor([0, 2, 0])
+                    seen = [torch.nn.functional.embedding(rows, p, sparse=True) for p in params]
+                value = loss(seen)
+                if kwargs.get("maximize"):
+                    value = -value
+                value.backward()
+                return value
+
+            return compute
+
+        python = cls(theirs, **kwargs)
+        go = GoOptimizer(self.harness, cls.__name__, ours, options(cls.__name__, kwargs))
+        for step in range(CLOSURE_STEPS):
+            if step == CLOSURE_STEPS // 2:
+                states = python.state_dict(), go.state_dict()
+                if problem := differ("the state dict", _plain(states[0]), _plain(states[1])):
+                    return f"in the middle: {problem}", False
+                python = cls(theirs)
+                python.load_state_dict(states[1])
+                go = GoOptimizer(self.harness, cls.__name__, ours, {})
+                go.load_state_dict(states[0])
+            try:
+                python.step(closure(theirs))
+            except (RuntimeError, ZeroDivisionError) as err:
+                before = [t.detach().clone() for t in ours]
+                state = go.state_dict()
+                try:
+                    go.step_with(closure(ours))
+                except WrapperError as got:
+                    if got.kind != type(err).__name__:
+                        return f"a {got.kind} ({got}), where Python says {err!r}", False
+                    now = [_plain(go.state_dict()), ours]
+                    return differ("after an error", [_plain(state), before], now), True
+                return f"no error, where Python says {err!r}", False
+            go.step_with(closure(ours))
+            for a, b in zip(theirs, ours, strict=True):
+                if problem := differ(f"a parameter after step {step + 1}", a, b):
+                    return problem, False
+        states = python.state_dict(), go.state_dict()
+        return differ("the state dict", _plain(states[0]), _plain(states[1])), False
 
     def _errors(self, tally: Tally, info: Any, dtype: torch.dtype) -> None:
         for error in info.optim_error_inputs_func(device="cpu", dtype=dtype):

@@ -18,6 +18,9 @@ from .more_modules import NOT_MODULES
 from .operators import Operator, operators, public
 from .optimizers import STEPS, Optimizers
 from .samples import DTYPES, database
+from .schedulers import NAMES as SCHEDULER_NAMES
+from .schedulers import STEPS as SCHEDULER_STEPS
+from .schedulers import Schedulers
 from .suite import Suite
 from .transforms import Transforms
 from .utilities import BY_FUNCTIONS, SEVERAL_TIMES, SHAPES, STRICTER, Utilities
@@ -181,10 +184,11 @@ def write(suite: Suite, path: Path = DOCUMENT) -> None:
 # The parts of the document, in their order; what is said of operators comes first and has none.
 _LAYERS = "\n## Modules and functions of torch.nn\n"
 _OPTIMIZERS = "\n## Optimisers of torch.optim\n"
+_SCHEDULERS = "\n## Schedulers of torch.optim.lr_scheduler\n"
 _TRANSFORMS = "\n## Transforms of torch.func\n"
 _UTILITIES = "\n## Initial values and utilities of torch.nn\n"
 _DISTRIBUTIONS = "\n## Distributions of torch.distributions\n"
-_PARTS = ("", _LAYERS, _OPTIMIZERS, _TRANSFORMS, _UTILITIES, _DISTRIBUTIONS)
+_PARTS = ("", _LAYERS, _UTILITIES, _OPTIMIZERS, _SCHEDULERS, _TRANSFORMS, _DISTRIBUTIONS)
 
 
 def _parts_of(path: Path) -> dict[str, str]:
@@ -223,6 +227,8 @@ def optimizers_text(optimizers: Optimizers) -> str:
         f"bfloat16. Python and Go get the same gradients for {STEPS} steps, of which some are",
         "missing, and all parameters are compared after each, bit for bit. In the middle state",
         "dicts are compared, and each goes on from the other's. What Python refuses is refused.",
+        "One run more has steps with a closure; those of LBFGS all have, over four functions, with",
+        "its options drawn at random beside the database's.",
         "",
         "What is left out:",
         "",
@@ -378,6 +384,44 @@ def distributions_text(runner: Distributions) -> str:
 def distribution_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
     """The numbers of the table of distributions, by name."""
     return _rows("distributions", _parts_of(path)[_DISTRIBUTIONS])
+
+
+def write_schedulers(schedulers: Schedulers, path: Path = DOCUMENT) -> None:
+    """Writes the table of schedulers, and leaves the rest as it is."""
+    _write_part(_SCHEDULERS, schedulers_text(schedulers), path)
+
+
+def _scheduler(name: str) -> str:
+    return f"{'swautils' if name == 'SWALR' else 'lrscheduler'}.{name}"
+
+
+def schedulers_text(schedulers: Schedulers) -> str:
+    """What was compared of package optim/lrscheduler."""
+    lines = [
+        "",
+        "Configurations drawn at random: an optimiser of one to three groups, of several classes,",
+        f"and a scheduler with arguments of all kinds, {SCHEDULER_STEPS} steps each. Learning",
+        "rates and momenta are compared after each step, to the last bit. In the middle the states",
+        "of both are compared, and each goes on from the other's, or resumes by `last_epoch`. What",
+        "Python refuses is refused with its error, and changes nothing.",
+        "",
+        "| scheduler | runs | refused by both | differ |",
+        "|-|-:|-:|-:|",
+    ]
+    for name, t in sorted(schedulers.tallies.items(), key=lambda item: _scheduler(item[0])):
+        lines.append(f"| `{_scheduler(name)}` | {t.passed} | {t.errors} | {len(t.problems)} |")
+    return "\n".join([*lines, ""])
+
+
+def scheduler_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
+    """The numbers of the table of schedulers, by name."""
+    part = _parts_of(path)[_SCHEDULERS]
+    return _rows("lrscheduler", part) | _rows("swautils", part)
+
+
+def scheduler_names() -> set[str]:
+    """The names that the table must have."""
+    return {_scheduler(name) for name in SCHEDULER_NAMES}
 
 
 def _rows(package: str, part: str) -> dict[str, list[str]]:

@@ -139,7 +139,7 @@ var runners map[int64]func(index int64, in *reader) []reflect.Value
 
 func init() { // since some of them call others
 	runners = map[int64]func(index int64, in *reader) []reflect.Value{
-		0: runSpecial, 1: runModules, 3: runOptimizers, 5: runObserved, 6: runTransforms, 7: runDistributions,
+		0: runSpecial, 1: runModules, 3: runOptimizers, 4: runSchedulers, 5: runObserved, 6: runTransforms, 7: runDistributions,
 	}
 }
 

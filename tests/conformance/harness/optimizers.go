@@ -1,8 +1,16 @@
 package main
 
+/*
+#include <stdint.h>
+
+static int64_t call_closure(int64_t function) { return ((int64_t (*)(void))(intptr_t)function)(); }
+*/
+import "C"
+
 import (
 	"fmt"
 	"reflect"
+	"unsafe"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/optim"
@@ -11,7 +19,7 @@ import (
 // The optimisers of package optim, by PyTorch's names: their constructors.
 var optimizers = map[string]any{
 	"ASGD": optim.ASGD, "Adafactor": optim.Adafactor, "Adadelta": optim.Adadelta, "Adagrad": optim.Adagrad, "Adam": optim.Adam, "AdamW": optim.AdamW,
-	"Adamax": optim.Adamax, "Muon": optim.Muon, "NAdam": optim.NAdam, "RAdam": optim.RAdam, "RMSprop": optim.RMSprop, "Rprop": optim.Rprop,
+	"Adamax": optim.Adamax, "LBFGS": optim.LBFGS, "Muon": optim.Muon, "NAdam": optim.NAdam, "RAdam": optim.RAdam, "RMSprop": optim.RMSprop, "Rprop": optim.Rprop,
 	"SGD": optim.SGD, "SparseAdam": optim.SparseAdam,
 }
 
@@ -21,7 +29,15 @@ const (
 	specialZeroGrad
 	specialSaveOptimizer
 	specialLoadOptimizer
+	specialAddGroup
+	specialStepWith
 )
+
+// stateful has a state dict.
+type stateful interface {
+	StateDict() gotorch.Dict
+	LoadStateDict(dict gotorch.Dict) error
+}
 
 func runOptimizers(index int64, in *reader) []reflect.Value {
 	if index == specialOptimizer {
@@ -36,14 +52,35 @@ func runOptimizers(index int64, in *reader) []reflect.Value {
 		in.tensors = nil
 		return []reflect.Value{reflect.ValueOf(numbers)}
 	}
-	opt := kept[in.next()].(optim.Optimizer)
+	number := in.next()
+	object, opt := kept[number].(stateful), optim.Optimizer(nil)
+	if o, ok := kept[number].(optim.Optimizer); ok {
+		opt = o
+	}
 	switch index {
 	case specialStep:
 		opt.Step()
+	case specialStepWith: // the address of a function in Python that returns a loss, as a handle
+		function := C.int64_t(in.next())
+		opt.StepWith(func() gotorch.Tensor {
+			loss := C.call_closure(function)
+			if loss == 0 {
+				panic("the closure has raised an exception")
+			}
+			p := new(unsafe.Pointer)
+			*(*int64)(unsafe.Pointer(p)) = int64(loss)
+			t := gotorch.Tensor{T: p}
+			in.tensors = append(in.tensors, t) // to be released
+			return t
+		})
 	case specialZeroGrad:
 		opt.ZeroGrad()
+	case specialAddGroup:
+		in.invoke(reflect.ValueOf(opt).MethodByName("AddGroup"))
+		given[number] = append(given[number], in.tensors...)
+		in.tensors = nil
 	case specialSaveOptimizer:
-		if err := gotorch.Save(in.text(), opt.StateDict()); err != nil {
+		if err := gotorch.Save(in.text(), object.StateDict()); err != nil {
 			panic(err)
 		}
 	case specialLoadOptimizer:
@@ -51,7 +88,7 @@ func runOptimizers(index int64, in *reader) []reflect.Value {
 		if err != nil {
 			panic(err)
 		}
-		if err := opt.LoadStateDict(value.(gotorch.Dict)); err != nil {
+		if err := object.LoadStateDict(value.(gotorch.Dict)); err != nil {
 			panic(err)
 		}
 	default:

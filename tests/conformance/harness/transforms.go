@@ -11,36 +11,36 @@ import (
 // says which tensors among these are the arguments of the function that is transformed.
 const specialTransform = -60
 
-type function = func(xs []gotorch.Tensor) []gotorch.Tensor
+type operation = func(xs []gotorch.Tensor) []gotorch.Tensor
 
-// transforms are given the function, what it is called with, and tensors of the transform's own: cotangents or
+// transformers are given the function, what it is called with, and tensors of the transform's own: cotangents or
 // tangents.
-var transformers = map[string]func(f function, xs, more []gotorch.Tensor) []gotorch.Tensor{
-	"grad": func(f function, xs, _ []gotorch.Tensor) []gotorch.Tensor {
+var transformers = map[string]func(f operation, xs, more []gotorch.Tensor) []gotorch.Tensor{
+	"grad": func(f operation, xs, _ []gotorch.Tensor) []gotorch.Tensor {
 		g, value := functorch.GradAndValue(total(f))(xs)
 		return append(g, value)
 	},
-	"vjp": func(f function, xs, cotangents []gotorch.Tensor) []gotorch.Tensor {
+	"vjp": func(f operation, xs, cotangents []gotorch.Tensor) []gotorch.Tensor {
 		ys, vjp := functorch.VJP(f, xs)
 		return append(ys, vjp(cotangents)...)
 	},
-	"jvp": func(f function, xs, tangents []gotorch.Tensor) []gotorch.Tensor {
+	"jvp": func(f operation, xs, tangents []gotorch.Tensor) []gotorch.Tensor {
 		ys, tangents := functorch.JVP(f, xs, tangents)
 		return append(ys, tangents...)
 	},
-	"vmap": func(f function, xs, _ []gotorch.Tensor) []gotorch.Tensor {
+	"vmap": func(f operation, xs, _ []gotorch.Tensor) []gotorch.Tensor {
 		return functorch.VMap(f, functorch.VMapOptions{Randomness: "different"})(xs)
 	},
-	"vmap of grad": func(f function, xs, _ []gotorch.Tensor) []gotorch.Tensor {
+	"vmap of grad": func(f operation, xs, _ []gotorch.Tensor) []gotorch.Tensor {
 		return functorch.VMap(functorch.Grad(total(f)), functorch.VMapOptions{Randomness: "different"})(xs)
 	},
-	"jacrev": func(f function, xs, _ []gotorch.Tensor) []gotorch.Tensor {
+	"jacrev": func(f operation, xs, _ []gotorch.Tensor) []gotorch.Tensor {
 		return flat(functorch.JacRevAll(f)(xs))
 	},
-	"jacfwd": func(f function, xs, _ []gotorch.Tensor) []gotorch.Tensor {
+	"jacfwd": func(f operation, xs, _ []gotorch.Tensor) []gotorch.Tensor {
 		return flat(functorch.JacFwdAll(f)(xs))
 	},
-	"hessian": func(f function, xs, _ []gotorch.Tensor) []gotorch.Tensor {
+	"hessian": func(f operation, xs, _ []gotorch.Tensor) []gotorch.Tensor {
 		return flat(functorch.HessianAll(total(f))(xs))
 	},
 }
@@ -53,7 +53,7 @@ func flat(lists [][]gotorch.Tensor) (all []gotorch.Tensor) {
 }
 
 // total is a function's results as one number.
-func total(f function) func([]gotorch.Tensor) gotorch.Tensor {
+func total(f operation) func([]gotorch.Tensor) gotorch.Tensor {
 	return func(xs []gotorch.Tensor) gotorch.Tensor {
 		var sum gotorch.Tensor
 		for _, y := range f(xs) {

@@ -215,6 +215,9 @@ func (r *reader) value(t reflect.Type) reflect.Value {
 	case reflect.String:
 		expect(tagString)
 		result.SetString(r.text())
+	case reflect.Func:
+		r.words = append([]int64{tag}, r.words...)
+		return function(t, r.value(reflect.TypeFor[[]float64]()).Interface().([]float64))
 	case reflect.Pointer:
 		r.words = append([]int64{tag}, r.words...)
 		result.Set(reflect.New(t.Elem()))

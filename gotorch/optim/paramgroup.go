@@ -1,0 +1,146 @@
+package optim
+
+import (
+	"reflect"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
+)
+
+// ParamGroup is a group of parameters of any optimiser, whose numbers have PyTorch's names: "lr", "weight_decay".
+// Beside the options it keeps what schedules set, such as "initial_lr", which is in state dicts too, as in Python
+// a group is a dict with whatever was put into it.
+type ParamGroup struct {
+	common *Common
+	group  reflect.Value // a struct
+}
+
+// Params returns the parameters of the group.
+func (g ParamGroup) Params() []gotorch.Tensor {
+	return append([]gotorch.Tensor(nil), g.common.Params...)
+}
+
+// LR returns where the learning rate is, to be read or changed.
+func (g ParamGroup) LR() *float64 { return g.number("lr") }
+
+// Momentum returns where the momentum is, to be read or changed: the option "momentum", or where "betas" are, the
+// first of them. It is nil for a rule that has none.
+func (g ParamGroup) Momentum() *float64 {
+	for _, f := range optionFields(g.group.Type()) {
+		if f.index < 0 {
+			continue
+		}
+		switch p := g.group.Field(f.index).Addr().Interface().(type) {
+		case *float64:
+			if f.name == "momentum" {
+				return p
+			}
+		case *[2]float64:
+			if f.name == "betas" {
+				return &p[0]
+			}
+		}
+	}
+	return nil
+}
+
+// number returns where the option of a name is; nil if there is none, or if it is no float.
+func (g ParamGroup) number(name string) *float64 {
+	for _, f := range optionFields(g.group.Type()) {
+		if f.name == name && f.index >= 0 {
+			p, _ := g.group.Field(f.index).Addr().Interface().(*float64)
+			return p
+		}
+	}
+	return nil
+}
+
+// Get returns the number of a name: an option, or what [ParamGroup.Set] has kept. It reports false if there is none.
+func (g ParamGroup) Get(name string) (float64, bool) {
+	if p := g.number(name); p != nil {
+		return *p, true
+	}
+	switch v := g.common.extra.Get(name).(type) {
+	case float64:
+		return v, true
+	case int64:
+		return float64(v), true
+	}
+	return 0, false
+}
+
+// Set changes the option of a name, or keeps a number under it beside the options. It panics with a ValueError for
+// the name of an option that is no float, such as "betas" or "nesterov".
+func (g ParamGroup) Set(name string, value float64) {
+	if p := g.number(name); p != nil {
+		*p = value
+		return
+	}
+	if isOption(g.group.Type(), name) {
+		panic(args.ValueError("optim.ParamGroup.Set", "the option '%s' is no float: change it in Groups of the optimiser", name))
+	}
+	for i, item := range g.common.extra {
+		if item.Key == name {
+			g.common.extra[i].Value = value
+			return
+		}
+	}
+	g.common.extra = append(g.common.extra, gotorch.DictItem{Key: name, Value: value})
+}
+
+// isOption reports whether a group's state dict has a name by itself.
+func isOption(group reflect.Type, name string) bool {
+	if name == "params" || name == "param_names" {
+		return true
+	}
+	for _, f := range optionFields(group) {
+		if f.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// extra returns what a state dict has of a group beside its options: numbers, bools, texts and None. A number in a
+// tensor, as where Python has the learning rate in one, is a number.
+func (r *reader) extra(group reflect.Type, dict gotorch.Dict) (extra gotorch.Dict) {
+	for _, item := range dict {
+		name, ok := item.Key.(string)
+		if !ok || isOption(group, name) {
+			continue
+		}
+		switch v := item.Value.(type) {
+		case gotorch.Tensor:
+			if v.Defined() && v.Numel() == 1 && !v.DType().IsComplex() {
+				extra = append(extra, gotorch.DictItem{Key: name, Value: r.float(dict, name)})
+			}
+		case float64, int64, bool, string, nil:
+			extra = append(extra, item)
+		}
+	}
+	return extra
+}
+
+// Snapshot returns a function that makes the options of the group, and what is kept beside them, what they are now.
+// Parameters and what is remembered of them are not touched.
+func (g ParamGroup) Snapshot() (restore func()) {
+	type option struct {
+		index int
+		value reflect.Value
+	}
+	var options []option
+	for _, f := range optionFields(g.group.Type()) {
+		if f.index >= 0 {
+			value := reflect.New(g.group.Field(f.index).Type()).Elem()
+			value.Set(g.group.Field(f.index))
+			options = append(options, option{f.index, value})
+		}
+	}
+	extra := append(gotorch.Dict(nil), g.common.extra...)
+	return func() {
+		for _, o := range options {
+			g.group.Field(o.index).Set(o.value)
+		}
+		g.common.extra = extra
+	}
+}
