@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_workers_have_the_cases(worker):
 
 
 def test_peers_that_are_missing_are_left_out_with_a_sentence(monkeypatch):
-    monkeypatch.setattr(peers.shutil, "which", lambda name: None)
+    monkeypatch.setattr(peers, "shutil", SimpleNamespace(which=lambda name: None))
     assert peers.tch() == (
         "cargo is not on PATH, so tch-rs is left out (to install Rust: https://rustup.rs)"
     )

@@ -55,13 +55,22 @@ fn cases() -> HashMap<&'static str, Case> {
     let pair = || (a.shallow_clone(), b.shallow_clone());
     let mut cases: HashMap<&'static str, Case> = HashMap::new();
     let (x, y) = pair();
-    cases.insert("add", Box::new(move |n| (0..n).for_each(|_| drop(x.f_add(&y).unwrap()))));
+    cases.insert(
+        "add",
+        Box::new(move |n| (0..n).for_each(|_| drop(x.f_add(&y).unwrap()))),
+    );
     let (x, y) = pair();
     cases.insert("mm", Box::new(move |n| (0..n).for_each(|_| drop(x.mm(&y)))));
     let (x, _) = pair();
-    cases.insert("relu", Box::new(move |n| (0..n).for_each(|_| drop(x.relu()))));
+    cases.insert(
+        "relu",
+        Box::new(move |n| (0..n).for_each(|_| drop(x.relu()))),
+    );
     let (x, _) = pair();
-    cases.insert("transpose", Box::new(move |n| (0..n).for_each(|_| drop(x.transpose(0, 1)))));
+    cases.insert(
+        "transpose",
+        Box::new(move |n| (0..n).for_each(|_| drop(x.transpose(0, 1)))),
+    );
     cases.insert("mlp_forward_1", forward(1));
     cases.insert("mlp_forward_64", forward(64));
     cases.insert("mlp_step_64", step(nn::Sgd::default(), 0.01));
@@ -70,7 +79,10 @@ fn cases() -> HashMap<&'static str, Case> {
 }
 
 fn cpu_nanoseconds() -> i64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut t) };
     t.tv_sec * 1_000_000_000 + t.tv_nsec
 }
