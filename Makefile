@@ -10,9 +10,9 @@
 #   FUZZ_TIME=10m          for how long `make fuzz` runs each test
 
 .DEFAULT_GOAL := build
-SOAKS := soak-torture soak-graphs
+SOAKS := soak-torture soak-training soak-graphs
 LINTS := lint-format lint-vet lint-staticcheck lint-ruff lint-mypy
-.PHONY: help setup build generate demo test test-torch test-cuda test-address fuzz lint $(LINTS) format bench soak $(SOAKS) \
+.PHONY: help setup build generate demo test test-torch test-cuda test-address fuzz lint $(LINTS) format bench bench-peers soak $(SOAKS) \
 	conformance zoo mutants doctor clean distclean
 
 # A variable that is empty is as good as none, wherever it comes from.
@@ -107,6 +107,10 @@ soak: $(SOAKS) ## what breaks only after long: tests at random for DURATION=1h
 soak-torture: build
 	@$(IN_ENV) SOAK='$(DURATION)' go test ./gotorch -run '^TestTorture$$' -v -count=1 -timeout=0
 
+# It takes what 10,000 steps of three models take, some minutes, whatever DURATION is.
+soak-training: build
+	@$(IN_ENV) SOAK=1 go test ./bench/models -run '^TestMemory' -v -count=1 -timeout=0
+
 # What a fuzz test finds is written to testdata/fuzz, where every later `go test` tries it again. Go would
 # spend up to a minute on making each input smaller that reaches new code, and on slow tests all the time.
 FUZZ_TIME ?= 1m
@@ -163,6 +167,14 @@ format: setup ## format every hand-written file
 
 bench: build ## measure against C++ and Python; writes docs/benchmarks.md
 	@$(IN_ENV) $(BRIDGE) bench
+
+# tch-rs is made for one version of torch, so that all run on that: beside what was built, as for test-torch.
+PEERS_TORCH = $(shell sed -n 's/^TORCH_OF_TCH = "\(.*\)"/\1/p' pytorch_bridge/bench/peers.py)
+IN_PEERS = export GOTORCH_BUILD_DIR=build/$(PEERS_TORCH); eval "$$(.venv-$(PEERS_TORCH)/bin/python -m pytorch_bridge env)" &&
+bench-peers: ## measure beside tch-rs (needs cargo) and GoMLX; writes docs/benchmarks-peers.md
+	@$(MAKE) --no-print-directory setup VENV=.venv-$(PEERS_TORCH) TORCH_VERSION=$(PEERS_TORCH)
+	@GOTORCH_BUILD_DIR=build/$(PEERS_TORCH) .venv-$(PEERS_TORCH)/bin/python -m pytorch_bridge build
+	@$(IN_PEERS) .venv-$(PEERS_TORCH)/bin/python -m pytorch_bridge bench --peers
 
 conformance: build ## all of PyTorch's operator samples through Go; writes docs/conformance.md
 	@CONFORMANCE=full $(PY) -m pytest tests/conformance $(ARGS)

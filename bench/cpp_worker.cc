@@ -91,8 +91,13 @@ int main() {
   std::string name;
   int64_t n;
   while (std::cin >> name >> n) {
+    auto found = cases.find(name);
+    if (found == cases.end()) {
+      std::cout << "none" << std::endl;
+      continue;
+    }
     auto wall = now(CLOCK_MONOTONIC), cpu = now(CLOCK_PROCESS_CPUTIME_ID);
-    cases.at(name)(n);
+    found->second(n);
     wall = now(CLOCK_MONOTONIC) - wall;
     cpu = now(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     std::cout << wall << " " << cpu << std::endl;

@@ -14,6 +14,8 @@ x1, x64 = torch.randn(1, 784), torch.randn(64, 784)
 y64 = torch.randint(10, (64,))
 images = torch.randn(64, 1, 28, 28)
 mlp = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+adam_mlp = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+mlp_adam = torch.optim.Adam(adam_mlp.parameters())
 mlp_sgd = torch.optim.SGD(mlp.parameters(), lr=0.01)
 cnn = nn.Sequential(
     nn.Conv2d(1, 32, 3),
@@ -74,13 +76,20 @@ def mlp_step_64(n: int) -> None:
     train(mlp, mlp_sgd, x64, n)
 
 
+def mlp_adam_64(n: int) -> None:
+    train(adam_mlp, mlp_adam, x64, n)
+
+
 def cnn_step_64(n: int) -> None:
     train(cnn, cnn_sgd, images, n)
 
 
 CASES = {
     f.__name__: f
-    for f in (add, mm, relu, transpose, mlp_forward_1, mlp_forward_64, mlp_step_64, cnn_step_64)
+    for f in (
+        *(add, mm, relu, transpose, mlp_forward_1, mlp_forward_64),
+        *(mlp_step_64, mlp_adam_64, cnn_step_64),
+    )
 }
 
 for line in sys.stdin:

@@ -411,7 +411,21 @@ class TracingEngine : public ag::Engine {
   return true;
 }();
 
+// Whether a call that records nothing may pass autograd by.
+bool idle(Tensor t) noexcept {
+  if (unrecorded(t)) return true;
+  const auto *meta = ag::impl::get_autograd_meta(reinterpret_cast<const at::Tensor &>(t));
+  return !meta->is_view_ && meta->fw_grad_ == nullptr;
+}
+
 }  // namespace
+
+bool unrecorded_linear(Tensor input, Tensor weight, Tensor bias) noexcept {
+  const auto *x = reinterpret_cast<const c10::TensorImpl *>(input);
+  if (x == nullptr || x->is_nested() || x->layout() != c10::kStrided || x->dim() != 2) return false;
+  if (unrecorded(input) && unrecorded(weight) && unrecorded(bias)) return true;
+  return !c10::GradMode::is_enabled() && idle(input) && idle(weight) && idle(bias);
+}
 
 void start_device_threads() {
   // Python's engine comes with CUDA.

@@ -4927,8 +4927,8 @@ const char *thunk_LinalgVectorNormOut(void *p) {
 }
 
 const char *Linear(Tensor input, Tensor weight, Tensor bias, Tensor *result) {
-  return guard([&] { out(result, at::_ops::linear::call(in(input, "input"), in(weight, "weight"),
-      in_opt(bias))); });
+  return guard([&] { const BelowAutograd below(unrecorded_linear(input, weight, bias)); out(result,
+      at::_ops::linear::call(in(input, "input"), in(weight, "weight"), in_opt(bias))); });
 }
 
 const char *thunk_Linear(void *p) {

@@ -71,11 +71,16 @@ def bench(parser: argparse.ArgumentParser) -> Run:
     """Measure Go against C++ and Python, and write docs/benchmarks.md."""
     parser.add_argument("cases", nargs="*", help="measure only these, and write nothing")
     parser.add_argument("--rounds", type=int, help="repetitions; more are steadier")
+    parser.add_argument(
+        "--peers",
+        action="store_true",
+        help="beside tch-rs and GoMLX, with the torch of tch-rs; writes docs/benchmarks-peers.md",
+    )
 
     def run(options: argparse.Namespace) -> int:
         from pytorch_bridge.bench import ROUNDS, main
 
-        return main(options.rounds or ROUNDS, options.cases)
+        return main(options.rounds or ROUNDS, options.cases, beside_peers=options.peers)
 
     return run
 

@@ -3,13 +3,17 @@ are written in Go on one side and in Python on the other."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import grad
+from torch.autograd import forward_ad, grad
+from torch.nn import functional as F
 
+from pytorch_bridge.boundary import from_handle, to_handle
 from pytorch_bridge.testing.gotests import run_go
 
 Inputs = dict[str, Tensor]
@@ -172,3 +176,57 @@ def test_gradients_are_pytorchs(computed_in_go, name):
 
 def test_no_case_is_left_out(computed_in_go):
     assert not {name.partition(".")[0] for name in computed_in_go} - set(cases)
+
+
+@pytest.fixture(scope="module")
+def linear(library) -> Callable[..., Tensor]:
+    """cgotorch_Linear, which passes autograd by where it would do nothing."""
+    function = ctypes.CDLL(os.fspath(library.library)).cgotorch_Linear
+    function.restype = ctypes.c_char_p
+
+    def call(*tensors: Tensor | None) -> Tensor:
+        handles = [None if t is None else ctypes.c_void_p(to_handle(t)) for t in tensors]
+        result = ctypes.c_void_p()
+        assert function(*handles, ctypes.byref(result)) is None
+        for handle in handles:
+            assert handle is None or from_handle(handle.value) is not None
+        return from_handle(result.value)
+
+    return call
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (0, 3), (2, 4, 3)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_without_a_graph_is_pytorchs(linear, shape, bias):
+    x, w = torch.randn(shape), torch.randn(5, 3, requires_grad=True)
+    whole = torch.randn(2, 5, 3, requires_grad=True)
+    b = torch.randn(5, requires_grad=True) if bias else None
+    with torch.no_grad():
+        for weight in (w, w.detach(), whole[0]):
+            ours, theirs = linear(x, weight, b), F.linear(x, weight, b)
+            assert torch.equal(ours, theirs)
+            for facts in ("requires_grad", "is_leaf", "_version", "grad_fn", "shape"):
+                assert getattr(ours, facts) == getattr(theirs, facts)
+            assert ours._is_view() == theirs._is_view()
+            assert ours.stride() == theirs.stride()
+    ours = linear(x, w, b)
+    assert ours.requires_grad
+    (got,) = grad(ours.sum(), w)
+    (wanted,) = grad(F.linear(x, w, b).sum(), w)
+    assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize("where", ["input", "weight", "bias", "view"])
+def test_linear_without_a_graph_has_its_tangent(linear, where):
+    x, w, b, one = torch.randn(2, 3), torch.randn(5, 3), torch.randn(5), torch.ones(1)
+    with forward_ad.dual_level(), torch.no_grad():
+
+        def dual(name: str, t: Tensor) -> Tensor:
+            return forward_ad.make_dual(t, one.expand_as(t).clone()) if name == where else t
+
+        x, b, w = dual("input", x), dual("bias", b), dual("weight", w)
+        if where == "view":
+            w = forward_ad.make_dual(w, torch.ones_like(w))[:]
+        tangent = forward_ad.unpack_dual(linear(x, w, b)).tangent
+        assert tangent is not None
+        assert torch.equal(tangent, forward_ad.unpack_dual(F.linear(x, w, b)).tangent)

@@ -2,8 +2,8 @@
 // all threads, the collector's included), or "none" for a case that its mode does not have.
 //
 // The mode says who frees what the loop makes: "gc" the collector, "scope" a Scope of a hundred
-// iterations, "close" the program. "first", "memory", "parallel" and "handles" are measurements of
-// their own.
+// iterations, "close" the program. "train_gc" and "train_scope" train models (training.go). "first",
+// "memory", "parallel", "handles", "module" and "steps" are measurements of their own.
 package main
 
 import (
@@ -26,8 +26,8 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: goworker gc|scope|close|first|memory|parallel|handles")
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: goworker gc|scope|close|train_gc|train_scope|first|memory|parallel|handles|module|steps|losses")
 		os.Exit(2)
 	}
 	switch mode := os.Args[1]; mode {
@@ -39,8 +39,16 @@ func main() {
 		report(parallel())
 	case "handles":
 		report(handles())
+	case "module":
+		report(module())
+	case "steps":
+		report(memoryOf(os.Args[2], os.Args[3]))
+	case "losses":
+		losses(os.Args[2], os.Args[3:])
+	case "train_gc", "train_scope":
+		serve(training(mode == "train_scope"))
 	default:
-		serve(mode)
+		serve(functions(mode))
 	}
 }
 
@@ -79,7 +87,8 @@ var modes = map[string]repeat{
 	},
 }
 
-func serve(mode string) {
+// functions are the loops of a mode by name.
+func functions(mode string) func(name string) func(n int) {
 	run, ok := modes[mode]
 	if !ok {
 		fmt.Fprintln(os.Stderr, "no mode", mode)
@@ -87,11 +96,19 @@ func serve(mode string) {
 	}
 	gotorch.SetNumThreads(1)
 	cases := tiny(mode)
-	for name, body := range networks() {
-		if mode != "close" {
+	if mode != "close" {
+		for name, body := range steps() {
 			cases[name] = func(n int) { run(n, body) }
 		}
+		for name, body := range forwards() {
+			// As in the other languages, the mode is entered once for the loop.
+			cases[name] = func(n int) { gotorch.NoGrad(func() { run(n, body) }) }
+		}
 	}
+	return func(name string) func(n int) { return cases[name] }
+}
+
+func serve(find func(name string) func(n int)) {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		name, count, _ := strings.Cut(in.Text(), " ")
@@ -99,8 +116,8 @@ func serve(mode string) {
 		if err != nil {
 			panic(err)
 		}
-		body, ok := cases[name]
-		if !ok {
+		body := find(name)
+		if body == nil {
 			fmt.Println("none")
 			continue
 		}
@@ -187,37 +204,48 @@ func tiny(mode string) map[string]func(int) {
 	return scoped
 }
 
-func networks() map[string]func() []gotorch.Tensor {
-	x1 := gotorch.Randn([]int64{1, 784})
-	x64 := gotorch.Randn([]int64{64, 784})
-	y64 := gotorch.Randint(10, []int64{64})
-	images := gotorch.Randn([]int64{64, 1, 28, 28})
-	mlp := nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+func mlp() *nn.SequentialModule {
+	return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+}
+
+func forwards() map[string]func() []gotorch.Tensor {
+	model := mlp()
+	infer := func(x gotorch.Tensor) func() []gotorch.Tensor {
+		return func() []gotorch.Tensor {
+			model.Forward(x)
+			return nil
+		}
+	}
+	return map[string]func() []gotorch.Tensor{
+		"mlp_forward_1":  infer(gotorch.Randn([]int64{1, 784})),
+		"mlp_forward_64": infer(gotorch.Randn([]int64{64, 784})),
+	}
+}
+
+func steps() map[string]func() []gotorch.Tensor {
+	x, images := gotorch.Randn([]int64{64, 784}), gotorch.Randn([]int64{64, 1, 28, 28})
+	y := gotorch.Randint(10, []int64{64})
+	step := func(model *nn.SequentialModule, opt optim.Optimizer, x gotorch.Tensor) func() []gotorch.Tensor {
+		return func() []gotorch.Tensor {
+			opt.ZeroGrad()
+			F.CrossEntropy(model.Forward(x), y).Backward()
+			opt.Step()
+			return nil
+		}
+	}
+	bySGD := func(model *nn.SequentialModule, x gotorch.Tensor) func() []gotorch.Tensor {
+		return step(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.01}), x)
+	}
 	cnn := nn.Sequential(
 		nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2),
 		nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
 		nn.Linear(1600, 128), nn.ReLU(), nn.Linear(128, 10),
 	)
-	infer := func(x gotorch.Tensor) func() []gotorch.Tensor {
-		return func() (out []gotorch.Tensor) {
-			gotorch.NoGrad(func() { mlp.Forward(x) })
-			return nil
-		}
-	}
-	step := func(model *nn.SequentialModule, x gotorch.Tensor) func() []gotorch.Tensor {
-		opt := optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.01})
-		return func() []gotorch.Tensor {
-			opt.ZeroGrad()
-			F.CrossEntropy(model.Forward(x), y64).Backward()
-			opt.Step()
-			return nil
-		}
-	}
+	adam := mlp()
 	return map[string]func() []gotorch.Tensor{
-		"mlp_forward_1":  infer(x1),
-		"mlp_forward_64": infer(x64),
-		"mlp_step_64":    step(mlp, x64),
-		"cnn_step_64":    step(cnn, images),
+		"mlp_step_64": bySGD(mlp(), x),
+		"mlp_adam_64": step(adam, optim.Adam(adam.Parameters()), x),
+		"cnn_step_64": bySGD(cnn, images),
 	}
 }
 

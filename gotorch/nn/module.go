@@ -138,6 +138,12 @@ func checkNames(m Modular) {
 // they are found in another one, also where a module that they embed was given to it. It panics with a
 // TypeError if m is nil, or no pointer.
 func bind(m Modular) *Module {
+	// What is bound already was looked at then, and containers ask for each layer in each call.
+	if m != nil {
+		if mod := embedded(m); mod != nil && mod.self == m {
+			return mod
+		}
+	}
 	if m == nil || isNil(m) {
 		panic(typeError("nn.Module", "the module is nil, a %T", m))
 	}

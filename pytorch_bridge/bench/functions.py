@@ -16,9 +16,10 @@ CASES = {
     "mm": "mm, 2×2",
     "relu": "relu, 2×2",
     "transpose": "transpose, 2×2",
-    "mlp_forward_1": "MLP 784-128-10 forward, batch 1",
-    "mlp_forward_64": "MLP 784-128-10 forward, batch 64",
+    "mlp_forward_1": "MLP 784-128-10 forward by `nn.Sequential`, batch 1",
+    "mlp_forward_64": "MLP 784-128-10 forward by `nn.Sequential`, batch 64",
     "mlp_step_64": "MLP SGD step, batch 64",
+    "mlp_adam_64": "MLP Adam step, batch 64",
     "cnn_step_64": "the demo's CNN, SGD step, batch 64",
 }
 
@@ -65,10 +66,10 @@ def first_result(rounds: int) -> tuple[float, float]:
     return statistics.median(times[0]), statistics.median(times[1])
 
 
-def special(name: str) -> dict[str, float]:
+def special(*arguments: str) -> dict[str, float]:
     """A case with figures of its own, as the Go worker prints them in JSON."""
     done = subprocess.run(
-        [str(OUT / "go_worker"), name], check=True, capture_output=True, text=True
+        [str(OUT / "go_worker"), *arguments], check=True, capture_output=True, text=True
     )
     return json.loads(done.stdout)
 

@@ -20,7 +20,7 @@ from .. import toolchain
 from ..schema.functions import torch_dir
 from ..toolchain import ROOT
 
-OUT = ROOT / "build" / "bench"
+OUT = toolchain.build_dir() / "bench"
 ROUND_SECONDS = 0.12  # how long one worker runs one case in a round; Go wakes threads in short ones
 
 
@@ -173,7 +173,7 @@ def compile_cpp(name: str) -> list[str]:
 
 def compile_c(name: str) -> list[str]:
     """Compiles bench/NAME.c against cgotorch; returns the command that runs it."""
-    ours = ROOT / "build" / "lib"
+    ours = toolchain.build_dir() / "lib"
     head = [toolchain.variable("CC") or "cc", "-std=c99", "-O2", f"-I{ROOT / 'cgotorch'}"]
     head += [f"-L{ours}", f"-Wl,-rpath,{ours}"]
     return _compile(name, ".c", head, ["-lcgotorch", "-Wl,--allow-shlib-undefined"])

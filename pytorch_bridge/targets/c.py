@@ -113,11 +113,18 @@ def _body(op: Wrapped, installed: SchemaFunction, newest: str) -> str:
     return "\n  ".join(_wrap(s, " " * 6) for s in statements)
 
 
+# Functions made of others, of which autograd would look at each, with the condition of internal.h.
+UNRECORDED_BY_HAND = {"linear": "unrecorded_linear"}
+
+
 def _below_autograd(op: Wrapped, installed: SchemaFunction) -> str:
     """What passes autograd by where none of the arguments has anything to do with it."""
     conditions = [c for p in op.parameters if (c := aten(p.type).unrecorded.format(n=p.c))]
     if op.factory and not conditions:
         return "const BelowAutograd below(true); "
+    if op.function.name in UNRECORDED_BY_HAND:
+        passed = ", ".join(p.c for p in op.parameters)
+        return f"const BelowAutograd below({UNRECORDED_BY_HAND[op.function.name]}({passed})); "
     if not conditions or RECORDED not in installed.tags:
         return ""
     only = ", c10::autograd_dispatch_keyset" if TRACKED in installed.tags else ""

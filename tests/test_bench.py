@@ -1,0 +1,66 @@
+"""What `make bench` compares is the same work: its models give the same numbers in Go and in Python."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pytorch_bridge import toolchain
+from pytorch_bridge.bench import functions, peers, training
+from pytorch_bridge.env import variables
+from pytorch_bridge.toolchain import ROOT
+
+STEPS = "5"
+# One thread, and the batch that is quick.
+NAMES = ["mlp_64_sgd", "mlp_64_foreach", "transformer_1_foreach", "lstm_1_fused", "encoder_1_fused"]
+
+
+@pytest.fixture(scope="module")
+def worker(library, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("bench") / "worker"
+    command = [str(toolchain.find_go().path), "build", "-o", str(out), "./bench/goworker"]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **variables()}, check=True)
+    return out
+
+
+def losses(*command: str) -> list[float]:
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return [float.fromhex(line) for line in done.stdout.split()]
+
+
+def test_models_train_alike_in_go_and_python(worker):
+    python = losses(sys.executable, str(ROOT / "bench/training_worker.py"), "losses", STEPS, *NAMES)
+    assert losses(str(worker), "losses", STEPS, *NAMES) == python
+    first_and_second = list(zip(python[:: int(STEPS)], python[1 :: int(STEPS)], strict=True))
+    assert len(first_and_second) == len(NAMES)
+    assert all(a != b for a, b in first_and_second)  # they are trained
+
+
+def test_workers_have_the_cases(worker):
+    """A case that a worker lacks would be an empty cell that nobody notices."""
+    for mode, cases in {"scope": functions.CASES, "train_gc": training.CASES}.items():
+        asked = "".join(f"{case} 1\n" for case in cases if "cnn" not in case)
+        done = subprocess.run(
+            [str(worker), mode], input=asked, capture_output=True, text=True, check=True
+        )
+        answers = done.stdout.splitlines()
+        assert len(answers) == asked.count("\n")
+        assert all(re.fullmatch(r"\d+ \d+", line) for line in answers), answers
+
+
+def test_peers_that_are_missing_are_left_out_with_a_sentence(monkeypatch):
+    monkeypatch.setattr(peers, "shutil", SimpleNamespace(which=lambda name: None))
+    assert peers.tch() == (
+        "cargo is not on PATH, so tch-rs is left out (to install Rust: https://rustup.rs)"
+    )
+    monkeypatch.setenv("GOPROXY", "off")
+    monkeypatch.setenv("GOMODCACHE", "/nowhere")
+    made = peers.gomlx()
+    assert isinstance(made, str)
+    assert made.startswith("Go's modules for GoMLX are not to be had, so it is left out: ")
