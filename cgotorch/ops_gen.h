@@ -4,7 +4,7 @@
 #ifndef CGOTORCH_OPS_GEN_H
 #define CGOTORCH_OPS_GEN_H
 
-#define CGOTORCH_API_HASH "d77b92cda505fdb4"
+#define CGOTORCH_API_HASH "111de5329c655779"
 
 /* Abs returns the absolute value of each element; of a complex element its modulus, as a real
  * number.
