@@ -4,7 +4,7 @@
 #ifndef CGOTORCH_OPS_GEN_H
 #define CGOTORCH_OPS_GEN_H
 
-#define CGOTORCH_API_HASH "1319e8e07bd74dcd"
+#define CGOTORCH_API_HASH "d16be53fae278a39"
 
 /* Abs returns the absolute value of each element; of a complex element its modulus, as a real
  * number.

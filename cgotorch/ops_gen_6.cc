@@ -1710,9 +1710,27 @@ const char *_SparseAddMM(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Sca
   return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2)); out(result, at::_ops::_sparse_addmm::call(in(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha))); });
 }
 
+const char *thunk__SparseAddMM(void *p) {
+  struct B { void *scope; Word self; Word mat1; Word mat2; Scalar beta; Scalar alpha; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.mat1, b.mat2);
+  if (auto *e = _SparseAddMM(used(b.self, "self"), used(b.mat1, "mat1"), used(b.mat2, "mat2"),
+      b.beta, b.alpha, &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
+}
+
 const char *_SparseAddMMOut(Tensor self, Tensor mat1, Tensor mat2, Scalar beta, Scalar alpha,
     Tensor out_, Tensor *result) {
   return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(mat1) && unrecorded(mat2) && unrecorded(out_), c10::autograd_dispatch_keyset); out_same(result, at::_ops::_sparse_addmm_out::call(in(self, "self"), in(mat1, "mat1"), in(mat2, "mat2"), scalar(beta), scalar(alpha), in_mut(out_, "out_"))); });
+}
+
+const char *thunk__SparseAddMMOut(void *p) {
+  struct B { void *scope; Word self; Word mat1; Word mat2; Scalar beta; Scalar alpha; Word out_; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.mat1, b.mat2, b.out_);
+  return _SparseAddMMOut(used(b.self, "self"), used(b.mat1, "mat1"), used(b.mat2, "mat2"), b.beta,
+      b.alpha, used(b.out_, "out_"), nullptr);
 }
 
 const char *_SparseBroadcastTo(Tensor self, const int64_t *size, int64_t size_len, Tensor *result) {
@@ -2154,6 +2172,16 @@ const char *_SparseLogSoftmax(Tensor self, int64_t dim, bool half_to_float, Tens
       at::_ops::_sparse_log_softmax::call(in(self, "self"), dim, half_to_float)); });
 }
 
+const char *thunk__SparseLogSoftmax(void *p) {
+  struct B { void *scope; Word self; int64_t dim; int64_t half_to_float; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  if (auto *e = _SparseLogSoftmax(used(b.self, "self"), b.dim, b.half_to_float != 0,
+      &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
+}
+
 const char *_SparseLogSoftmaxBackwardData(Tensor grad_output, Tensor output, int64_t dim,
     Tensor self, Tensor *result) {
   return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output) && unrecorded(self)); out(result, at::_ops::_sparse_log_softmax_backward_data::call(in(grad_output, "grad_output"), in(output, "output"), dim, in(self, "self"))); });
@@ -2170,12 +2198,30 @@ const char *_SparseLogSoftmaxInt(Tensor self, int64_t dim, const ScalarType *dty
       dtype_opt(dtype_))); });
 }
 
+const char *thunk__SparseLogSoftmaxInt(void *p) {
+  struct B { void *scope; Word self; int64_t dim; int64_t dtype_; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  if (auto *e = _SparseLogSoftmaxInt(used(b.self, "self"), b.dim, OptScalarType(b.dtype_).get(),
+      &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
+}
+
 const char *_SparseLogSoftmaxOut(Tensor self, int64_t dim, bool half_to_float, Tensor out_,
     Tensor *result) {
   return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
       c10::autograd_dispatch_keyset); out_same(result,
       at::_ops::_sparse_log_softmax_out::call(in(self, "self"), dim, half_to_float, in_mut(out_,
       "out_"))); });
+}
+
+const char *thunk__SparseLogSoftmaxOut(void *p) {
+  struct B { void *scope; Word self; int64_t dim; int64_t half_to_float; Word out_; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.out_);
+  return _SparseLogSoftmaxOut(used(b.self, "self"), b.dim, b.half_to_float != 0, used(b.out_,
+      "out_"), nullptr);
 }
 
 const char *SparseMask(Tensor self, Tensor mask, Tensor *result) {
@@ -2220,9 +2266,29 @@ const char *_SparseMM(Tensor sparse, Tensor dense, Tensor *result) {
       "dense"))); });
 }
 
+const char *thunk__SparseMM(void *p) {
+  struct B { void *scope; Word sparse; Word dense; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.sparse, b.dense);
+  if (auto *e = _SparseMM(used(b.sparse, "sparse"), used(b.dense, "dense"),
+      &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
+}
+
 const char *_SparseMMReduce(Tensor sparse, Tensor dense, const char *reduce, Tensor *result) {
   return guard([&] { out(result, at::_ops::_sparse_mm_reduce::call(in(sparse, "sparse"), in(dense,
       "dense"), str(reduce, "reduce"))); });
+}
+
+const char *thunk__SparseMMReduce(void *p) {
+  struct B { void *scope; Word sparse; Word dense; const char * reduce; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.sparse, b.dense);
+  if (auto *e = _SparseMMReduce(used(b.sparse, "sparse"), used(b.dense, "dense"), b.reduce,
+      &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
 }
 
 const char *_SparseMMReduceImpl(Tensor self, Tensor other, const char *reduce, Tensor *result0,
@@ -2393,6 +2459,16 @@ const char *_SparseSoftmax(Tensor self, int64_t dim, bool half_to_float, Tensor 
       at::_ops::_sparse_softmax::call(in(self, "self"), dim, half_to_float)); });
 }
 
+const char *thunk__SparseSoftmax(void *p) {
+  struct B { void *scope; Word self; int64_t dim; int64_t half_to_float; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  if (auto *e = _SparseSoftmax(used(b.self, "self"), b.dim, b.half_to_float != 0,
+      &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
+}
+
 const char *_SparseSoftmaxBackwardData(Tensor grad_output, Tensor output, int64_t dim, Tensor self,
     Tensor *result) {
   return guard([&] { const BelowAutograd below(unrecorded(grad_output) && unrecorded(output) && unrecorded(self)); out(result, at::_ops::_sparse_softmax_backward_data::call(in(grad_output, "grad_output"), in(output, "output"), dim, in(self, "self"))); });
@@ -2408,11 +2484,29 @@ const char *_SparseSoftmaxInt(Tensor self, int64_t dim, const ScalarType *dtype_
       dtype_opt(dtype_))); });
 }
 
+const char *thunk__SparseSoftmaxInt(void *p) {
+  struct B { void *scope; Word self; int64_t dim; int64_t dtype_; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  if (auto *e = _SparseSoftmaxInt(used(b.self, "self"), b.dim, OptScalarType(b.dtype_).get(),
+      &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
+}
+
 const char *_SparseSoftmaxOut(Tensor self, int64_t dim, bool half_to_float, Tensor out_,
     Tensor *result) {
   return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out_),
       c10::autograd_dispatch_keyset); out_same(result, at::_ops::_sparse_softmax_out::call(in(self,
       "self"), dim, half_to_float, in_mut(out_, "out_"))); });
+}
+
+const char *thunk__SparseSoftmaxOut(void *p) {
+  struct B { void *scope; Word self; int64_t dim; int64_t half_to_float; Word out_; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.out_);
+  return _SparseSoftmaxOut(used(b.self, "self"), b.dim, b.half_to_float != 0, used(b.out_, "out_"),
+      nullptr);
 }
 
 const char *_SparseSparseMatMul(Tensor self, Tensor other, Tensor *result) {
@@ -2426,6 +2520,15 @@ const char *_SparseSparseMatMulOut(Tensor self, Tensor other, Tensor out_, Tenso
 
 const char *_SparseSum(Tensor self, Tensor *result) {
   return guard([&] { out(result, at::_ops::_sparse_sum::call(in(self, "self"))); });
+}
+
+const char *thunk__SparseSum(void *p) {
+  struct B { void *scope; Word self; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  if (auto *e = _SparseSum(used(b.self, "self"), &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
 }
 
 const char *_SparseSumBackward(Tensor grad, Tensor self, const int64_t *dim, int64_t dim_len,
@@ -2445,10 +2548,29 @@ const char *_SparseSumDim(Tensor self, const int64_t *dim, int64_t dim_len, Tens
       at::_ops::_sparse_sum_dim::call(in(self, "self"), ints(dim, dim_len))); });
 }
 
+const char *thunk__SparseSumDim(void *p) {
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  if (auto *e = _SparseSumDim(used(b.self, "self"), b.dim, b.dim_len, &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
+}
+
 const char *_SparseSumDimDType(Tensor self, const int64_t *dim, int64_t dim_len, ScalarType dtype_,
     Tensor *result) {
   return guard([&] { out(result, at::_ops::_sparse_sum_dim_dtype::call(in(self, "self"), ints(dim,
       dim_len), dtype(dtype_))); });
+}
+
+const char *thunk__SparseSumDimDType(void *p) {
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; int64_t dtype_; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  if (auto *e = _SparseSumDimDType(used(b.self, "self"), b.dim, b.dim_len, go_dtype(b.dtype_),
+      &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
 }
 
 const char *_SparseSumDimOut(Tensor self, const int64_t *dim, int64_t dim_len, Tensor out_,
@@ -2458,9 +2580,26 @@ const char *_SparseSumDimOut(Tensor self, const int64_t *dim, int64_t dim_len, T
       "self"), ints(dim, dim_len), in_mut(out_, "out_"))); });
 }
 
+const char *thunk__SparseSumDimOut(void *p) {
+  struct B { void *scope; Word self; const int64_t * dim; int64_t dim_len; Word out_; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.out_);
+  return _SparseSumDimOut(used(b.self, "self"), b.dim, b.dim_len, used(b.out_, "out_"), nullptr);
+}
+
 const char *_SparseSumDType(Tensor self, ScalarType dtype_, Tensor *result) {
   return guard([&] { out(result, at::_ops::_sparse_sum_dtype::call(in(self, "self"),
       dtype(dtype_))); });
+}
+
+const char *thunk__SparseSumDType(void *p) {
+  struct B { void *scope; Word self; int64_t dtype_; OutTensor result; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  if (auto *e = _SparseSumDType(used(b.self, "self"), go_dtype(b.dtype_),
+      &b.result.handle)) return e;
+  describe(b.result);
+  return nullptr;
 }
 
 const char *_Spdiags(Tensor diagonals, Tensor offsets, const int64_t *shape, int64_t shape_len,

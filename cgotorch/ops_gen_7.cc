@@ -2693,9 +2693,30 @@ const char *_Unique2(Tensor self, bool sorted, bool return_inverse, bool return_
   return guard([&] { const BelowAutograd below(unrecorded(self)); auto all = at::_ops::_unique2::call(in(self, "self"), sorted, return_inverse, return_counts); out(result0, std::move(std::get<0>(all))); out(result1, std::move(std::get<1>(all))); out(result2, std::move(std::get<2>(all))); });
 }
 
+const char *thunk__Unique2(void *p) {
+  struct B { void *scope; Word self; int64_t sorted; int64_t return_inverse; int64_t return_counts; OutTensor result0; OutTensor result1; OutTensor result2; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self);
+  if (auto *e = _Unique2(used(b.self, "self"), b.sorted != 0, b.return_inverse != 0,
+      b.return_counts != 0, &b.result0.handle, &b.result1.handle, &b.result2.handle)) return e;
+  describe(b.result0);
+  describe(b.result1);
+  describe(b.result2);
+  return nullptr;
+}
+
 const char *_Unique2Out(Tensor self, bool sorted, bool return_inverse, bool return_counts,
     Tensor out0, Tensor out1, Tensor out2, Tensor *result0, Tensor *result1, Tensor *result2) {
   return guard([&] { const BelowAutograd below(unrecorded(self) && unrecorded(out0) && unrecorded(out1) && unrecorded(out2), c10::autograd_dispatch_keyset); auto all = at::_ops::_unique2_out::call(in(self, "self"), sorted, return_inverse, return_counts, in_mut(out0, "out0"), in_mut(out1, "out1"), in_mut(out2, "out2")); out_same(result0, std::get<0>(all)); out_same(result1, std::get<1>(all)); out_same(result2, std::get<2>(all)); });
+}
+
+const char *thunk__Unique2Out(void *p) {
+  struct B { void *scope; Word self; int64_t sorted; int64_t return_inverse; int64_t return_counts; Word out0; Word out1; Word out2; };
+  auto &b = *static_cast<B *>(p);
+  const Uses uses(b.self, b.out0, b.out1, b.out2);
+  return _Unique2Out(used(b.self, "self"), b.sorted != 0, b.return_inverse != 0,
+      b.return_counts != 0, used(b.out0, "out0"), used(b.out1, "out1"), used(b.out2, "out2"),
+      nullptr, nullptr, nullptr);
 }
 
 const char *UniqueConsecutive(Tensor self, bool return_inverse, bool return_counts,

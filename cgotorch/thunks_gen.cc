@@ -2069,6 +2069,8 @@ const char *thunk_Sort(void *p);
 const char *thunk_SortStable(void *p);
 const char *thunk_SortValues(void *p);
 const char *thunk_SortValuesStable(void *p);
+const char *thunk__SparseAddMM(void *p);
+const char *thunk__SparseAddMMOut(void *p);
 const char *thunk_SparseBSCTensor(void *p);
 const char *thunk_SparseBSCTensorCcolRowValue(void *p);
 const char *thunk_SparseBSRTensor(void *p);
@@ -2084,8 +2086,13 @@ const char *thunk_SparseCSCTensorCcolRowValue(void *p);
 const char *thunk_SparseCSRTensor(void *p);
 const char *thunk_SparseCSRTensorCrowColValue(void *p);
 const char *thunk_SparseDim(void *p);
+const char *thunk__SparseLogSoftmax(void *p);
+const char *thunk__SparseLogSoftmaxInt(void *p);
+const char *thunk__SparseLogSoftmaxOut(void *p);
 const char *thunk_SparseMask(void *p);
 const char *thunk_SparseMaskOut(void *p);
+const char *thunk__SparseMM(void *p);
+const char *thunk__SparseMMReduce(void *p);
 const char *thunk_SparseResize(void *p);
 const char *thunk_SparseResize_(void *p);
 const char *thunk_SparseResizeAndClear(void *p);
@@ -2094,6 +2101,14 @@ const char *thunk_SparseResizeAndClearOut(void *p);
 const char *thunk_SparseResizeOut(void *p);
 const char *thunk_SparseSampledAddMM(void *p);
 const char *thunk_SparseSampledAddMMOut(void *p);
+const char *thunk__SparseSoftmax(void *p);
+const char *thunk__SparseSoftmaxInt(void *p);
+const char *thunk__SparseSoftmaxOut(void *p);
+const char *thunk__SparseSum(void *p);
+const char *thunk__SparseSumDim(void *p);
+const char *thunk__SparseSumDimDType(void *p);
+const char *thunk__SparseSumDimOut(void *p);
+const char *thunk__SparseSumDType(void *p);
 const char *thunk_SpecialAiryAi(void *p);
 const char *thunk_SpecialAiryAiOut(void *p);
 const char *thunk_SpecialBesselJ0(void *p);
@@ -2431,6 +2446,8 @@ const char *thunk_UnfoldCopyOut(void *p);
 const char *thunk_Uniform(void *p);
 const char *thunk_Uniform_(void *p);
 const char *thunk_UniformOut(void *p);
+const char *thunk__Unique2(void *p);
+const char *thunk__Unique2Out(void *p);
 const char *thunk_UniqueConsecutive(void *p);
 const char *thunk_UniqueConsecutiveOut(void *p);
 const char *thunk_UniqueDim(void *p);
@@ -4631,6 +4648,8 @@ const Thunk thunks[] = {
     thunk_SortStable,
     thunk_SortValues,
     thunk_SortValuesStable,
+    thunk__SparseAddMM,
+    thunk__SparseAddMMOut,
     thunk_SparseBSCTensor,
     thunk_SparseBSCTensorCcolRowValue,
     thunk_SparseBSRTensor,
@@ -4646,8 +4665,13 @@ const Thunk thunks[] = {
     thunk_SparseCSRTensor,
     thunk_SparseCSRTensorCrowColValue,
     thunk_SparseDim,
+    thunk__SparseLogSoftmax,
+    thunk__SparseLogSoftmaxInt,
+    thunk__SparseLogSoftmaxOut,
     thunk_SparseMask,
     thunk_SparseMaskOut,
+    thunk__SparseMM,
+    thunk__SparseMMReduce,
     thunk_SparseResize,
     thunk_SparseResize_,
     thunk_SparseResizeAndClear,
@@ -4656,6 +4680,14 @@ const Thunk thunks[] = {
     thunk_SparseResizeOut,
     thunk_SparseSampledAddMM,
     thunk_SparseSampledAddMMOut,
+    thunk__SparseSoftmax,
+    thunk__SparseSoftmaxInt,
+    thunk__SparseSoftmaxOut,
+    thunk__SparseSum,
+    thunk__SparseSumDim,
+    thunk__SparseSumDimDType,
+    thunk__SparseSumDimOut,
+    thunk__SparseSumDType,
     thunk_SpecialAiryAi,
     thunk_SpecialAiryAiOut,
     thunk_SpecialBesselJ0,
@@ -4993,6 +5025,8 @@ const Thunk thunks[] = {
     thunk_Uniform,
     thunk_Uniform_,
     thunk_UniformOut,
+    thunk__Unique2,
+    thunk__Unique2Out,
     thunk_UniqueConsecutive,
     thunk_UniqueConsecutiveOut,
     thunk_UniqueDim,
@@ -5124,7 +5158,7 @@ const Thunk thunks[] = {
     thunk_ZerosOut,
 };
 
-const int64_t thunk_count = 2557;
+const int64_t thunk_count = 2574;
 const char api_hash[] = CGOTORCH_API_HASH;
 
 }  // namespace cgotorch

@@ -45,7 +45,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "1319e8e07bd74dcd"
+const apiHash = "d16be53fae278a39"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (
@@ -2115,6 +2115,8 @@ const (
 	opSortStable
 	opSortValues
 	opSortValuesStable
+	opSparseAddMM
+	opSparseAddMMOut
 	opSparseBSCTensor
 	opSparseBSCTensorCcolRowValue
 	opSparseBSRTensor
@@ -2130,8 +2132,13 @@ const (
 	opSparseCSRTensor
 	opSparseCSRTensorCrowColValue
 	opSparseDim
+	opSparseLogSoftmax
+	opSparseLogSoftmaxInt
+	opSparseLogSoftmaxOut
 	opSparseMask
 	opSparseMaskOut
+	opSparseMM
+	opSparseMMReduce
 	opSparseResize
 	opSparseResize_
 	opSparseResizeAndClear
@@ -2140,6 +2147,14 @@ const (
 	opSparseResizeOut
 	opSparseSampledAddMM
 	opSparseSampledAddMMOut
+	opSparseSoftmax
+	opSparseSoftmaxInt
+	opSparseSoftmaxOut
+	opSparseSum
+	opSparseSumDim
+	opSparseSumDimDType
+	opSparseSumDimOut
+	opSparseSumDType
 	opSpecialAiryAi
 	opSpecialAiryAiOut
 	opSpecialBesselJ0
@@ -2477,6 +2492,8 @@ const (
 	opUniform
 	opUniform_
 	opUniformOut
+	opUnique
+	opUniqueOut
 	opUniqueConsecutive
 	opUniqueConsecutiveOut
 	opUniqueDim
@@ -4675,6 +4692,8 @@ var opNames = [...]string{
 	"sort.stable",
 	"sort.values",
 	"sort.values_stable",
+	"_sparse_addmm",
+	"_sparse_addmm.out",
 	"sparse_bsc_tensor.ccol_row_value_size",
 	"sparse_bsc_tensor.ccol_row_value",
 	"sparse_bsr_tensor.crow_col_value_size",
@@ -4690,8 +4709,13 @@ var opNames = [...]string{
 	"sparse_csr_tensor.crow_col_value_size",
 	"sparse_csr_tensor.crow_col_value",
 	"sparse_dim",
+	"_sparse_log_softmax",
+	"_sparse_log_softmax.int",
+	"_sparse_log_softmax.out",
 	"sparse_mask",
 	"sparse_mask.out",
+	"_sparse_mm",
+	"_sparse_mm.reduce",
 	"sparse_resize",
 	"sparse_resize_",
 	"sparse_resize_and_clear",
@@ -4700,6 +4724,14 @@ var opNames = [...]string{
 	"sparse_resize.out",
 	"sparse_sampled_addmm",
 	"sparse_sampled_addmm.out",
+	"_sparse_softmax",
+	"_sparse_softmax.int",
+	"_sparse_softmax.out",
+	"_sparse_sum",
+	"_sparse_sum.dim",
+	"_sparse_sum.dim_dtype",
+	"_sparse_sum.dim_out",
+	"_sparse_sum.dtype",
 	"special_airy_ai",
 	"special_airy_ai.out",
 	"special_bessel_j0",
@@ -5037,6 +5069,8 @@ var opNames = [...]string{
 	"uniform",
 	"uniform_",
 	"uniform.out",
+	"_unique2",
+	"_unique2.out",
 	"unique_consecutive",
 	"unique_consecutive.out",
 	"unique_dim",
@@ -5202,12 +5236,13 @@ var opsWriting = [...]uint64{
 	0x9d50040ed1ccca35,
 	0x7552adb6e956daba,
 	0xc556514ed6b5addb,
-	0x659555d40803332c,
-	0x59996b1655a95659,
-	0xacb2cb2aacaaa556,
-	0x0512ab4b68965964,
-	0x406a15d5901532db,
-	0x2d4235b4d414a014,
-	0x892658c62b232553,
-	0x19a9784864854211,
+	0xa912e8a0200b332c,
+	0xb58b2ad4ab2cb2ca,
+	0x6595565552ab2ccc,
+	0x55a5b44b2cb25659,
+	0x0aeac80a996d8289,
+	0x1ada6a0a500a2035,
+	0xb18c56464aa656a1,
+	0xf090c90a8423124c,
+	0x0000000000003352,
 }

@@ -1282,6 +1282,77 @@ func TopKValues(self Tensor, k int64, values, indices Tensor, opts ...TopKValues
 	return values, indices
 }
 
+// UniqueOptions are the arguments of [Unique] that have defaults.
+type UniqueOptions struct {
+	Sorted        *bool // default: true
+	ReturnInverse bool
+	ReturnCounts  bool
+}
+
+// Unique returns the distinct elements, sorted if asked, and int64 inverse indices and counts if
+// asked; it is behind torch.unique.
+//
+//	_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)
+func Unique(self Tensor, opts ...UniqueOptions) (Tensor, Tensor, Tensor) {
+	var blk struct {
+		scope         unsafe.Pointer
+		self          unsafe.Pointer
+		sorted        int64
+		returnInverse int64
+		returnCounts  int64
+		r0            outTensor
+		r1            outTensor
+		r2            outTensor
+	}
+	var opt UniqueOptions
+	if given(len(opts), opUnique) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opUnique, "self")
+	blk.sorted = boolInt(orDefault(opt.Sorted, true))
+	blk.returnInverse = boolInt(opt.ReturnInverse)
+	blk.returnCounts = boolInt(opt.ReturnCounts)
+	call(opUnique, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope), newTensor(&blk.r1, blk.scope), newTensor(&blk.r2, blk.scope)
+}
+
+// UniqueOut returns the distinct elements, sorted if asked, and int64 inverse indices and counts
+// if asked; it is behind torch.unique, into out0, out1 and out2.
+//
+//	_unique2.out(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False, *, Tensor(a!) out0, Tensor(b!) out1, Tensor(c!) out2) -> (Tensor(a!), Tensor(b!), Tensor(c!))
+//
+// It returns out0, out1 and out2.
+func UniqueOut(self, out0, out1, out2 Tensor, opts ...UniqueOptions) (Tensor, Tensor, Tensor) {
+	var blk struct {
+		scope         unsafe.Pointer
+		self          unsafe.Pointer
+		sorted        int64
+		returnInverse int64
+		returnCounts  int64
+		out0          unsafe.Pointer
+		out1          unsafe.Pointer
+		out2          unsafe.Pointer
+	}
+	var opt UniqueOptions
+	if given(len(opts), opUniqueOut) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opUniqueOut, "self")
+	blk.sorted = boolInt(orDefault(opt.Sorted, true))
+	blk.returnInverse = boolInt(opt.ReturnInverse)
+	blk.returnCounts = boolInt(opt.ReturnCounts)
+	blk.out0 = out0.word(opUniqueOut, "out0")
+	blk.out1 = out1.word(opUniqueOut, "out1")
+	blk.out2 = out2.word(opUniqueOut, "out2")
+	call(opUniqueOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(out0.T)
+	runtime.KeepAlive(out1.T)
+	runtime.KeepAlive(out2.T)
+	return out0, out1, out2
+}
+
 // UniqueConsecutiveOptions are the arguments of [UniqueConsecutive] that have defaults.
 type UniqueConsecutiveOptions struct {
 	ReturnInverse bool

@@ -421,6 +421,88 @@ func (self Tensor) SMM(mat2 Tensor) Tensor {
 	return SMM(self, mat2)
 }
 
+// SparseAddMMOptions are the arguments of [SparseAddMM] that have defaults.
+type SparseAddMMOptions struct {
+	Beta  Scalar // default: 1
+	Alpha Scalar // default: 1
+}
+
+// SparseAddMM returns Beta × self + Alpha × mat1·mat2 with a sparse mat1, as a function that
+// autograd differentiates.
+//
+//	_sparse_addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor
+func SparseAddMM(self, mat1, mat2 Tensor, opts ...SparseAddMMOptions) Tensor {
+	var blk struct {
+		scope unsafe.Pointer
+		self  unsafe.Pointer
+		mat1  unsafe.Pointer
+		mat2  unsafe.Pointer
+		beta  cScalar
+		alpha cScalar
+		r0    outTensor
+	}
+	var opt SparseAddMMOptions
+	if given(len(opts), opSparseAddMM) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opSparseAddMM, "self")
+	blk.mat1 = mat1.word(opSparseAddMM, "mat1")
+	blk.mat2 = mat2.word(opSparseAddMM, "mat2")
+	if opt.Beta == nil {
+		opt.Beta = 1
+	}
+	blk.beta = makeScalar(opt.Beta, opSparseAddMM, "beta")
+	if opt.Alpha == nil {
+		opt.Alpha = 1
+	}
+	blk.alpha = makeScalar(opt.Alpha, opSparseAddMM, "alpha")
+	call(opSparseAddMM, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(mat1.T)
+	runtime.KeepAlive(mat2.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// SparseAddMMOut returns Beta × self + Alpha × mat1·mat2 with a sparse mat1, as a function that
+// autograd differentiates, into out.
+//
+//	_sparse_addmm.out(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)
+//
+// It returns out.
+func SparseAddMMOut(self, mat1, mat2, out Tensor, opts ...SparseAddMMOptions) Tensor {
+	var blk struct {
+		scope unsafe.Pointer
+		self  unsafe.Pointer
+		mat1  unsafe.Pointer
+		mat2  unsafe.Pointer
+		beta  cScalar
+		alpha cScalar
+		out   unsafe.Pointer
+	}
+	var opt SparseAddMMOptions
+	if given(len(opts), opSparseAddMMOut) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opSparseAddMMOut, "self")
+	blk.mat1 = mat1.word(opSparseAddMMOut, "mat1")
+	blk.mat2 = mat2.word(opSparseAddMMOut, "mat2")
+	if opt.Beta == nil {
+		opt.Beta = 1
+	}
+	blk.beta = makeScalar(opt.Beta, opSparseAddMMOut, "beta")
+	if opt.Alpha == nil {
+		opt.Alpha = 1
+	}
+	blk.alpha = makeScalar(opt.Alpha, opSparseAddMMOut, "alpha")
+	blk.out = out.word(opSparseAddMMOut, "out")
+	call(opSparseAddMMOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(mat1.T)
+	runtime.KeepAlive(mat2.T)
+	runtime.KeepAlive(out.T)
+	return out
+}
+
 // SparseBSCTensor builds a sparse tensor of the given size in block compressed column format from
 // ccolIndices, rowIndices and blocks of values.
 //
@@ -999,6 +1081,77 @@ func (self Tensor) SparseDim() int64 {
 	return SparseDim(self)
 }
 
+// SparseLogSoftmax is [LogSoftmax] for sparse COO tensors, over the stored entries only.
+//
+//	_sparse_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor
+func SparseLogSoftmax(self Tensor, dim int64, halfToFloat bool) Tensor {
+	var blk struct {
+		scope       unsafe.Pointer
+		self        unsafe.Pointer
+		dim         int64
+		halfToFloat int64
+		r0          outTensor
+	}
+	blk.self = self.word(opSparseLogSoftmax, "self")
+	blk.dim = dim
+	blk.halfToFloat = boolInt(halfToFloat)
+	call(opSparseLogSoftmax, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// SparseLogSoftmaxIntOptions are the arguments of [SparseLogSoftmaxInt] that have defaults.
+type SparseLogSoftmaxIntOptions struct {
+	DType DType // default: none
+}
+
+// SparseLogSoftmaxInt is [LogSoftmax] for sparse COO tensors, over the stored entries only.
+//
+//	_sparse_log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor
+func SparseLogSoftmaxInt(self Tensor, dim int64, opts ...SparseLogSoftmaxIntOptions) Tensor {
+	var blk struct {
+		scope unsafe.Pointer
+		self  unsafe.Pointer
+		dim   int64
+		dtype int64
+		r0    outTensor
+	}
+	var opt SparseLogSoftmaxIntOptions
+	if given(len(opts), opSparseLogSoftmaxInt) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opSparseLogSoftmaxInt, "self")
+	blk.dim = dim
+	blk.dtype = int64(opt.DType)
+	call(opSparseLogSoftmaxInt, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// SparseLogSoftmaxOut is [LogSoftmax] for sparse COO tensors, over the stored entries only, into
+// out.
+//
+//	_sparse_log_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)
+//
+// It returns out.
+func SparseLogSoftmaxOut(self Tensor, dim int64, halfToFloat bool, out Tensor) Tensor {
+	var blk struct {
+		scope       unsafe.Pointer
+		self        unsafe.Pointer
+		dim         int64
+		halfToFloat int64
+		out         unsafe.Pointer
+	}
+	blk.self = self.word(opSparseLogSoftmaxOut, "self")
+	blk.dim = dim
+	blk.halfToFloat = boolInt(halfToFloat)
+	blk.out = out.word(opSparseLogSoftmaxOut, "out")
+	call(opSparseLogSoftmaxOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(out.T)
+	return out
+}
+
 // SparseMask returns the elements of self at the entries of the sparse tensor mask, as a sparse
 // tensor.
 //
@@ -1048,6 +1201,45 @@ func SparseMaskOut(self, mask, out Tensor) Tensor {
 	runtime.KeepAlive(mask.T)
 	runtime.KeepAlive(out.T)
 	return out
+}
+
+// SparseMM multiplies sparse and dense matrices as a function that autograd differentiates.
+//
+//	_sparse_mm(Tensor sparse, Tensor dense) -> Tensor
+func SparseMM(sparse, dense Tensor) Tensor {
+	var blk struct {
+		scope  unsafe.Pointer
+		sparse unsafe.Pointer
+		dense  unsafe.Pointer
+		r0     outTensor
+	}
+	blk.sparse = sparse.word(opSparseMM, "sparse")
+	blk.dense = dense.word(opSparseMM, "dense")
+	call(opSparseMM, unsafe.Pointer(&blk))
+	runtime.KeepAlive(sparse.T)
+	runtime.KeepAlive(dense.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// SparseMMReduce multiplies sparse and dense matrices as a function that autograd differentiates;
+// reduce may be 'sum', 'mean', 'amax', 'amin'.
+//
+//	_sparse_mm.reduce(Tensor sparse, Tensor dense, str reduce) -> Tensor
+func SparseMMReduce(sparse, dense Tensor, reduce string) Tensor {
+	var blk struct {
+		scope  unsafe.Pointer
+		sparse unsafe.Pointer
+		dense  unsafe.Pointer
+		reduce unsafe.Pointer
+		r0     outTensor
+	}
+	blk.sparse = sparse.word(opSparseMMReduce, "sparse")
+	blk.dense = dense.word(opSparseMMReduce, "dense")
+	blk.reduce = cString(reduce, opSparseMMReduce, "reduce")
+	call(opSparseMMReduce, unsafe.Pointer(&blk))
+	runtime.KeepAlive(sparse.T)
+	runtime.KeepAlive(dense.T)
+	return newTensor(&blk.r0, blk.scope)
 }
 
 // SparseResize changes size and numbers of sparse and dense dimensions of a sparse COO tensor,
@@ -1292,6 +1484,173 @@ func SparseSampledAddMMOut(self, mat1, mat2, out Tensor, opts ...SparseSampledAd
 	runtime.KeepAlive(mat2.T)
 	runtime.KeepAlive(out.T)
 	return out
+}
+
+// SparseSoftmax is [Softmax] for sparse COO tensors, over the stored entries only.
+//
+//	_sparse_softmax(Tensor self, int dim, bool half_to_float) -> Tensor
+func SparseSoftmax(self Tensor, dim int64, halfToFloat bool) Tensor {
+	var blk struct {
+		scope       unsafe.Pointer
+		self        unsafe.Pointer
+		dim         int64
+		halfToFloat int64
+		r0          outTensor
+	}
+	blk.self = self.word(opSparseSoftmax, "self")
+	blk.dim = dim
+	blk.halfToFloat = boolInt(halfToFloat)
+	call(opSparseSoftmax, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// SparseSoftmaxIntOptions are the arguments of [SparseSoftmaxInt] that have defaults.
+type SparseSoftmaxIntOptions struct {
+	DType DType // default: none
+}
+
+// SparseSoftmaxInt is [Softmax] for sparse COO tensors, over the stored entries only.
+//
+//	_sparse_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor
+func SparseSoftmaxInt(self Tensor, dim int64, opts ...SparseSoftmaxIntOptions) Tensor {
+	var blk struct {
+		scope unsafe.Pointer
+		self  unsafe.Pointer
+		dim   int64
+		dtype int64
+		r0    outTensor
+	}
+	var opt SparseSoftmaxIntOptions
+	if given(len(opts), opSparseSoftmaxInt) {
+		opt = opts[0]
+	}
+	blk.self = self.word(opSparseSoftmaxInt, "self")
+	blk.dim = dim
+	blk.dtype = int64(opt.DType)
+	call(opSparseSoftmaxInt, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// SparseSoftmaxOut is [Softmax] for sparse COO tensors, over the stored entries only, into out.
+//
+//	_sparse_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)
+//
+// It returns out.
+func SparseSoftmaxOut(self Tensor, dim int64, halfToFloat bool, out Tensor) Tensor {
+	var blk struct {
+		scope       unsafe.Pointer
+		self        unsafe.Pointer
+		dim         int64
+		halfToFloat int64
+		out         unsafe.Pointer
+	}
+	blk.self = self.word(opSparseSoftmaxOut, "self")
+	blk.dim = dim
+	blk.halfToFloat = boolInt(halfToFloat)
+	blk.out = out.word(opSparseSoftmaxOut, "out")
+	call(opSparseSoftmaxOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(out.T)
+	return out
+}
+
+// SparseSum returns the sum of a sparse COO tensor, of all elements; what stays sparse is a sparse
+// tensor.
+//
+//	_sparse_sum(Tensor self) -> Tensor
+func SparseSum(self Tensor) Tensor {
+	var blk struct {
+		scope unsafe.Pointer
+		self  unsafe.Pointer
+		r0    outTensor
+	}
+	blk.self = self.word(opSparseSum, "self")
+	call(opSparseSum, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// SparseSumDim returns the sum of a sparse COO tensor, of all elements along dim; what stays
+// sparse is a sparse tensor.
+//
+//	_sparse_sum.dim(Tensor self, int[1] dim) -> Tensor
+func SparseSumDim(self Tensor, dim []int64) Tensor {
+	var blk struct {
+		scope  unsafe.Pointer
+		self   unsafe.Pointer
+		dim    unsafe.Pointer
+		dimLen int64
+		r0     outTensor
+	}
+	blk.self = self.word(opSparseSumDim, "self")
+	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
+	call(opSparseSumDim, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// SparseSumDimDType returns the sum of a sparse COO tensor, of all elements along dim; what stays
+// sparse is a sparse tensor.
+//
+//	_sparse_sum.dim_dtype(Tensor self, int[1] dim, *, ScalarType dtype) -> Tensor
+func SparseSumDimDType(self Tensor, dim []int64, dtype DType) Tensor {
+	var blk struct {
+		scope  unsafe.Pointer
+		self   unsafe.Pointer
+		dim    unsafe.Pointer
+		dimLen int64
+		dtype  int64
+		r0     outTensor
+	}
+	blk.self = self.word(opSparseSumDimDType, "self")
+	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
+	blk.dtype = dtype.required(opSparseSumDimDType, "dtype")
+	call(opSparseSumDimDType, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
+}
+
+// SparseSumDimOut returns the sum of a sparse COO tensor, of all elements along dim; what stays
+// sparse is a sparse tensor, into out.
+//
+//	_sparse_sum.dim_out(Tensor self, int[1] dim, *, Tensor(a!) out) -> Tensor(a!)
+//
+// It returns out.
+func SparseSumDimOut(self Tensor, dim []int64, out Tensor) Tensor {
+	var blk struct {
+		scope  unsafe.Pointer
+		self   unsafe.Pointer
+		dim    unsafe.Pointer
+		dimLen int64
+		out    unsafe.Pointer
+	}
+	blk.self = self.word(opSparseSumDimOut, "self")
+	blk.dim, blk.dimLen = unsafe.Pointer(unsafe.SliceData(dim)), int64(len(dim))
+	blk.out = out.word(opSparseSumDimOut, "out")
+	call(opSparseSumDimOut, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	runtime.KeepAlive(out.T)
+	return out
+}
+
+// SparseSumDType returns the sum of a sparse COO tensor, of all elements; what stays sparse is a
+// sparse tensor.
+//
+//	_sparse_sum.dtype(Tensor self, *, ScalarType dtype) -> Tensor
+func SparseSumDType(self Tensor, dtype DType) Tensor {
+	var blk struct {
+		scope unsafe.Pointer
+		self  unsafe.Pointer
+		dtype int64
+		r0    outTensor
+	}
+	blk.self = self.word(opSparseSumDType, "self")
+	blk.dtype = dtype.required(opSparseSumDType, "dtype")
+	call(opSparseSumDType, unsafe.Pointer(&blk))
+	runtime.KeepAlive(self.T)
+	return newTensor(&blk.r0, blk.scope)
 }
 
 // SspAddMMOptions are the arguments of [SspAddMM] that have defaults.

@@ -50,7 +50,9 @@ class Names:
         self.defaults: dict[str, str] = table["defaults"]
         self.exceptions: dict[str, str] = table["names"]
         self.parameters: dict[str, str] = table["parameters"]
-        self.published: list[str] = table["published"]
+        self.published: dict[str, str] = {}  # pattern to its name in Go, or ""
+        for entry in table["published"]:
+            self.published |= entry if isinstance(entry, dict) else {entry: ""}
         self.hand_written: list[str] = table["hand_written"]
         self.skipped: dict[str, str] = table["skipped"] or {}
 
@@ -83,8 +85,10 @@ class Names:
         name = self.c(f)
         if not f.private:
             return name
-        if any(fnmatchcase(f.base, pattern) for pattern in self.published):
-            return name.removeprefix("_")
+        for pattern, renamed in self.published.items():
+            if fnmatchcase(f.base, pattern):
+                name = name.removeprefix("_")
+                return renamed + name[len(self.camel(f.family.lstrip("_"))) :] if renamed else name
         return None
 
     @cache  # noqa: B019  (one instance lives as long as the program)

@@ -23,6 +23,15 @@ API_FILE = Path(__file__).with_name("python_gen.txt")
 
 # The modules whose public names count.
 NAMESPACES = (
+    "torch",
+    "torch.Tensor",
+    "torch.amp",
+    "torch.autograd",
+    "torch.fft",
+    "torch.linalg",
+    "torch.random",
+    "torch.sparse",
+    "torch.special",
     "torch.nn",
     "torch.nn.functional",
     "torch.nn.init",
@@ -46,6 +55,12 @@ NAMESPACES = (
 # Names without an underscore that are no part of what a user calls.
 _INTERNAL = re.compile(
     r"boolean_dispatch|assert_int_or_pair|(handle|has)_torch_function.*|Optional|Any|Tensor|.*_with_indices"
+)
+
+# The classes written in C that users know; the others are parts of TorchScript.
+_KNOWN_CLASSES = frozenset(
+    "AcceleratorError Event Generator OutOfMemoryError Size Stream Tag Tensor device dtype finfo iinfo layout "
+    "memory_format".split()
 )
 
 NO_DEFAULT = object()
@@ -122,9 +137,9 @@ def read_installed_api() -> str:
     import torch
 
     version = torch.__version__.split("+")[0]
-    lines = [f"# The public names of PyTorch {version} for models and their training."]
+    lines = [f"# The public names of PyTorch {version}."]
     for namespace in NAMESPACES:
-        module = importlib.import_module(namespace)
+        module = torch.Tensor if namespace == "torch.Tensor" else importlib.import_module(namespace)
         for name in _public(module):
             lines.append(f"{namespace}.{name}{_signature(getattr(module, name))}")
     return "\n".join(lines) + "\n"
@@ -134,19 +149,32 @@ def _public(module: Any) -> list[str]:
     listed = getattr(module, "__all__", None)
     if module.__name__ == "torch.nn":
         listed = [*module.modules.__all__, "Parameter", "Buffer", "UninitializedParameter"]
+    if module.__name__ == "torch":
+        listed = [*module.__all__, *(n for n, v in vars(module).items() if _unlisted(v))]
     names = []
     for name in sorted(set(listed or dir(module))):
         value = getattr(module, name, None)
-        if name.startswith("_") or inspect.ismodule(value) or not callable(value):
+        if name.startswith("_") or inspect.ismodule(value):
             continue
-        if _INTERNAL.fullmatch(name):
+        if not callable(value) and module.__name__ != "Tensor":
             continue
+        if _INTERNAL.fullmatch(name) and module.__name__ != "torch":
+            continue
+        if inspect.isclass(value) and value.__module__ in ("torch", "torch._C"):
+            if module.__name__ == "torch" and name not in _KNOWN_CLASSES:
+                continue
         home = getattr(value, "__module__", None) or ""
-        own = ("torch._C", "torch.nn", "torch._jit", module.__name__)
+        own = ("torch._C", "torch.nn", "torch._jit", "torch._tensor", module.__name__)
         if listed is None and home not in ("", "torch") and not home.startswith(own):
             continue
         names.append(name)
     return names
+
+
+def _unlisted(value: Any) -> bool:
+    """Whether a value of module torch is public without being in its `__all__`."""
+    homes = ("torch.functional", "torch._lowrank", "torch.autograd.grad_mode", "torch.utils.dlpack")
+    return callable(value) and getattr(value, "__module__", None) in homes
 
 
 def _signature(value: Any) -> str:
