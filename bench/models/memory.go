@@ -10,7 +10,7 @@ import (
 // Growth is how memory went on while a model was trained.
 type Growth struct {
 	Handles  int64   // live handles more at the end than after the first tenth, when all that is dead was freed
-	Resident float64 // the same in MB of the process
+	Resident float64 // the same in MB of the process, while training
 	Peak     float64 // the most that the process had above what it had after the first tenth, in MB
 }
 
@@ -19,7 +19,8 @@ func Train(step func() gotorch.Tensor, n int, resident func() float64) Growth {
 	for range n / 10 {
 		step()
 	}
-	begin, base := Live(), resident()
+	base := resident() // with what the allocator keeps, which Live gives back
+	begin := Live()
 	var g Growth
 	for i := range n - n/10 {
 		step()
