@@ -15003,7 +15003,8 @@ CGOTORCH_API const char *_SparseCSRTensorUnsafe(Tensor crow_indices, Tensor col_
  *     sparse_dim(Tensor self) -> int */
 CGOTORCH_API const char *SparseDim(Tensor self, int64_t *result) CGOTORCH_SYMBOL(SparseDim);
 
-/* _SparseLogSoftmax is LogSoftmax for sparse COO tensors, over the stored entries only.
+/* _SparseLogSoftmax is LogSoftmax for sparse COO tensors, over the stored entries only, as the
+ * function that autograd differentiates; half_to_float has float16 give float32.
  *     _sparse_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor */
 CGOTORCH_API const char *_SparseLogSoftmax(Tensor self, int64_t dim, bool half_to_float,
     Tensor *result) CGOTORCH_SYMBOL(_SparseLogSoftmax);
@@ -15026,7 +15027,8 @@ CGOTORCH_API const char *_SparseLogSoftmaxBackwardDataOut(Tensor grad_output, Te
 CGOTORCH_API const char *_SparseLogSoftmaxInt(Tensor self, int64_t dim, const ScalarType *dtype_,
     Tensor *result) CGOTORCH_SYMBOL(_SparseLogSoftmaxInt);
 
-/* _SparseLogSoftmaxOut is LogSoftmax for sparse COO tensors, over the stored entries only.
+/* _SparseLogSoftmaxOut is LogSoftmax for sparse COO tensors, over the stored entries only, as the
+ * function that autograd differentiates; half_to_float has float16 give float32.
  *     _sparse_log_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_SparseLogSoftmaxOut(Tensor self, int64_t dim, bool half_to_float,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_SparseLogSoftmaxOut);
@@ -15168,7 +15170,8 @@ CGOTORCH_API const char *_SparseSemiStructuredTile(Tensor input, const char *alg
     bool use_cutlass, Tensor *result0, Tensor *result1, Tensor *result2, Tensor *result3,
     Tensor *result4) CGOTORCH_SYMBOL(_SparseSemiStructuredTile);
 
-/* _SparseSoftmax is Softmax for sparse COO tensors, over the stored entries only.
+/* _SparseSoftmax is Softmax for sparse COO tensors, over the stored entries only, as the function
+ * that autograd differentiates; half_to_float has float16 give float32.
  *     _sparse_softmax(Tensor self, int dim, bool half_to_float) -> Tensor */
 CGOTORCH_API const char *_SparseSoftmax(Tensor self, int64_t dim, bool half_to_float,
     Tensor *result) CGOTORCH_SYMBOL(_SparseSoftmax);
@@ -15191,7 +15194,8 @@ CGOTORCH_API const char *_SparseSoftmaxBackwardDataOut(Tensor grad_output, Tenso
 CGOTORCH_API const char *_SparseSoftmaxInt(Tensor self, int64_t dim, const ScalarType *dtype_,
     Tensor *result) CGOTORCH_SYMBOL(_SparseSoftmaxInt);
 
-/* _SparseSoftmaxOut is Softmax for sparse COO tensors, over the stored entries only.
+/* _SparseSoftmaxOut is Softmax for sparse COO tensors, over the stored entries only, as the
+ * function that autograd differentiates; half_to_float has float16 give float32.
  *     _sparse_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *_SparseSoftmaxOut(Tensor self, int64_t dim, bool half_to_float,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_SparseSoftmaxOut);
@@ -15229,8 +15233,8 @@ CGOTORCH_API const char *_SparseSumBackwardOut(Tensor grad, Tensor self, const i
 CGOTORCH_API const char *_SparseSumDim(Tensor self, const int64_t *dim, int64_t dim_len,
     Tensor *result) CGOTORCH_SYMBOL(_SparseSumDim);
 
-/* _SparseSumDimDType returns the sum of a sparse COO tensor, of all elements along dim; what stays
- * sparse is a sparse tensor.
+/* _SparseSumDimDType returns the sum of a sparse COO tensor, of all elements along dim, computed
+ * in dtype_; what stays sparse is a sparse tensor.
  *     _sparse_sum.dim_dtype(Tensor self, int[1] dim, *, ScalarType dtype) -> Tensor */
 CGOTORCH_API const char *_SparseSumDimDType(Tensor self, const int64_t *dim, int64_t dim_len,
     ScalarType dtype_, Tensor *result) CGOTORCH_SYMBOL(_SparseSumDimDType);
@@ -15241,8 +15245,8 @@ CGOTORCH_API const char *_SparseSumDimDType(Tensor self, const int64_t *dim, int
 CGOTORCH_API const char *_SparseSumDimOut(Tensor self, const int64_t *dim, int64_t dim_len,
     Tensor out_, Tensor *result) CGOTORCH_SYMBOL(_SparseSumDimOut);
 
-/* _SparseSumDType returns the sum of a sparse COO tensor, of all elements; what stays sparse is a
- * sparse tensor.
+/* _SparseSumDType returns the sum of a sparse COO tensor, of all elements, computed in dtype_;
+ * what stays sparse is a sparse tensor.
  *     _sparse_sum.dtype(Tensor self, *, ScalarType dtype) -> Tensor */
 CGOTORCH_API const char *_SparseSumDType(Tensor self, ScalarType dtype_, Tensor *result)
     CGOTORCH_SYMBOL(_SparseSumDType);

@@ -1081,7 +1081,8 @@ func (self Tensor) SparseDim() int64 {
 	return SparseDim(self)
 }
 
-// SparseLogSoftmax is [LogSoftmax] for sparse COO tensors, over the stored entries only.
+// SparseLogSoftmax is [LogSoftmax] for sparse COO tensors, over the stored entries only, as the
+// function that autograd differentiates; halfToFloat has float16 give float32.
 //
 //	_sparse_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor
 func SparseLogSoftmax(self Tensor, dim int64, halfToFloat bool) Tensor {
@@ -1128,8 +1129,8 @@ func SparseLogSoftmaxInt(self Tensor, dim int64, opts ...SparseLogSoftmaxIntOpti
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SparseLogSoftmaxOut is [LogSoftmax] for sparse COO tensors, over the stored entries only, into
-// out.
+// SparseLogSoftmaxOut is [LogSoftmax] for sparse COO tensors, over the stored entries only, as the
+// function that autograd differentiates; halfToFloat has float16 give float32, into out.
 //
 //	_sparse_log_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1486,7 +1487,8 @@ func SparseSampledAddMMOut(self, mat1, mat2, out Tensor, opts ...SparseSampledAd
 	return out
 }
 
-// SparseSoftmax is [Softmax] for sparse COO tensors, over the stored entries only.
+// SparseSoftmax is [Softmax] for sparse COO tensors, over the stored entries only, as the function
+// that autograd differentiates; halfToFloat has float16 give float32.
 //
 //	_sparse_softmax(Tensor self, int dim, bool half_to_float) -> Tensor
 func SparseSoftmax(self Tensor, dim int64, halfToFloat bool) Tensor {
@@ -1533,7 +1535,8 @@ func SparseSoftmaxInt(self Tensor, dim int64, opts ...SparseSoftmaxIntOptions) T
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SparseSoftmaxOut is [Softmax] for sparse COO tensors, over the stored entries only, into out.
+// SparseSoftmaxOut is [Softmax] for sparse COO tensors, over the stored entries only, as the
+// function that autograd differentiates; halfToFloat has float16 give float32, into out.
 //
 //	_sparse_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)
 //
@@ -1591,8 +1594,8 @@ func SparseSumDim(self Tensor, dim []int64) Tensor {
 	return newTensor(&blk.r0, blk.scope)
 }
 
-// SparseSumDimDType returns the sum of a sparse COO tensor, of all elements along dim; what stays
-// sparse is a sparse tensor.
+// SparseSumDimDType returns the sum of a sparse COO tensor, of all elements along dim, computed in
+// dtype; what stays sparse is a sparse tensor.
 //
 //	_sparse_sum.dim_dtype(Tensor self, int[1] dim, *, ScalarType dtype) -> Tensor
 func SparseSumDimDType(self Tensor, dim []int64, dtype DType) Tensor {
@@ -1635,8 +1638,8 @@ func SparseSumDimOut(self Tensor, dim []int64, out Tensor) Tensor {
 	return out
 }
 
-// SparseSumDType returns the sum of a sparse COO tensor, of all elements; what stays sparse is a
-// sparse tensor.
+// SparseSumDType returns the sum of a sparse COO tensor, of all elements, computed in dtype; what
+// stays sparse is a sparse tensor.
 //
 //	_sparse_sum.dtype(Tensor self, *, ScalarType dtype) -> Tensor
 func SparseSumDType(self Tensor, dtype DType) Tensor {

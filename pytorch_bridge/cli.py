@@ -40,7 +40,7 @@ def generate(parser: argparse.ArgumentParser) -> Run:
 
 @command
 def coverage(parser: argparse.ArgumentParser) -> Run:
-    """Print which functions are generated, and write docs/coverage.md."""
+    """Print which functions are generated, and write docs/coverage.md and docs/pytorch-names.md."""
 
     def run(options: argparse.Namespace) -> int:
         from pytorch_bridge.coverage import main

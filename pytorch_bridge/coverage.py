@@ -1,4 +1,4 @@
-"""Counts what is generated of native_functions.yaml, and writes docs/coverage.md."""
+"""Counts what is generated, and writes docs/coverage.md and docs/pytorch-names.md."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from .generate import by_subject
 from .schema import Names, SchemaFunction, load_reference
 from .schema.functions import reference_version
 from .targets.api import Wrapped, resolve
+from .targets.counterparts import page
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "coverage.md"
+NAMES = DOCUMENT.with_name("pytorch-names.md")
 
 FORMS = ("functional", "in-place", "out=")
 
@@ -88,8 +90,10 @@ def _methods(ops: list[Wrapped]) -> int:
 
 def main() -> int:
     """Prints the table and writes the document. Returns an exit status."""
-    text = document(load_reference(), Names(), reference_version())
+    functions, names = load_reference(), Names()
+    text = document(functions, names, reference_version())
     DOCUMENT.parent.mkdir(exist_ok=True)
     DOCUMENT.write_text(text)
+    NAMES.write_text(page(resolve(functions, names)))
     print(text)
     return 0

@@ -18,10 +18,12 @@ import torch.nn.functional as F
 from torch import amp, distributions, nn
 from torch.distributions import constraints, relaxed_bernoulli, relaxed_categorical, transforms
 from torch.nn import init
+from torch.nn import utils as nn_utils
+from torch.nn.utils import parametrize, prune
 from torch.optim import swa_utils
 from torch.utils.data import DataLoader
 
-from pytorch_bridge.schema import Names, functions
+from pytorch_bridge.schema import Names, counterparts, functions
 from pytorch_bridge.schema.nn import layers
 from pytorch_bridge.schema.python_api import NO_DEFAULT, python_api
 from pytorch_bridge.targets import api
@@ -53,8 +55,19 @@ SHARED = {
     "gotorch/nn/functional: GaussianNLLLossOptions": nn.GaussianNLLLoss,
     "gotorch/nn/functional: LPPoolOptions": nn.LPPool2d,
     "gotorch/nn/functional: MaxUnpoolOptions": F.max_unpool2d,
+    "gotorch/nn/utils: FuseConvBNOptions": nn_utils.fuse_conv_bn_eval,
+    "gotorch/nn/utils: RemoveNormOptions": nn_utils.remove_weight_norm,
+    "gotorch/nn/utils/parametrize: RegisterOptions": parametrize.register_parametrization,
+    "gotorch/nn/utils/parametrize: RemoveOptions": parametrize.remove_parametrizations,
+    "gotorch/nn/utils/parametrize: TransferOptions": (
+        parametrize.transfer_parametrizations_and_params
+    ),
+    "gotorch/nn/utils/prune: GlobalOptions": prune.global_unstructured,
+    "gotorch/nn/utils/prune: ImportanceOptions": prune.l1_unstructured,
+    "gotorch/nn/utils/prune: PruneOptions": prune.BasePruningMethod.prune,
     "gotorch/nn/init: KaimingOptions": init.kaiming_uniform_,
     "gotorch/nn/init: XavierOptions": init.xavier_uniform_,
+    "gotorch/nn/utils: SkipInitOptions": nn.Linear,  # of any module: the device
     "gotorch/optim/swautils: EMAOptions": swa_utils.get_ema_avg_fn,
     "gotorch/optim/swautils: UpdateBNOptions": swa_utils.update_bn,
 }
@@ -77,24 +90,15 @@ def arguments(struct: str) -> dict[str, Any]:
         found = inspect.signature(SHARED[struct]).parameters
         by_name = {n: p.default for n, p in found.items()}
     else:
-        namespace = {
-            "gotorch/nn/utils": "torch.nn.utils",
-            "gotorch/nn/utils/rnn": "torch.nn.utils.rnn",
-            "gotorch/nn/init": "torch.nn.init",
-            "gotorch/optim/lrscheduler": "torch.optim.lr_scheduler",
-            "gotorch/optim/swautils": "torch.optim.swa_utils",
-        }
-        api = python_api()
-        full = f"torch.{package.removeprefix('gotorch/')}.{name}"
-        if package not in ("gotorch/nn", "gotorch/optim"):
-            full = next(
-                n.full
-                for n in api.values()
-                if n.namespace == namespace.get(package, "torch.nn.functional")
-                and n.arguments is not None
-                and name in (n.name, _go_name(n.name))
-            )
-        by_name = {a.name: a.default for a in api[full].arguments or ()}
+        key = counterparts.key(name)
+        full = next(
+            n.full
+            for n in python_api().values()
+            if package.removeprefix("gotorch/") == counterparts.package(n.namespace)
+            and n.arguments is not None
+            and key in (counterparts.key(n.name), counterparts.key(_go_name(n.name)))
+        )
+        by_name = {a.name: a.default for a in python_api()[full].arguments or ()}
     return {Names().field(n): default for n, default in by_name.items()}
 
 
@@ -175,8 +179,11 @@ def documented(struct: str, field: str) -> str | None:
     """The default that the comment of a field tells."""
     package, name = struct.split(": ")
     if body := re.search(rf"\ntype {name} struct {{\n(.*?)\n}}", _sources(package), re.S):
-        line = re.search(rf"^\t(?:\w+, )*{field}\b.*$", body[1], re.M)
-        default = line and re.search(r"default: ([^;]+)$", line[0])
+        line = re.search(rf"((?:^\t//.*\n)*)^\t(?:\w+, )*{field}\b.*$", body[1], re.M)
+        default = line and (
+            re.search(r"default: ([^;]+)$", line[0])
+            or re.search(r"Default: ([^.]+)\.$", line[1], re.M)
+        )
         return default[1] if default else None
     raise AssertionError(f"no source of {struct}")
 

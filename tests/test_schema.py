@@ -23,10 +23,13 @@ from pytorch_bridge.schema import (
     load_reference,
     read_installed,
 )
+from pytorch_bridge.schema import counterparts as counterpart_names
 from pytorch_bridge.schema.docs import kind
 from pytorch_bridge.schema.functions import reference_version
 from pytorch_bridge.schema.names import GO_KEYWORDS
-from pytorch_bridge.targets import c, go
+from pytorch_bridge.schema.python_api import python_api
+from pytorch_bridge.tables import read_table
+from pytorch_bridge.targets import c, counterparts, go
 from pytorch_bridge.targets.api import Named, docs, resolve
 from pytorch_bridge.types import schema_type
 
@@ -404,6 +407,32 @@ def test_coverage_counts_add_up(functions):
     text = coverage.document(functions, Names(), reference_version())
     assert f"| **all** | {len(functions)} | {len(functions)} |" in text
     assert (ROOT / "docs/coverage.md").read_text() == text
+
+
+def test_every_name_of_pytorch_is_in_go_or_has_its_reason(functions):
+    """Raises for a name that is neither; the page is what the table says today."""
+    text = counterparts.page(resolve(functions, Names()))
+    assert (ROOT / "docs/pytorch-names.md").read_text() == text, (
+        "run: python -m pytorch_bridge coverage"
+    )
+    assert text.count("| `torch") == len(python_api())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t["torch.nn"]["none"].pop("Container"), "torch.nn.Container is neither"),
+        (lambda t: t["torch.nn"]["none"].update(Linear2="a reason"), "Linear2 is about no name"),
+        (lambda t: t["torch.nn"]["go"].update(Linear="nn.Linea"), "Go has no nn.Linea"),
+        (lambda t: t.pop("torch.fft"), "torch.fft is no namespace"),
+    ],
+)
+def test_a_table_of_names_that_does_not_fit_is_refused(functions, change, message):
+    table = read_table(counterpart_names.FILE)
+    change(table)
+    native = counterparts.native(resolve(functions, Names()))
+    with pytest.raises(counterpart_names.CounterpartError, match=message):
+        counterpart_names.counterparts(native, table)
 
 
 def test_coverage_refuses_counts_that_do_not_add_up(functions):

@@ -3309,7 +3309,7 @@ class _Fn__sparse_csr_tensor_unsafe(Packet):
 _sparse_csr_tensor_unsafe: _Fn__sparse_csr_tensor_unsafe
 
 class _Fn__sparse_log_softmax(Packet):
-    """Is ops.log_softmax for sparse COO tensors, over the stored entries only."""
+    """Is ops.log_softmax for sparse COO tensors, over the stored entries only, as the function that autograd differentiates; `half_to_float` has float16 give float32."""
     @overload
     def __call__(this, /, self: TensorLike, dim: IntLike, half_to_float: BoolLike) -> TensorVariable: ...
     @overload
@@ -3400,7 +3400,7 @@ class _Fn__sparse_semi_structured_tile(Packet):
 _sparse_semi_structured_tile: _Fn__sparse_semi_structured_tile
 
 class _Fn__sparse_softmax(Packet):
-    """Is ops.softmax for sparse COO tensors, over the stored entries only."""
+    """Is ops.softmax for sparse COO tensors, over the stored entries only, as the function that autograd differentiates; `half_to_float` has float16 give float32."""
     @overload
     def __call__(this, /, self: TensorLike, dim: IntLike, half_to_float: BoolLike) -> TensorVariable: ...
     @overload

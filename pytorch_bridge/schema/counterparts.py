@@ -1,9 +1,10 @@
 """What each public name of PyTorch is in Go.
 
-Most follow by a rule: a function of native_functions.yaml is the generated one, a name of `torch.nn` is that
-of package nn, in Go's spelling. `counterparts.yaml` has the packages, the names that the rule does not find,
-and the reason for each name that has no counterpart. That a Go name exists is looked up in the list of
-exported names, so that a name of PyTorch is either there, or has its reason, or is an error.
+Most follow by a rule: a function of native_functions.yaml is the generated one, a name of
+`torch.nn` is that of package nn, in Go's spelling. `counterparts.yaml` has the packages, the names
+that the rule does not find, and the reason for each name that has no counterpart. That a Go name
+exists is looked up in the list of exported names, so that a name of PyTorch is either there, or has
+its reason, or is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from ..tables import read_table
-from .names import Names
 from .python_api import PythonName, python_api
 
 FILE = Path(__file__).with_name("counterparts.yaml")
@@ -63,6 +63,17 @@ def exported(path: Path = EXPORTED) -> frozenset[str]:
     return frozenset(found)
 
 
+@cache
+def _table() -> dict[str, Any]:
+    return read_table(FILE)
+
+
+def package(namespace: str) -> str:
+    """The Go package of a module of PyTorch's, below gotorch; the first of several."""
+    packages = _table()[namespace]["package"]
+    return packages if isinstance(packages, str) else packages[0]
+
+
 def counterparts(
     native: dict[str, list[tuple[str, bool]]],
     table: dict[str, Any] | None = None,
@@ -70,13 +81,14 @@ def counterparts(
 ) -> dict[str, list[Counterpart]]:
     """Every public name of PyTorch by namespace, in the order of the file.
 
-    `native` has the Go names of each native function, by its name without the overload, and whether it is a
-    method. CounterpartError says which names have neither a counterpart nor a reason, and what of the table
-    is of no use.
+    `native` has the Go names of each native function, by its name without the overload, and
+    whether it is a method. CounterpartError says which names have neither a counterpart nor a
+    reason, and what of the table is of no use.
     """
-    table = read_table(FILE) if table is None else table
+    table = _table() if table is None else table
     known = exported() if known is None else known
-    names, wrong = Names(), []
+    wrong: list[str] = []
+    spelt = {key(name): name for name in sorted(known)}
     found: dict[str, list[Counterpart]] = defaultdict(list)
     used: set[tuple[str, str]] = set()
     for name in python_api().values():
@@ -84,16 +96,16 @@ def counterparts(
         if entry is None:
             wrong.append(f"{name.namespace} is no namespace of the table")
             continue
-        go, reason, by = _look_up(name, entry, native, names, known)
+        go, reason, by = _look_up(name, entry, native, spelt)
         used.add((name.namespace, by))
         if not go and not reason:
             wrong.append(f"{name.full} is neither in Go nor has it a reason")
         wrong += [f"{name.full}: Go has no {g}" for g in go if g not in known]
         found[name.namespace].append(Counterpart(name, go, reason))
     for namespace, entry in table.items():
-        for key in [*entry.get("go", {}), *entry.get("none", {})]:
-            if (namespace, key) not in used:
-                wrong.append(f"{namespace}: {key} is about no name of PyTorch, or one that needs no entry")
+        for pattern in [*entry.get("go", {}), *entry.get("none", {})]:
+            if (namespace, pattern) not in used:
+                wrong.append(f"{namespace}: {pattern} is about no name of PyTorch that needs it")
     if wrong:
         raise CounterpartError("\n".join(dict.fromkeys(wrong)))
     return dict(found)
@@ -103,8 +115,7 @@ def _look_up(
     name: PythonName,
     entry: dict[str, Any],
     native: dict[str, list[tuple[str, bool]]],
-    names: Names,
-    known: frozenset[str],
+    known: dict[str, str],
 ) -> tuple[tuple[str, ...], str, str]:
     """The Go names or the reason, and the key of the table that says it."""
     for pattern, listed in entry.get("go", {}).items():
@@ -121,30 +132,16 @@ def _look_up(
             in_go = [(f"Tensor.{go}", True) for go, is_method in in_go if is_method]
         if in_go:
             return tuple(f"gotorch.{go}" for go, _ in in_go), "", ""
-    package, kind = entry["package"], "Tensor." if name.namespace == "torch.Tensor" else ""
-    for spelling in _spellings(name.name, names):
-        for go in (f"{package}.{kind}{spelling}", f"{package}.{spelling}"):
-            if go in known:
-                return (go,), "", ""
+    packages = entry["package"]
+    kind = "Tensor." if name.namespace == "torch.Tensor" else ""
+    for package in [packages] if isinstance(packages, str) else packages:
+        for spelling in (name.name, name.name.removesuffix(entry.get("without", ""))):
+            for full in (f"{package}.{kind}{spelling}", f"{package}.{spelling}"):
+                if found := known.get(key(full)):
+                    return (found,), "", ""
     return (), "", ""
 
 
-def _spellings(name: str, names: Names) -> list[str]:
-    in_place = "_" if name.endswith("_") else ""
-    return [name, names.camel(name.rstrip("_")) + in_place, names.field(name.rstrip("_")) + in_place]
-
-
-@cache
-def reasons(namespace: str) -> dict[str, str]:
-    """The names of a namespace that are not what the rule says: what they are in Go, or why they are not."""
-    entry = read_table(FILE)[namespace]
-    found = {}
-    for name in (n.name for n in python_api().values() if n.namespace == namespace):
-        for pattern, reason in entry.get("none", {}).items():
-            if re.fullmatch(pattern, name):
-                found[name] = reason
-        if name in entry.get("go", {}):
-            listed = entry["go"][name]
-            listed = [listed] if isinstance(listed, str) else listed
-            found[name] = ", ".join(f"`{go}`" for go in listed)
-    return found
+def key(name: str) -> str:
+    """What PyTorch's spelling and Go's have in common; an underscore at the end says in place."""
+    return name.lower().rstrip("_").replace("_", "") + ("_" if name.endswith("_") else "")

@@ -59,8 +59,22 @@ _INTERNAL = re.compile(
 
 # The classes written in C that users know; the others are parts of TorchScript.
 _KNOWN_CLASSES = frozenset(
-    "AcceleratorError Event Generator OutOfMemoryError Size Stream Tag Tensor device dtype finfo iinfo layout "
-    "memory_format".split()
+    [
+        "AcceleratorError",
+        "Event",
+        "Generator",
+        "OutOfMemoryError",
+        "Size",
+        "Stream",
+        "Tag",
+        "Tensor",
+        "device",
+        "dtype",
+        "finfo",
+        "iinfo",
+        "layout",
+        "memory_format",
+    ]
 )
 
 NO_DEFAULT = object()
@@ -160,9 +174,9 @@ def _public(module: Any) -> list[str]:
             continue
         if _INTERNAL.fullmatch(name) and module.__name__ != "torch":
             continue
-        if inspect.isclass(value) and value.__module__ in ("torch", "torch._C"):
-            if module.__name__ == "torch" and name not in _KNOWN_CLASSES:
-                continue
+        in_c = inspect.isclass(value) and value.__module__ in ("torch", "torch._C")
+        if in_c and module.__name__ == "torch" and name not in _KNOWN_CLASSES:
+            continue
         home = getattr(value, "__module__", None) or ""
         own = ("torch._C", "torch.nn", "torch._jit", "torch._tensor", module.__name__)
         if listed is None and home not in ("", "torch") and not home.startswith(own):

@@ -581,6 +581,21 @@ def _sparse_tensors() -> Iterator[Call]:
     yield _("add.Tensor", coo, coo, alpha=2)
     yield _("mul.Tensor", coo, coo)
     yield _("sum", coo)
+    yield _("_sparse_mm", coo, n.f(6, 3))
+    yield _("_sparse_mm", coo, _sparse(n.f(6, 3)))
+    for reduce in ("sum", "mean", "amax", "amin"):
+        yield _("_sparse_mm.reduce", csr, n.f(6, 3), reduce)
+    yield _("_sparse_addmm", n.f(4, 3), coo, n.f(6, 3))
+    yield _("_sparse_addmm", n.f(4, 3), coo, n.f(6, 3), beta=2, alpha=0.5)
+    for softmax in ("_sparse_softmax", "_sparse_log_softmax"):
+        yield _(softmax, coo, 1, False)
+        yield _(f"{softmax}.int", coo, 0)
+        yield _(f"{softmax}.int", coo, -1, torch.float64)
+    yield _("_sparse_sum", coo)
+    yield _("_sparse_sum.dtype", coo, dtype=torch.float64)
+    yield _("_sparse_sum.dim", coo, [0])
+    yield _("_sparse_sum.dim", coo, [0, 1])
+    yield _("_sparse_sum.dim_dtype", coo, [1], dtype=torch.float64)
 
 
 def _mkldnn_tensors() -> Iterator[Call]:
