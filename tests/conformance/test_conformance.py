@@ -122,7 +122,7 @@ if FULL:
 
 def test_the_report_is_of_this_schema() -> None:
     """docs/conformance.md has a line for each function, and says that nothing differs."""
-    text = report.DOCUMENT.read_text()
+    text = report.operators_part()
     listed = re.findall(r"^\| `(\w+)` \| (\d+) \|", text, re.M)
     families: dict[str, int] = {}
     for o in operators().values():

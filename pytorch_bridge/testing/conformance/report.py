@@ -201,6 +201,11 @@ def _parts_of(path: Path) -> dict[str, str]:
     return found | {"": left}
 
 
+def operators_part(path: Path = DOCUMENT) -> str:
+    """What the document says of operators."""
+    return _parts_of(path)[""]
+
+
 def _write_part(heading: str, content: str, path: Path) -> None:
     parts = _parts_of(path) | {heading: content}
     path.write_text("".join(h + parts[h] for h in _PARTS if parts[h]))
