@@ -139,7 +139,13 @@ var runners map[int64]func(index int64, in *reader) []reflect.Value
 
 func init() { // since some of them call others
 	runners = map[int64]func(index int64, in *reader) []reflect.Value{
-		0: runSpecial, 1: runModules, 3: runOptimizers, 4: runSchedulers, 5: runObserved, 6: runTransforms, 7: runDistributions,
+		-specialBackward / 10:    runSpecial,
+		-specialMake / 10:        runModules,
+		-specialOptimizer / 10:   runOptimizers,
+		-specialScheduler / 10:   runSchedulers,
+		-specialCount / 10:       runObserved,
+		-specialTransform / 10:   runTransforms,
+		-specialProbability / 10: runDistributions,
 	}
 }
 
@@ -177,8 +183,11 @@ func runSpecial(index int64, in *reader) []reflect.Value {
 
 // runObserved has what is said of modules besides what they compute.
 func runObserved(index int64, in *reader) []reflect.Value {
-	if index == specialStateHooks {
+	switch index {
+	case specialStateHooks:
 		return runStateHooks(in)
+	case specialSummary:
+		return runSummary(in)
 	}
-	return runSummary(in)
+	panic(broken(fmt.Sprint("there is no function ", index)))
 }
