@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import re
 import subprocess
 from pathlib import Path
 
@@ -92,3 +94,46 @@ def test_a_number_that_does_not_fit_is_refused_as_libtorch_refuses_it(library, t
             wrong.append((our, their))
     assert not wrong
     assert stricter > 0  # else the exception has no reason any more
+
+
+# Packages that compute with numbers as Python does, to the last bit.
+AS_PYTHON = ("optim/...", "nn/init", "distributions/...")
+FUSED = re.compile(r"\(\S*?(\w+\.go:\d+)\)\s+(VFN?M\w+)")
+
+
+def fused(folder: Path, package: str, files: list[str], level: str, config: str) -> list[str]:
+    """Where the compiler rounds a product and a sum at once, for processors that can."""
+    said = run_go(
+        "tool", "compile", "-p", package, "-importcfg", config, "-S", "-o", str(folder / "out.o"),
+        *files, GOAMD64=level,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stdout[-2000:] + said.stderr[-2000:]
+    return [" ".join(m) for m in FUSED.findall(said.stdout)]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="GOAMD64 is of that processor")
+def test_no_product_is_fused_with_a_sum(tmp_path: Path) -> None:
+    """Go may fuse x*y + z unless the product is converted to float64, and does with GOAMD64=v3."""
+    shown = "{{if .Export}}{{.ImportPath}}={{.Export}}{{end}}"
+    wanted = [f"./gotorch/{p}" for p in AS_PYTHON]
+    exports = run_go("list", "-export", "-deps", "-f", shown, *wanted).stdout.split()
+    lines = []
+    for at, line in enumerate(exports):
+        path, _, archive = line.partition("=")
+        # What was compiled for v1 may be used by v3, but the compiler compares the names.
+        data = Path(archive).read_bytes().replace(b"GOAMD64=v1", b"GOAMD64=v3", 1)
+        (tmp_path / f"{at}.a").write_bytes(data)
+        lines.append(f"packagefile {path}={tmp_path / f'{at}.a'}\n")
+    config = tmp_path / "importcfg"
+    config.write_text("".join(lines))
+    listed = run_go("list", "-f", '{{.ImportPath}} {{.Dir}} {{join .GoFiles ","}}', *wanted).stdout
+    found = {}
+    for line in listed.splitlines():
+        package, directory, names = line.split()
+        files = [f"{directory}/{name}" for name in names.split(",")]
+        if places := fused(tmp_path, package, files, "v3", str(config)):
+            found[package] = sorted(set(places))
+    assert found == {}, "write x + float64(y*z)"
+    seen = tmp_path / "seen.go"
+    seen.write_text("package seen\n\nfunc F(x, y, z float64) float64 { return x*y + z }\n")
+    assert fused(tmp_path, "seen", [str(seen)], "v3", str(config))

@@ -94,7 +94,7 @@ func (d *NormalDistribution) ICDF(value gotorch.Tensor) gotorch.Tensor {
 
 // Entropy is part of [Distribution].
 func (d *NormalDistribution) Entropy() gotorch.Tensor {
-	return d.Scale.Log().AddScalar(0.5 + 0.5*math.Log(2*math.Pi))
+	return d.Scale.Log().AddScalar(0.5 + float64(0.5*math.Log(2*math.Pi)))
 }
 
 // MeanCarrierMeasure is part of [ExponentialFamily].

@@ -115,7 +115,7 @@ func (g *AdafactorGroup) step() {
 		follow := power(steps, g.Beta2Decay)
 		alpha := greater(least, rootMeanSquare(p, 1)) * min(g.LR, 1/power(steps, 0.5))
 		if g.WeightDecay != 0 {
-			scaleOne(p, 1-g.LR*g.WeightDecay)
+			scaleOne(p, 1-float64(g.LR*g.WeightDecay))
 		}
 		rows, columns, elements := m.tensors[0], m.tensors[1], m.tensors[2]
 		var update gotorch.Tensor

@@ -76,7 +76,7 @@ func (g *AdagradGroup) slots() []slot {
 
 func (g *AdagradGroup) step() {
 	eachStep(g, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
-		sum, lr := m.tensors[0], g.LR/(1+float64(m.steps-1)*g.LRDecay)
+		sum, lr := m.tensors[0], g.LR/(1+float64(float64(m.steps-1)*g.LRDecay))
 		if grad.Layout() == gotorch.SparseCOO {
 			if g.WeightDecay != 0 {
 				panic(runtimeError("optim.Adagrad.Step", "weight_decay option is not compatible with sparse gradients"))

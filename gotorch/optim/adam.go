@@ -183,7 +183,7 @@ func (g *AdamGroup) foreachStep(l *adamLists) {
 	switch {
 	case g.WeightDecay == 0:
 	case g.DecoupledWeightDecay:
-		scale(l.params, 1-g.LR*g.WeightDecay)
+		scale(l.params, 1-float64(g.LR*g.WeightDecay))
 	default:
 		l.grads = addTo(l.grads, &ours, l.params, g.WeightDecay)
 	}

@@ -145,13 +145,13 @@ func (g *NAdamGroup) step() {
 		parts(&p, &grad, &average, &square)
 		if g.WeightDecay != 0 {
 			if g.DecoupledWeightDecay {
-				scaleOne(p, 1-g.LR*g.WeightDecay)
+				scaleOne(p, 1-float64(g.LR*g.WeightDecay))
 			} else {
 				grad = decayed(grad, p, g.WeightDecay)
 			}
 		}
-		mu := g.Betas[0] * (1 - 0.5*power(0.96, steps*g.MomentumDecay))
-		next := g.Betas[0] * (1 - 0.5*power(0.96, (steps+1)*g.MomentumDecay))
+		mu := g.Betas[0] * (1 - float64(0.5*power(0.96, steps*g.MomentumDecay)))
+		next := g.Betas[0] * (1 - float64(0.5*power(0.96, (steps+1)*g.MomentumDecay)))
 		scaleOne(product, mu)
 		average.LerpScalar_(grad, 1-g.Betas[0])
 		scaleOne(square, g.Betas[1])
@@ -159,7 +159,7 @@ func (g *NAdamGroup) step() {
 		root := square.DivScalar(1 - power(g.Betas[1], steps)).Sqrt().AddScalar_(g.Eps)
 		sofar := gotorch.Item[float64](product)
 		p.AddCDiv_(grad, root, gotorch.AddCDivOptions{Value: -g.LR * (1 - mu) / (1 - sofar)})
-		p.AddCDiv_(average, root, gotorch.AddCDivOptions{Value: (-g.LR * next) / (1 - sofar*next)})
+		p.AddCDiv_(average, root, gotorch.AddCDivOptions{Value: (-g.LR * next) / (1 - float64(sofar*next))})
 	})
 }
 
@@ -230,7 +230,7 @@ func (g *RAdamGroup) step() {
 		parts(&p, &grad, &average, &square)
 		if g.WeightDecay != 0 {
 			if g.DecoupledWeightDecay {
-				scaleOne(p, 1-g.LR*g.WeightDecay)
+				scaleOne(p, 1-float64(g.LR*g.WeightDecay))
 			} else {
 				grad = decayed(grad, p, g.WeightDecay)
 			}

@@ -75,7 +75,7 @@ func (g *ASGDGroup) step() {
 		parts(&grad, &p, &average)
 		grad = decayed(grad, p, g.WeightDecay)
 		rate := gotorch.Item[float64](eta)
-		scaleOne(p, 1-g.Lambd*rate)
+		scaleOne(p, 1-float64(g.Lambd*rate))
 		p.Add_(grad, gotorch.AddOptions{Alpha: -rate})
 		if gotorch.Item[float64](mu) != 1 {
 			average.Add_(p.Sub(average).Mul_(mu))
@@ -83,7 +83,7 @@ func (g *ASGDGroup) step() {
 			average.Copy_(p)
 		}
 		// Numbers that are remembered are float32, whatever the parameter is.
-		eta.Fill_(float64(float32(g.LR / power(1+g.Lambd*g.LR*steps, g.Alpha))))
+		eta.Fill_(float64(float32(g.LR / power(1+float64(g.Lambd*g.LR*steps), g.Alpha))))
 		mu.Fill_(float64(float32(1 / max(1, steps-g.T0))))
 	})
 }

@@ -94,7 +94,7 @@ func (g *MuonGroup) step() {
 			update = grad.LerpScalar(buffer, g.Momentum)
 		}
 		update = g.orthogonal(update)
-		scaleOne(p, 1-g.LR*g.WeightDecay)
+		scaleOne(p, 1-float64(g.LR*g.WeightDecay))
 		p.Add_(update, gotorch.AddOptions{Alpha: -g.LR * g.ratio(float64(p.Size(0)), float64(p.Size(1)))})
 	})
 }

@@ -187,7 +187,7 @@ func trilToVec(m gotorch.Tensor, diagonal int64) gotorch.Tensor {
 // vecToTril puts a vector below the diagonal of a matrix, row by row.
 func vecToTril(v gotorch.Tensor) gotorch.Tensor {
 	length := v.Size(-1)
-	n := (1 + math.Sqrt(1+8*float64(length))) / 2
+	n := (1 + math.Sqrt(1+float64(8*float64(length)))) / 2
 	if math.RoundToEven(n)-n > numeric.Eps(v.DType()) {
 		panic(numeric.Errorf("transforms.CorrCholesky", gotorch.ValueError,
 			"The size of last dimension is %d which cannot be expressed as the lower triangular part of a square D x D matrix.", length))

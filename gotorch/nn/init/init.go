@@ -54,7 +54,7 @@ func CalculateGain(n Nonlinearity, slope ...float64) float64 {
 		if len(slope) > 0 {
 			a = slope[0]
 		}
-		return math.Sqrt(2 / (1 + a*a))
+		return math.Sqrt(2 / (1 + float64(a*a)))
 	case SELU:
 		return 3.0 / 4
 	}

@@ -16,7 +16,7 @@ func cosine(op string, x, of float64) float64 { return libm.Cos(divide(op, math.
 func (s *LRScheduler) between(least, wave float64) []float64 {
 	lrs := make([]float64, len(s.BaseLRs))
 	for i, base := range s.BaseLRs {
-		lrs[i] = least + (base-least)*(1+wave)/2
+		lrs[i] = least + float64((base-least)*(1+wave)/2)
 	}
 	return lrs
 }
