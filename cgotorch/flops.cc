@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstring>
 #include <map>
@@ -288,6 +289,15 @@ struct Context final : at::ObserverContext {
   Call call;
 };
 
+// Whether a transform of functorch is still to see the call. What it makes of the call is seen
+// again.
+bool within_transform() {
+  const auto local = c10::impl::tls_local_dispatch_key_set();
+  const c10::DispatchKeySet transforms{c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                                       c10::DispatchKey::FuncTorchDynamicLayerBackMode};
+  return (local.included_ - local.excluded_).has_any(transforms);
+}
+
 std::unique_ptr<at::ObserverContext> begin_call(const at::RecordFunction &fn) {
   if (fn.scope() == at::RecordScope::BACKWARD_FUNCTION) {
     auto c = std::make_unique<Context>();
@@ -296,7 +306,7 @@ std::unique_ptr<at::ObserverContext> begin_call(const at::RecordFunction &fn) {
     c->sequence_before = std::exchange(sequence, fn.seqNr());
     return c;
   }
-  if (inside > 0) return nullptr;
+  if (inside > 0 || within_transform()) return nullptr;
   const auto name = fn.operator_name();
   if (!name) return nullptr;
   const Known &k = known(*name);

@@ -507,3 +507,25 @@ func TestVMapOfOtherForms(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// The FLOPs of what a transform computes are those that PyTorch's FlopCounterMode counts.
+func TestFlopsWithinTransforms(t *testing.T) {
+	square := func(a gotorch.Tensor) gotorch.Tensor { return a.MM(a) }
+	total := func(a gotorch.Tensor) gotorch.Tensor { return square(a).Sum() }
+	batch, one := gotorch.Randn([]int64{2, 3, 3}), gotorch.Randn([]int64{3, 3})
+	for name, c := range map[string]struct {
+		fn   func()
+		op   string
+		want int64
+	}{
+		"vmap":         {func() { functorch.VMap(square)(batch) }, "aten.bmm", 108},
+		"grad":         {func() { functorch.Grad(total)(one) }, "aten.mm", 162},
+		"vmap of grad": {func() { functorch.VMap(functorch.Grad(total))(batch) }, "aten.bmm", 324},
+		"none":         {func() { square(one) }, "aten.mm", 54},
+	} {
+		flops := gotorch.FlopCounterMode(c.fn)
+		if len(flops) != 1 || flops[c.op] != c.want {
+			t.Errorf("%s: %v, not %s: %d", name, flops, c.op, c.want)
+		}
+	}
+}
