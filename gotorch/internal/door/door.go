@@ -93,3 +93,9 @@ type Calls[Tensor any] struct {
 
 // CallC is a Calls[gotorch.Tensor].
 var CallC any
+
+// Functions of the C library's mathematics; see package libm.
+var (
+	Pow      func(x, y float64) float64
+	Cos, Log func(x float64) float64
+)
