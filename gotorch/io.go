@@ -101,7 +101,7 @@ func namedTensors(path string, v any) (map[string]Tensor, error) {
 // Save writes a value as torch.save does, so that torch.load reads it, also with weights_only=True. It
 // takes
 //
-//	Tensor, and slices, maps, [Dict] and [Tuple] of what it takes
+//	Tensor, and slices, maps, [Dict], [Counter] and [Tuple] of what it takes
 //	nil, bool, numbers, *big.Int, string, []byte, DType, Device
 //
 // Maps become dicts with sorted keys. Tensors that share memory do so in the file, and in Python;

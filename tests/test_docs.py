@@ -720,7 +720,7 @@ def unknown_names(page: Page) -> list[str]:
         is_folder = re.fullmatch(r"(\.?[\w-]+/)+", text) and not re.match(r"(build|\.venv)/", text)
         if is_folder and not any(file.endswith("/" + text.rstrip("/")) for file in files()):
             bad.append(text)
-        for package, name in re.findall(r"\b(\w+)\.([A-Z]\w*)", text):
+        for package, name in re.findall(r"(?<![\w.])(\w+)\.([A-Z]\w*)", text):
             if package in PACKAGES and name not in exported(package):
                 bad.append(f"{package}.{name}")
         missing += [f"{page.path.name}:{number}: {what}" for what in bad]

@@ -90,7 +90,7 @@ def test_the_table_is_complete() -> None:
     rows = report.distribution_rows()
     wanted = {*distributions(), *transform_names(), *constraint_names()}
     wanted |= {"kl_divergence", "biject_to", "transform_to"}
-    assert {f"distributions.{n}" for n in wanted} == rows.keys(), "run: make conformance"
+    assert {f"torch.distributions.{n}" for n in wanted} == rows.keys(), "run: make conformance"
     assert {name for name, row in rows.items() if row[-1] != "0"} == set()
 
 

@@ -39,6 +39,7 @@ pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]
 
 FULL = os.environ.get("CONFORMANCE") == "full"
 TRIED = DTYPES if FULL else (torch.float32,)
+under_test.FULL = FULL
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ after the other."""
 from __future__ import annotations
 
 import ctypes
+import gc
 import itertools
 import math
 import re
@@ -31,6 +32,7 @@ SIZES = (1, 5, 63, 4097, 8192, 12289)
 
 @pytest.fixture(autouse=True)
 def no_handle_is_left():
+    gc.collect()  # of what other tests have left
     before = live_handles()
     yield
     assert live_handles() == before

@@ -108,3 +108,9 @@ var (
 	CountFLOPs func(fn func()) []FlopEvent
 	FlopPlace  func() (events int, sequence int64)
 )
+
+// Functions of the C library's mathematics; see package libm.
+var (
+	Pow      func(x, y float64) float64
+	Cos, Log func(x float64) float64
+)

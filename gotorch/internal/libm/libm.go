@@ -2,23 +2,13 @@
 // otherwise. Python computes with the C library, and so does PyTorch.
 package libm
 
-/*
-#cgo LDFLAGS: -lm
-#cgo noescape pow
-#cgo nocallback pow
-#cgo noescape cos
-#cgo nocallback cos
-#cgo noescape log
-#cgo nocallback log
-#include <math.h>
-*/
-import "C"
+import "gotorch.dev/gotorch/internal/door"
 
 // Pow returns x to the power y.
-func Pow(x, y float64) float64 { return float64(C.pow(C.double(x), C.double(y))) }
+func Pow(x, y float64) float64 { return door.Pow(x, y) }
 
 // Cos returns the cosine of x.
-func Cos(x float64) float64 { return float64(C.cos(C.double(x))) }
+func Cos(x float64) float64 { return door.Cos(x) }
 
 // Log returns the natural logarithm of x.
-func Log(x float64) float64 { return float64(C.log(C.double(x))) }
+func Log(x float64) float64 { return door.Log(x) }

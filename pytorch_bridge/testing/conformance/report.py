@@ -382,13 +382,13 @@ def distributions_text(runner: Distributions) -> str:
     ]
     for name, t in tallies:
         row = [t.passed, t.gradients, t.errors, len(t.problems)]
-        lines.append(f"| `distributions.{name}` | {' | '.join(map(str, row))} |")
+        lines.append(f"| `torch.distributions.{name}` | {' | '.join(map(str, row))} |")
     return "\n".join([*lines, ""])
 
 
 def distribution_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
     """The numbers of the table of distributions, by name."""
-    return _rows("distributions", _parts_of(path)[_DISTRIBUTIONS])
+    return _rows("torch.distributions", _parts_of(path)[_DISTRIBUTIONS])
 
 
 def write_schedulers(schedulers: Schedulers, path: Path = DOCUMENT) -> None:
