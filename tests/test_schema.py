@@ -27,7 +27,7 @@ from pytorch_bridge.schema import counterparts as counterpart_names
 from pytorch_bridge.schema.docs import kind
 from pytorch_bridge.schema.functions import reference_version
 from pytorch_bridge.schema.names import GO_KEYWORDS
-from pytorch_bridge.schema.python_api import python_api
+from pytorch_bridge.schema.python_api import python_api, read_installed_api
 from pytorch_bridge.tables import read_table
 from pytorch_bridge.targets import c, counterparts, go
 from pytorch_bridge.targets.api import Named, docs, resolve
@@ -407,6 +407,13 @@ def test_coverage_counts_add_up(functions):
     text = coverage.document(functions, Names(), reference_version())
     assert f"| **all** | {len(functions)} | {len(functions)} |" in text
     assert (ROOT / "docs/coverage.md").read_text() == text
+
+
+def test_names_that_a_program_adds_to_torch_are_not_pytorchs(monkeypatch):
+    before = read_installed_api()
+    monkeypatch.setattr(torch.Tensor, "is_of_ours", True, raising=False)
+    assert read_installed_api() == before
+    assert "is_of_ours" not in before
 
 
 def test_every_name_of_pytorch_is_in_go_or_has_its_reason(functions):

@@ -14,6 +14,8 @@ import ast
 import importlib
 import inspect
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -147,7 +149,18 @@ def _parse(text: str) -> tuple[PythonArgument, ...]:
 
 
 def read_installed_api() -> str:
-    """The text of the file for the installed torch."""
+    """The text of the file for the installed torch.
+
+    It is read in a new process: a program that has imported torch may have added names to it, as
+    one does that brings a device.
+    """
+    root = str(Path(__file__).parents[2])
+    code = f"import sys; sys.path.insert(0, {root!r}); from {__name__} import _installed as i; "
+    command = [sys.executable, "-c", code + "sys.stdout.write(i())"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def _installed() -> str:
     import torch
 
     version = torch.__version__.split("+")[0]
