@@ -136,8 +136,9 @@ def test_an_error_leaves_the_module_as_it_was(harness: Harness) -> None:
     twin = Twin.of(harness, nn.Linear, 4, 4)
     register(twin, "weight", Double)
     twin.check("before")
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(under_test.Refused, match="shape") as refused:
         register(twin, "weight", under_test.Resized)
+    assert isinstance(refused.value.__cause__, ValueError)
     twin.check("after")
     twin.train(rand(2, 4))
 
