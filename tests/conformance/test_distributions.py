@@ -82,12 +82,12 @@ if FULL:
         wanted = {*distributions(), *transform_names(), *constraint_names(), "kl_divergence"}
         if not wanted <= runner.tallies.keys():
             pytest.skip("only part of the tests was selected")
-        report.write_distributions(runner)
+        report.DISTRIBUTIONS.write(runner)
 
 
 def test_the_table_is_complete() -> None:
     """docs/conformance.md has a line for each name, and nothing differs."""
-    rows = report.distribution_rows()
+    rows = report.DISTRIBUTIONS.rows()
     wanted = {*distributions(), *transform_names(), *constraint_names()}
     wanted |= {"kl_divergence", "biject_to", "transform_to"}
     assert {f"torch.distributions.{n}" for n in wanted} == rows.keys(), "run: make conformance"

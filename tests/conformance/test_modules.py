@@ -152,12 +152,12 @@ if FULL:
     def test_the_tables(modules: Modules, functions: Functions) -> None:
         if len(modules.tallies) < len(database()):
             pytest.skip("only part of the tests was selected")
-        report.write_layers(modules, functions)
+        report.LAYERS.write(modules, functions)
 
 
 def test_the_tables_are_complete() -> None:
     """docs/conformance.md has a line for each module and function, and nothing differs."""
-    rows = report.layer_rows()
+    rows = report.LAYERS.rows()
     wanted = {f"nn.{name}" for name in database()}
     wanted |= {f"nn.functional.{name}" for name in functions_with_samples()}
     assert wanted - rows.keys() == set(), "run: make conformance"

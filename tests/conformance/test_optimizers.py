@@ -47,12 +47,12 @@ if FULL:
     def test_the_table(optimizers: Optimizers) -> None:
         if len(optimizers.tallies) < len(database()):
             pytest.skip("only part of the tests was selected")
-        report.write_optimizers(optimizers)
+        report.OPTIMIZERS.write(optimizers)
 
 
 def test_the_table_is_complete() -> None:
     """docs/conformance.md has a line for each optimiser, and nothing differs."""
-    rows = report.optimizer_rows()
+    rows = report.OPTIMIZERS.rows()
     wanted = {f"optim.{name}" for name in database()}
     assert wanted == rows.keys(), "run: make conformance"
     assert {name for name, row in rows.items() if row[-1] != "0"} == set()

@@ -49,12 +49,12 @@ if FULL:
     def test_the_table(schedulers: Schedulers) -> None:
         if len(schedulers.tallies) < len(NAMES):
             pytest.skip("only part of the tests was selected")
-        report.write_schedulers(schedulers)
+        report.SCHEDULERS.write(schedulers)
 
 
 def test_the_table_is_complete() -> None:
     """docs/conformance.md has a line for each scheduler of PyTorch, and nothing differs."""
-    rows = report.scheduler_rows()
+    rows = report.SCHEDULERS.rows()
     assert rows.keys() == report.scheduler_names(), "run: make conformance"
     assert {name for name, row in rows.items() if row[-1] != "0"} == set()
 

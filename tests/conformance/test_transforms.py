@@ -78,11 +78,11 @@ if FULL:
     def test_the_table(transforms: Transforms) -> None:
         if len(transforms.tallies) < len(TRIED):
             pytest.skip("only part of the tests was selected")
-        report.write_transforms(transforms)
+        report.TRANSFORMS.write(transforms)
 
 
 def test_the_table_is_complete() -> None:
     """docs/conformance.md has a line for each transform and each operator, and nothing differs."""
-    rows = report.transform_rows()
+    rows = report.TRANSFORMS.rows()
     assert {f"func.{name}" for name in TRANSFORMS} == rows.keys(), "run: make conformance"
     assert {name for name, row in rows.items() if row[-1] != "0"} == set()

@@ -70,12 +70,12 @@ if FULL:
     def test_the_table(utilities: Utilities) -> None:
         if len(utilities.tallies) < len(cases()):
             pytest.skip("only part of the tests was selected")
-        report.write_utilities(utilities)
+        report.UTILITIES.write(utilities)
 
 
 def test_the_table_is_complete() -> None:
     """docs/conformance.md has a line for each function, and nothing differs."""
-    rows = report.utility_rows()
+    rows = report.UTILITIES.rows()
     wanted = {f"nn.{name}" for name in cases()}
     assert wanted - rows.keys() == set(), "run: make conformance"
     assert {name for name in wanted if rows[name][-1] != "0"} == set()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytorch_bridge.schema.functions import reference_version
@@ -29,7 +31,7 @@ from .utilities import NOT_FUNCTIONS as NOT_UTILITIES
 DOCUMENT = ROOT / "docs" / "conformance.md"
 
 
-def text(suite: Suite) -> str:
+def operators_text(suite: Suite) -> str:
     """The document."""
     tallies = suite.tallies
     total = {
@@ -174,53 +176,6 @@ def _need(o: Operator) -> str:
     return found
 
 
-def write(suite: Suite, path: Path = DOCUMENT) -> None:
-    """Writes what is said of operators, and leaves the parts behind as they are."""
-    _write_part("", text(suite), path)
-
-
-# Modules and optimisers ---------------------------------------------------------------------------
-
-# The parts of the document, in their order; what is said of operators comes first and has none.
-_LAYERS = "\n## Modules and functions of torch.nn\n"
-_OPTIMIZERS = "\n## Optimisers of torch.optim\n"
-_SCHEDULERS = "\n## Schedulers of torch.optim.lr_scheduler\n"
-_TRANSFORMS = "\n## Transforms of torch.func\n"
-_UTILITIES = "\n## Initial values and utilities of torch.nn\n"
-_DISTRIBUTIONS = "\n## Distributions of torch.distributions\n"
-_PARTS = ("", _LAYERS, _UTILITIES, _OPTIMIZERS, _SCHEDULERS, _TRANSFORMS, _DISTRIBUTIONS)
-
-
-def _parts_of(path: Path) -> dict[str, str]:
-    """What the document has under each heading of _PARTS."""
-    left = path.read_text() if path.exists() else ""
-    found = {}
-    for heading in reversed(_PARTS[1:]):
-        left, there, after = left.partition(heading)
-        found[heading] = after if there else ""
-    return found | {"": left}
-
-
-def operators_part(path: Path = DOCUMENT) -> str:
-    """What the document says of operators."""
-    return _parts_of(path)[""]
-
-
-def _write_part(heading: str, content: str, path: Path) -> None:
-    parts = _parts_of(path) | {heading: content}
-    path.write_text("".join(h + parts[h] for h in _PARTS if parts[h]))
-
-
-def write_layers(modules: Modules, functions: Functions, path: Path = DOCUMENT) -> None:
-    """Writes the tables of layers, and leaves the rest as it is."""
-    _write_part(_LAYERS, layers_text(modules, functions), path)
-
-
-def write_optimizers(optimizers: Optimizers, path: Path = DOCUMENT) -> None:
-    """Writes the table of optimisers, and leaves the rest as it is."""
-    _write_part(_OPTIMIZERS, optimizers_text(optimizers), path)
-
-
 def optimizers_text(optimizers: Optimizers) -> str:
     """What was compared of package optim."""
     skipped: Counter[str] = Counter()
@@ -248,11 +203,6 @@ def optimizers_text(optimizers: Optimizers) -> str:
         row = [t.passed, t.errors, sum(t.skipped.values()), len(t.problems)]
         lines.append(f"| `optim.{name}` | {' | '.join(map(str, row))} |")
     return "\n".join([*lines, ""])
-
-
-def write_transforms(transforms: Transforms, path: Path = DOCUMENT) -> None:
-    """Writes the tables of transforms, and leaves the rest as it is."""
-    _write_part(_TRANSFORMS, transforms_text(transforms), path)
 
 
 def transforms_text(transforms: Transforms) -> str:
@@ -287,16 +237,6 @@ def transforms_text(transforms: Transforms) -> str:
     for name, t in compared.items():
         lines.append(f"| `{name}` | {t.passed} | {t.errors} | {len(t.problems)} |")
     return "\n".join([*lines, ""])
-
-
-def transform_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
-    """The numbers of the table of transforms, by name."""
-    return _rows("func", _parts_of(path)[_TRANSFORMS])
-
-
-def write_utilities(utilities: Utilities, path: Path = DOCUMENT) -> None:
-    """Writes the table of initial values and utilities, and leaves the rest as it is."""
-    _write_part(_UTILITIES, utilities_text(utilities), path)
 
 
 def utilities_text(utilities: Utilities) -> str:
@@ -335,21 +275,6 @@ def utilities_text(utilities: Utilities) -> str:
     return "\n".join([*lines, ""])
 
 
-def utility_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
-    """The numbers of the table of utilities, by name."""
-    return _rows("nn", _parts_of(path)[_UTILITIES])
-
-
-def optimizer_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
-    """The numbers of the table of optimisers, by name."""
-    return _rows("optim", _parts_of(path)[_OPTIMIZERS])
-
-
-def write_distributions(runner: Distributions, path: Path = DOCUMENT) -> None:
-    """Writes the table of distributions, and leaves the rest as it is."""
-    _write_part(_DISTRIBUTIONS, distributions_text(runner), path)
-
-
 def distributions_text(runner: Distributions) -> str:
     """What was compared of packages distributions, transforms and constraints."""
     tallies = sorted(runner.tallies.items())
@@ -386,16 +311,6 @@ def distributions_text(runner: Distributions) -> str:
     return "\n".join([*lines, ""])
 
 
-def distribution_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
-    """The numbers of the table of distributions, by name."""
-    return _rows("torch.distributions", _parts_of(path)[_DISTRIBUTIONS])
-
-
-def write_schedulers(schedulers: Schedulers, path: Path = DOCUMENT) -> None:
-    """Writes the table of schedulers, and leaves the rest as it is."""
-    _write_part(_SCHEDULERS, schedulers_text(schedulers), path)
-
-
 def _scheduler(name: str) -> str:
     return f"{'swautils' if name == 'SWALR' else 'lrscheduler'}.{name}"
 
@@ -418,20 +333,9 @@ def schedulers_text(schedulers: Schedulers) -> str:
     return "\n".join([*lines, ""])
 
 
-def scheduler_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
-    """The numbers of the table of schedulers, by name."""
-    part = _parts_of(path)[_SCHEDULERS]
-    return _rows("lrscheduler", part) | _rows("swautils", part)
-
-
 def scheduler_names() -> set[str]:
     """The names that the table must have."""
     return {_scheduler(name) for name in SCHEDULER_NAMES}
-
-
-def _rows(package: str, part: str) -> dict[str, list[str]]:
-    rows = re.findall(rf"^\| `({package}\.[\w. ]+)` \| (.*) \|$", part, re.M)
-    return {name: cells.split(" | ") for name, cells in rows}
 
 
 def layers_text(modules: Modules, functions: Functions) -> str:
@@ -487,6 +391,60 @@ def layers_text(modules: Modules, functions: Functions) -> str:
     return "\n".join([*lines, ""])
 
 
-def layer_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
-    """The numbers of the last table, by name."""
-    return _rows("nn", _parts_of(path)[_LAYERS])
+# The parts of the document -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the document says of one kind of names. One file of tests writes it."""
+
+    heading: str
+    """The line above it; what comes first has none."""
+
+    text: Callable[..., str]
+    """Its text, from what ran."""
+
+    packages: tuple[str, ...] = ()
+    """How the names in its last table begin."""
+
+    def read(self, path: Path = DOCUMENT) -> str:
+        """What the document says now."""
+        return _read(path)[self]
+
+    def write(self, *runs: object, path: Path = DOCUMENT) -> None:
+        """Writes what came of `runs`."""
+        parts = _read(path) | {self: self.text(*runs)}
+        path.write_text("".join(p._above() + parts[p] for p in PARTS if parts[p]))
+
+    def rows(self, path: Path = DOCUMENT) -> dict[str, list[str]]:
+        """The numbers of its last table, by name."""
+        names = "|".join(map(re.escape, self.packages))
+        rows = re.findall(rf"^\| `((?:{names})\.[\w. ]+)` \| (.*) \|$", self.read(path), re.M)
+        return {name: cells.split(" | ") for name, cells in rows}
+
+    def _above(self) -> str:
+        return f"\n{self.heading}\n" if self.heading else ""
+
+
+def _read(path: Path) -> dict[Part, str]:
+    left = path.read_text() if path.exists() else ""
+    found = {}
+    for part in reversed(PARTS[1:]):
+        left, there, after = left.partition(part._above())
+        found[part] = after if there else ""
+    return found | {PARTS[0]: left}
+
+
+OPERATORS = Part("", operators_text)
+LAYERS = Part("## Modules and functions of torch.nn", layers_text, ("nn",))
+UTILITIES = Part("## Initial values and utilities of torch.nn", utilities_text, ("nn",))
+OPTIMIZERS = Part("## Optimisers of torch.optim", optimizers_text, ("optim",))
+SCHEDULERS = Part(
+    "## Schedulers of torch.optim.lr_scheduler", schedulers_text, ("lrscheduler", "swautils")
+)
+TRANSFORMS = Part("## Transforms of torch.func", transforms_text, ("func",))
+DISTRIBUTIONS = Part(
+    "## Distributions of torch.distributions", distributions_text, ("torch.distributions",)
+)
+PARTS = (OPERATORS, LAYERS, UTILITIES, OPTIMIZERS, SCHEDULERS, TRANSFORMS, DISTRIBUTIONS)
+"""In their order."""
