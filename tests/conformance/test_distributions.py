@@ -26,9 +26,11 @@ from pytorch_bridge.testing.conformance.distributions import (
     Distributions,
     Spec,
     constraint_names,
+    corner_divergences,
     distributions,
     names,
     run_constraint,
+    run_corners,
     run_distribution,
     run_divergences,
     run_transform,
@@ -52,6 +54,12 @@ def test_distribution(runner: Distributions, name: str) -> None:
     problems = run_distribution(runner, name, ROUNDS)
     assert not problems, "\n".join(problems[:20])
     assert runner.tallies[name].passed or runner.tallies[name].errors
+
+
+def test_corners(runner: Distributions) -> None:
+    """Options left out, and parameters where formulas change."""
+    problems = [p for name in distributions() for p in run_corners(runner, name)]
+    assert not problems, "\n".join(problems[:20])
 
 
 @pytest.mark.parametrize("name", transform_names())
@@ -80,6 +88,14 @@ def test_an_affine_transform_of_any_scale(runner: Distributions) -> None:
         scale = math.exp(draw.gauss(0, 3)) * draw.choice([1, -1])
         runner.transform(Spec("AffineTransform", (draw.gauss(0, 1), scale)), [x])
     problems = runner.tallies["AffineTransform"].problems
+    assert not problems, "\n".join(problems[:20])
+
+
+def test_divergences_in_corners(runner: Distributions) -> None:
+    before = len(runner.tally("kl_divergence").problems)
+    for p, q in corner_divergences():
+        runner.divergence(p, q)
+    problems = runner.tally("kl_divergence").problems[before:]
     assert not problems, "\n".join(problems[:20])
 
 
