@@ -66,9 +66,9 @@ func (g *LBFGSGroup) check(op string) {
 }
 
 // Step panics with a TypeError: what LBFGS does takes several evaluations of the loss, so use StepWith.
-func (o *LBFGSOptimizer) Step() { (*LBFGSGroup)(nil).step() }
+func (o *LBFGSOptimizer) Step() { (*LBFGSGroup)(nil).step(nil) }
 
-func (g *LBFGSGroup) step() {
+func (g *LBFGSGroup) step([]gotorch.Tensor) {
 	panic(&gotorch.Error{Op: "optim.LBFGS.Step", Kind: gotorch.TypeError, Msg: "LBFGS evaluates the loss several times in a step: use StepWith, with a closure that computes it"})
 }
 
