@@ -376,7 +376,14 @@ func stateOf(r rule, i int) gotorch.Dict {
 func (o *Base[G, P]) LoadStateDict(dict gotorch.Dict) error {
 	op := o.op + ".LoadStateDict"
 	r := &reader{op: op}
-	states, _ := dict.Get("state").(gotorch.Dict)
+	list, ok := dict.Get("param_groups").([]any)
+	if !ok {
+		return args.ValueError(op, "the state dict has no list 'param_groups'")
+	}
+	states, ok := dict.Get("state").(gotorch.Dict)
+	if !ok { // and not as if nothing were remembered, which training would go on from without a word
+		return args.ValueError(op, "the state dict has %T as 'state', where a dict is required", dict.Get("state"))
+	}
 	byNumber := make(map[int64]gotorch.Dict, len(states))
 	for key, value := range states.All() {
 		number, ok1 := key.(int64)
@@ -384,10 +391,6 @@ func (o *Base[G, P]) LoadStateDict(dict gotorch.Dict) error {
 		if ok1 && ok2 {
 			byNumber[number] = state
 		}
-	}
-	list, ok := dict.Get("param_groups").([]any)
-	if !ok {
-		return args.ValueError(op, "the state dict has no list 'param_groups'")
 	}
 	if len(list) != len(o.Groups) {
 		return args.ValueError(op, "loaded state dict has a different number of parameter groups: %d, not %d", len(list), len(o.Groups))

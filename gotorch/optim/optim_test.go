@@ -198,6 +198,7 @@ func TestForeignStateDictsAreErrorsAndChangeNothing(t *testing.T) {
 	}
 	for part, dict := range map[string]gotorch.Dict{
 		"no list 'param_groups'":                 nil,
+		"<nil> as 'state'":                       {{Key: "param_groups", Value: good.Get("param_groups")}},
 		"different number of parameter groups":   changed(good, "param_groups", []any{group, group}),
 		"doesn't match the size":                 withGroup("params", []any{int64(0), int64(1)}),
 		"string as 'lr', where a number":         withGroup("lr", "fast"),
