@@ -126,9 +126,19 @@ type adamLists struct {
 	params, grads, averages, squares, greatest, stepsTensor []gotorch.Tensor
 }
 
-func (g *AdamGroup) step() {
+func (g *AdamGroup) refuses(p, grad gotorch.Tensor) string {
+	switch {
+	case grad.Layout() != gotorch.Strided:
+		return sparseUnsupported
+	case g.Fused && !p.DType().IsFloatingPoint():
+		return fusedUnsupported
+	}
+	return ""
+}
+
+func (g *AdamGroup) step(grads []gotorch.Tensor) {
 	var all []*adamLists // seldom more than one
-	slots, grads := g.slots(), gradients(g)
+	slots := g.slots()
 	for i, p := range g.Params {
 		grad := grads[i]
 		if !grad.Defined() {

@@ -198,6 +198,7 @@ func TestForeignStateDictsAreErrorsAndChangeNothing(t *testing.T) {
 	}
 	for part, dict := range map[string]gotorch.Dict{
 		"no list 'param_groups'":                 nil,
+		"<nil> as 'state'":                       {{Key: "param_groups", Value: good.Get("param_groups")}},
 		"different number of parameter groups":   changed(good, "param_groups", []any{group, group}),
 		"doesn't match the size":                 withGroup("params", []any{int64(0), int64(1)}),
 		"string as 'lr', where a number":         withGroup("lr", "fast"),
@@ -238,11 +239,57 @@ func TestAStepThatIsRefusedLeavesNoMomentum(t *testing.T) {
 	p := gotorch.FromSlice([]complex64{1, 2}).RequiresGrad_()
 	opt := optim.SGD([]gotorch.Tensor{p}, optim.SGDOptions{Momentum: 0.9, Fused: true})
 	p.SetGrad(gotorch.FromSlice([]complex64{1, 1}))
-	if err := gotorch.Try0(opt.Step); !errors.Is(err, gotorch.NotImplementedError) {
+	if err := gotorch.Try0(opt.Step); !errors.Is(err, gotorch.RuntimeError) {
 		t.Fatalf("got %v", err)
 	}
 	if state := opt.StateDict().Get("state").(gotorch.Dict); len(state) != 0 {
 		t.Errorf("got %v", state)
+	}
+}
+
+func TestARefusedStepChangesNoGroup(t *testing.T) {
+	first, second := parameter(1), parameter(2, 3)
+	for _, opt := range []interface {
+		Step()
+		StateDict() gotorch.Dict
+	}{
+		func() *optim.AdamOptimizer {
+			o := optim.Adam([]gotorch.Tensor{first})
+			o.AddGroup([]gotorch.Tensor{second})
+			return o
+		}(),
+		func() *optim.SGDOptimizer {
+			o := optim.SGD([]gotorch.Tensor{first})
+			o.AddGroup([]gotorch.Tensor{second}, optim.SGDOptions{WeightDecay: 1})
+			return o
+		}(),
+	} {
+		first.SetGrad(gotorch.FromSlice([]float32{1}))
+		second.SetGrad(gotorch.FromSlice([]float32{1, 1}).ToSparse())
+		if err := gotorch.Try0(opt.Step); !errors.Is(err, gotorch.RuntimeError) || !strings.Contains(err.Error(), "which parameter 0 of its group has") {
+			t.Errorf("%T: got %v", opt, err)
+		}
+		if got := gotorch.Item[float32](first); got != 1 {
+			t.Errorf("%T has changed the first group: %v", opt, got)
+		}
+		if state := opt.StateDict().Get("state").(gotorch.Dict); len(state) != 0 {
+			t.Errorf("%T has begun: %v", opt, state)
+		}
+	}
+}
+
+func TestNumbersThatAreRememberedFollowTheDefaultDType(t *testing.T) {
+	gotorch.SetDefaultDType(gotorch.Float64)
+	defer gotorch.SetDefaultDType(gotorch.Float32)
+	p := gotorch.FromSlice([]float64{1}).RequiresGrad_()
+	opt := optim.ASGD([]gotorch.Tensor{p}, optim.ASGDOptions{LR: 0.1})
+	p.SetGrad(gotorch.FromSlice([]float64{1}))
+	opt.Step()
+	state := opt.StateDict().Get("state").(gotorch.Dict).Get(int64(0)).(gotorch.Dict)
+	for _, name := range []string{"step", "eta", "mu"} {
+		if got := state.Get(name).(gotorch.Tensor).DType(); got != gotorch.Float64 {
+			t.Errorf("%s is of %v", name, got)
+		}
 	}
 }
 

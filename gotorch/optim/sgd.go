@@ -74,12 +74,27 @@ func (g *SGDGroup) buffer(i int) *gotorch.Tensor {
 	return &m.tensors[0]
 }
 
-func (g *SGDGroup) step() {
+// fusedUnsupported is why a fused kernel refuses a parameter.
+const fusedUnsupported = "with Fused only parameters of floating point numbers are supported"
+
+func (g *SGDGroup) refuses(p, grad gotorch.Tensor) string {
+	switch {
+	case g.Fused && !p.DType().IsFloatingPoint():
+		return fusedUnsupported
+	case g.Fused && grad.Layout() != gotorch.Strided:
+		return "with Fused sparse gradients are not supported"
+	case g.WeightDecay != 0 && grad.Layout() != gotorch.Strided:
+		return "the option weight_decay is not compatible with sparse gradients"
+	}
+	return ""
+}
+
+func (g *SGDGroup) step(all []gotorch.Tensor) {
 	params, grads := make([]gotorch.Tensor, 0, len(g.Params)), make([]gotorch.Tensor, 0, len(g.Params))
 	index := make([]int, 0, len(g.Params))
-	for i, p := range g.Params {
-		if grad := p.Grad(); grad.Defined() {
-			params, grads, index = append(params, p), append(grads, grad), append(index, i)
+	for i, grad := range all {
+		if grad.Defined() {
+			params, grads, index = append(params, g.Params[i]), append(grads, grad), append(index, i)
 		}
 	}
 	if len(params) == 0 {
