@@ -130,8 +130,8 @@ func (g *AdamGroup) refuses(p, grad gotorch.Tensor) string {
 	switch {
 	case grad.Layout() != gotorch.Strided:
 		return sparseUnsupported
-	case g.Fused && !p.DType().IsFloatingPoint():
-		return fusedUnsupported
+	case g.Fused:
+		return fusedRefuses(p)
 	}
 	return ""
 }
@@ -181,6 +181,7 @@ func (g *AdamGroup) prepare(m *memory, p gotorch.Tensor) {
 	if !g.Fused {
 		m.stepsTensor = gotorch.Tensor{}
 	} else if !m.stepsTensor.Defined() {
+		layOut(p, m.tensors) // which another kernel, or another program, has made
 		m.stepsTensor = remember(func() gotorch.Tensor { return gotorch.FromScalar(float32(m.steps)).To(p.Device()) })
 	}
 }
@@ -221,6 +222,7 @@ func (g *AdamGroup) foreachStep(l *adamLists) {
 
 func (g *AdamGroup) fusedStep(l *adamLists) {
 	gotorch.ForeachAddScalar_(l.stepsTensor, 1)
+	l.grads = laidOutAs(l.params, l.grads)
 	if g.DecoupledWeightDecay {
 		gotorch.FusedAdamW_(l.params, l.grads, l.averages, l.squares, l.greatest, l.stepsTensor,
 			g.LR, g.Betas[0], g.Betas[1], g.WeightDecay, g.Eps, g.AMSGrad, g.Maximize)

@@ -473,3 +473,69 @@ func TestAdafactor(t *testing.T) {
 		}
 	}
 }
+
+// The fused kernels go through memory as it lies. Whatever the layout of gradients and momenta, the numbers are those of
+// the same optimiser on contiguous tensors.
+func TestFusedStepsDoNotDependOnLayout(t *testing.T) {
+	type maker func(ps []gotorch.Tensor, fused bool) optim.Optimizer
+	makers := map[string]maker{
+		"SGD": func(ps []gotorch.Tensor, fused bool) optim.Optimizer {
+			return optim.SGD(ps, optim.SGDOptions{LR: 0.1, Momentum: 0.9, Fused: fused})
+		},
+		"SGD without momentum": func(ps []gotorch.Tensor, fused bool) optim.Optimizer {
+			return optim.SGD(ps, optim.SGDOptions{LR: 0.1, Fused: fused})
+		},
+		"AdamW": func(ps []gotorch.Tensor, fused bool) optim.Optimizer {
+			return optim.AdamW(ps, optim.AdamWOptions{AMSGrad: true, Fused: fused})
+		},
+	}
+	g := gotorch.NewGenerator(gotorch.CPU).ManualSeed(1)
+	random := func(size ...int64) gotorch.Tensor {
+		return gotorch.Empty(size).Normal_(gotorch.Normal_Options{Generator: g})
+	}
+	everyOther := gotorch.SliceDimOptions{Dim: 1, Step: new(int64(2))}
+	for name, make := range makers {
+		start, grads := random(3, 4), []gotorch.Tensor{random(4, 3).Transpose(0, 1), random(1, 4).Expand([]int64{3, 4}), random(3, 8).SliceDim(everyOther), random(3, 4)}
+		for _, layout := range []string{"contiguous", "transposed"} {
+			run := func(plain bool) gotorch.Tensor {
+				p := start.Clone()
+				if layout == "transposed" && !plain {
+					p = start.Transpose(0, 1).Contiguous().Transpose(0, 1)
+				}
+				p = nn.Parameter(p)
+				opt := make([]gotorch.Tensor{p}, plain)
+				for i, grad := range grads {
+					if plain {
+						grad = grad.Contiguous()
+					}
+					p.SetGrad(grad)
+					if !plain && i == 1 { // what was remembered so far is of other kernels
+						fused := make([]gotorch.Tensor{p}, true)
+						if err := fused.LoadStateDict(opt.StateDict()); err != nil {
+							t.Fatal(err)
+						}
+						switch o := fused.(type) { // the state dict says which kernels there were
+						case *optim.SGDOptimizer:
+							o.Groups[0].Fused = true
+						case *optim.AdamOptimizer:
+							o.Groups[0].Fused = true
+						}
+						opt = fused
+					}
+					opt.Step()
+				}
+				return p.Detach()
+			}
+			want, got := run(true), run(false)
+			if !gotorch.AllClose(want, got, gotorch.AllCloseOptions{RTol: new(1e-5), ATol: new(1e-6)}) {
+				t.Errorf("%s, %s:\n%v\n%v", name, layout, want, got)
+			}
+		}
+		wide := nn.Parameter(random(3, 8).SliceDim(everyOther))
+		before := wide.Detach().Clone()
+		wide.SetGrad(random(3, 4))
+		if err := gotorch.Try0(make([]gotorch.Tensor{wide}, true).Step); !errors.Is(err, gotorch.RuntimeError) || !gotorch.Equal(before, wide.Detach()) {
+			t.Errorf("%s: a parameter with gaps: %v", name, err)
+		}
+	}
+}

@@ -74,15 +74,12 @@ func (g *SGDGroup) buffer(i int) *gotorch.Tensor {
 	return &m.tensors[0]
 }
 
-// fusedUnsupported is why a fused kernel refuses a parameter.
-const fusedUnsupported = "with Fused only parameters of floating point numbers are supported"
-
 func (g *SGDGroup) refuses(p, grad gotorch.Tensor) string {
 	switch {
-	case g.Fused && !p.DType().IsFloatingPoint():
-		return fusedUnsupported
 	case g.Fused && grad.Layout() != gotorch.Strided:
 		return "with Fused sparse gradients are not supported"
+	case g.Fused && fusedRefuses(p) != "":
+		return fusedRefuses(p)
 	case g.WeightDecay != 0 && grad.Layout() != gotorch.Strided:
 		return "the option weight_decay is not compatible with sparse gradients"
 	}
@@ -101,7 +98,7 @@ func (g *SGDGroup) step(all []gotorch.Tensor) {
 		return
 	}
 	if g.Fused {
-		g.fusedStep(params, grads, index)
+		g.fusedStep(params, laidOutAs(params, grads), index)
 		return
 	}
 	ours := false // whether grads may be overwritten
@@ -163,6 +160,7 @@ func (g *SGDGroup) fusedStep(params, grads []gotorch.Tensor, index []int) {
 	var old, fresh []int
 	buffers := make([]gotorch.Tensor, len(index))
 	for k, i := range index {
+		layOut(params[k], g.memories[i].tensors)
 		if buffers[k] = *g.buffer(i); buffers[k].Defined() {
 			old = append(old, k)
 		} else {
