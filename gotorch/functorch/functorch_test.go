@@ -479,6 +479,10 @@ func TestStackingRefuses(t *testing.T) {
 	b.Eval()
 	wantError(t, gotorch.RuntimeError, "training/eval", func() { functorch.StackModuleState([]*nn.LinearModule{a, b}) })
 	wantError(t, gotorch.RuntimeError, "same class", func() { functorch.StackModuleState([]nn.Modular{a, nn.Tanh()}) })
+	empty, more := nn.Sequential(), nn.Sequential(nn.Linear(2, 2))
+	for _, models := range [][]*nn.SequentialModule{{empty, more}, {more, empty}} {
+		wantError(t, gotorch.RuntimeError, "same parameters", func() { functorch.StackModuleState(models) })
+	}
 	b.Train(true)
 	b.Bias.RequiresGrad_(false)
 	wantError(t, gotorch.RuntimeError, "requires_grad", func() { functorch.StackModuleState([]*nn.LinearModule{a, b}) })
@@ -527,5 +531,32 @@ func TestFlopsWithinTransforms(t *testing.T) {
 		if len(flops) != 1 || flops[c.op] != c.want {
 			t.Errorf("%s: %v, not %s: %d", name, flops, c.op, c.want)
 		}
+	}
+}
+
+func TestCotangentsOfOtherShapesAreRefused(t *testing.T) {
+	x := gotorch.Ones([]int64{2, 2})
+	_, vjp := functorch.VJP(func(x tensor) tensor { return x.Sum() }, x)
+	wantError(t, gotorch.RuntimeError, "Mismatch in shape: grad_output[0] has a shape of torch.Size([2, 2]) and output[0] has a shape of torch.Size([]).",
+		func() { vjp(x) })
+	wantError(t, gotorch.RuntimeError, "Mismatch in dtype: grad_output[0] has a dtype of torch.complex64 and output[0] has a dtype of torch.float32.",
+		func() { vjp(gotorch.Complex(floats(1), floats(1)).Squeeze()) })
+	// Where each element of a batch has the right shape, the whole may have another one.
+	ys := functorch.VMap(func(c tensor) tensor { return vjp(c) })(floats(1, 2, 3))
+	wantClose(t, "a batch of products", ys.Select(0, 2), gotorch.Full([]int64{2, 2}, 3.0))
+}
+
+// In a program without Python: that of the conformance tests has PyTorch's own rules.
+func TestSecondDerivativesOfWhatHasNoForwardFormula(t *testing.T) {
+	x := gotorch.FromSlice([]float64{0.5, -1, 2, 0.25, 1, -0.5}, 2, 3)
+	labels := gotorch.FromSlice([]int64{2, 0})
+	for name, f := range map[string]func(tensor) tensor{
+		"softmax":       func(x tensor) tensor { return x.Softmax(1).Square().Sum() },
+		"cross entropy": func(x tensor) tensor { return F.CrossEntropy(x, labels) },
+		"log sigmoid":   func(x tensor) tensor { return gotorch.LogSigmoid(x).Square().Sum() },
+		"layer norm":    func(x tensor) tensor { return F.LayerNorm(x, []int64{3}).Pow(3).Sum() },
+		"batch norm":    func(x tensor) tensor { return F.BatchNorm(x, F.BatchNormOptions{Training: true}).Pow(3).Sum() },
+	} {
+		wantClose(t, name, functorch.JacFwd(functorch.Grad(f))(x), functorch.JacRev(functorch.Grad(f))(x))
 	}
 }
