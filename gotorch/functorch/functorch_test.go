@@ -560,3 +560,74 @@ func TestSecondDerivativesOfWhatHasNoForwardFormula(t *testing.T) {
 		wantClose(t, name, functorch.JacFwd(functorch.Grad(f))(x), functorch.JacRev(functorch.Grad(f))(x))
 	}
 }
+
+func TestWhatIsNotDifferentiatedMayBeChanged(t *testing.T) {
+	x, y := floats(2, 3), floats(5, 7)
+	g := functorch.Grad2(func(x, y tensor) tensor { return y.Mul_(x).Sum() })(x, y)
+	wantClose(t, "the gradient", g, floats(5, 7))
+	wantClose(t, "what was changed", y, floats(10, 21))
+}
+
+func TestResultsAreOrdinaryTensors(t *testing.T) {
+	x := floats(2, 3)
+	both := func(x tensor) (tensor, tensor) { return x.Square().Sum(), x.Square() }
+	var results []tensor
+	g, value, aux := functorch.GradAux(both)(x)
+	results = append(results, g, value, aux)
+	value, _, aux = functorch.VJPAux(both, x)
+	results = append(results, value, aux)
+	value, tangent, aux := functorch.JVPAux(both, x, x)
+	results = append(results, value, tangent, aux)
+	jac, aux := functorch.JacRevAux(both)(x)
+	results = append(results, jac, aux)
+	jac, aux = functorch.JacFwdAux(both)(x)
+	results = append(results, jac, aux)
+	for i, r := range results {
+		if text := r.String(); !strings.HasPrefix(text, "tensor(") {
+			t.Errorf("result %d is %s", i, text)
+		}
+	}
+}
+
+func TestAVJPMayBeCalledInAnyMode(t *testing.T) {
+	x := floats(2, 3)
+	_, vjp := functorch.VJP(func(x tensor) tensor { return x.Exp().Mul(x) }, x)
+	want := vjp(x)
+	modes := map[string]func(func()){
+		"no grad":   gotorch.NoGrad,
+		"inference": gotorch.InferenceMode,
+		"neither":   func(fn func()) { gotorch.NoGrad(func() { gotorch.InferenceMode(fn) }) },
+	}
+	for name, mode := range modes {
+		for range 2 {
+			var got tensor
+			mode(func() { got = vjp(x) })
+			wantClose(t, name, got, want)
+		}
+	}
+	// A cotangent of inference mode, and a graph that is made in it.
+	gotorch.InferenceMode(func() { wantClose(t, "a cotangent made there", vjp(x.MulScalar(1)), want) })
+}
+
+func TestChunksComeOutWhereTheBatchDoes(t *testing.T) {
+	x := gotorch.Arange(30).Reshape([]int64{5, 2, 3}).To(gotorch.Float32)
+	for _, dim := range []int64{0, 1, 2, -1, -2} {
+		opt := functorch.VMapOptions{OutDims: []int64{dim}}
+		want := functorch.VMap(tensor.Sin, opt)(x)
+		opt.ChunkSize = 2
+		wantClose(t, "in chunks", functorch.VMap(tensor.Sin, opt)(x), want)
+	}
+}
+
+// The result that belongs to the first column, as Python's.
+func TestJacFwdAuxIsThatOfTheFirstDirection(t *testing.T) {
+	x := floats(2, 3, 4)
+	gotorch.ManualSeed(3)
+	all := functorch.VMap(func(a tensor) tensor { return a.Mul(gotorch.Rand([]int64{3})) }, functorch.VMapOptions{Randomness: "different"})(gotorch.Ones([]int64{3, 3}))
+	gotorch.ManualSeed(3)
+	_, aux := functorch.JacFwdAux(func(x tensor) (tensor, tensor) {
+		noise := gotorch.Rand([]int64{3})
+		return x.Mul(noise), noise
+	}, functorch.JacFwdOptions{Randomness: "different"})(x)
+	wantClose(t, "aux", aux, all.Select(0, 0))
+}
