@@ -5,6 +5,7 @@
 // functions have one argument more or less. The code asks for what there is with `requires`.
 #include <ATen/FuncTorchTLS.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/is_same_size.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
@@ -26,6 +27,7 @@
 
 #include "callback_error.h"
 #include "checkpoints.h"
+#include "dtype_name.h"
 #include "internal.h"
 #include "late_devices.h"
 
@@ -49,6 +51,34 @@ ag::variable_list list_or_undefined(const Tensor *t, int64_t n) {
   for (int64_t i = 0; i < n; i++)
     if (t[i] != nullptr) out[i] = in(t[i], "");
   return out;
+}
+
+// The engine would sum a gradient up that only can be broadcast.
+void check_gradients(const ag::variable_list &of, const ag::variable_list &grads) {
+  for (size_t i = 0; i < grads.size(); i++) {
+    const at::Tensor &t = of.at(i), &grad = grads[i];
+    if (!grad.defined()) continue;
+    const std::string gradient = "grad_output[" + std::to_string(i) + "] has a ",
+                      output = "output[" + std::to_string(i) + "] has a ";
+    std::ostringstream message;
+    if (t.is_nested() || grad.is_nested() ? !at::is_same_size(t, grad)
+                                          : t.sizes() != grad.sizes()) {
+      message << "Mismatch in shape: " << gradient;
+      if (t.is_nested() || grad.is_nested())
+        message << "shape that differs from that of output[" << i << "].";
+      else
+        message << "shape of torch.Size(" << grad.sizes() << ") and " << output
+                << "shape of torch.Size(" << t.sizes() << ").";
+      throw Failure{"RuntimeError", message.str()};
+    }
+    if (t.is_complex() != grad.is_complex()) {
+      message << "For complex Tensors, both grad_output and output are required to have the same "
+                 "dtype. Mismatch in dtype: "
+              << gradient << "dtype of " << dtype_name(grad.scalar_type()) << " and " << output
+              << "dtype of " << dtype_name(t.scalar_type()) << ".";
+      throw Failure{"RuntimeError", message.str()};
+    }
+  }
 }
 
 Tensor borrow(const at::Tensor &t) {
@@ -453,8 +483,10 @@ const char *Backward(const Tensor *tensors, int64_t n, const Tensor *grad_tensor
       throw Failure{"RuntimeError", "'inputs' argument to backward() cannot be empty."};
     ag::variable_list only;
     if (inputs != nullptr) only = list(inputs, n_inputs, "inputs");
-    ag::backward(list(tensors, n, "tensors"), list_or_undefined(grad_tensors, n), opt(retain_graph),
-                 create_graph, only);
+    const ag::variable_list of = list(tensors, n, "tensors"),
+                            grads = list_or_undefined(grad_tensors, n);
+    check_gradients(of, grads);
+    ag::backward(of, grads, opt(retain_graph), create_graph, only);
   });
 }
 
@@ -463,9 +495,11 @@ const char *Grad(const Tensor *outputs, int64_t n_outputs, const Tensor *inputs,
                  bool allow_unused, bool materialize_grads, Tensor *results) {
   return guard([&] {
     const ag::variable_list of = list(inputs, n_inputs, "inputs");
-    ag::variable_list grads = ag::grad(
-        list(outputs, n_outputs, "outputs"), of, list_or_undefined(grad_outputs, n_outputs),
-        opt(retain_graph), create_graph, allow_unused || materialize_grads);
+    const ag::variable_list roots = list(outputs, n_outputs, "outputs"),
+                            with = list_or_undefined(grad_outputs, n_outputs);
+    check_gradients(roots, with);
+    ag::variable_list grads = ag::grad(roots, of, with, opt(retain_graph), create_graph,
+                                       allow_unused || materialize_grads);
     if (materialize_grads) {
       for (size_t i = 0; i < grads.size(); i++)
         if (!grads[i].defined()) grads[i] = at::zeros_like(of[i]).set_requires_grad(create_graph);

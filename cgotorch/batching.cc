@@ -151,6 +151,8 @@ std::tuple<Tensor, Tensor> nll_loss2d_forward(const Tensor &self, const Tensor &
   return class_loss(self, target, weight, reduction, ignore_index.expect_int());
 }
 
+}  // namespace
+
 Tensor nll_loss_backward(const Tensor &grad, const Tensor &self, const Tensor &target,
                          const OptTensor &weight, int64_t reduction, c10::SymInt ignore_index,
                          const Tensor &total) {
@@ -166,6 +168,8 @@ Tensor nll_loss2d_backward(const Tensor &grad, const Tensor &self, const Tensor 
   return class_loss_backward(grad, self, target, weight, reduction, ignore_index.expect_int(),
                              total);
 }
+
+namespace {
 
 Tensor addr(const Tensor &self, const Tensor &vec1, const Tensor &vec2, const Scalar &beta,
             const Scalar &alpha) {

@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <sstream>
@@ -18,6 +19,7 @@
 
 #include "callback_error.h"
 #include "checkpoints.h"
+#include "dtype_name.h"
 #include "internal.h"
 
 namespace cgotorch {
@@ -39,8 +41,7 @@ struct Likeness {
 
   std::string text() const {
     std::ostringstream out;
-    out << "shape " << at::IntArrayRef(sizes) << ", torch." << c10::toString(dtype) << " on "
-        << device;
+    out << "shape " << at::IntArrayRef(sizes) << ", " << dtype_name(dtype) << " on " << device;
     return out.str();
   }
 };
@@ -60,14 +61,33 @@ struct Frame : std::enable_shared_from_this<Frame> {
   bool check = true;
   bool complete = false;  // the function has returned
 
-  std::mutex mutex;              // for what follows
-  std::vector<Likeness> places;  // as they were the first time
-  int pass = 0;                  // the backward pass that the places are filled for
-  bool filled = false;
-  std::vector<at::Tensor> values;
+  std::mutex mutex;                               // for what follows
+  std::vector<Likeness> places;                   // as they were the first time
+  std::map<int, std::vector<at::Tensor>> values;  // of the places, by backward pass
 };
 
 using FramePtr = std::shared_ptr<Frame>;
+
+// A backward pass with filled places. The engine owns it, and drops it when the pass is over,
+// however that ends.
+struct Pass {
+  Pass(const FramePtr &f, int n) : frame(f), id(n) {}
+  Pass(const Pass &) = delete;
+  Pass &operator=(const Pass &) = delete;
+  ~Pass() {
+    const FramePtr f = frame.lock();
+    if (f == nullptr) return;
+    std::vector<at::Tensor> unused;  // freed after the lock is
+    const std::lock_guard<std::mutex> lock(f->mutex);
+    const auto at = f->values.find(id);
+    if (at == f->values.end()) return;
+    unused = std::move(at->second);
+    f->values.erase(at);
+  }
+
+  const std::weak_ptr<Frame> frame;
+  const int id;
+};
 
 // A checkpoint that is open on a thread.
 struct Open {
@@ -121,8 +141,9 @@ class Hooks : public ag::SavedVariableHooks {
  private:
   at::Tensor take(int pass) {
     const std::lock_guard<std::mutex> lock(frame_->mutex);
-    if (!frame_->filled || frame_->pass != pass || place_ >= frame_->values.size()) return {};
-    at::Tensor value = std::exchange(frame_->values[place_], {});
+    const auto filled = frame_->values.find(pass);
+    if (filled == frame_->values.end() || place_ >= filled->second.size()) return {};
+    at::Tensor value = std::exchange(filled->second[place_], {});
     if (!value.defined()) return {};
     if (frame_->check) {
       const Likeness is(value);
@@ -202,15 +223,19 @@ const char *LeaveRecompute(bool check) {
   open_checkpoints().pop_back();
   return guard([&] {
     Frame &frame = *last.frame;
+    const int pass = ag::get_current_graph_task_id();
     const std::lock_guard<std::mutex> lock(frame.mutex);
     if (check && frame.complete && last.values.size() != frame.places.size())
       changed("the function saved " + std::to_string(frame.places.size()) +
               " tensors for the backward pass, and " + std::to_string(last.values.size()) +
               " when it was computed again;");
     frame.check = check;
-    frame.pass = ag::get_current_graph_task_id();
-    frame.filled = true;
-    frame.values = std::move(last.values);
+    const bool first = frame.values.count(pass) == 0;
+    frame.values[pass].swap(last.values);
+    if (first) {
+      auto ends = std::make_shared<Pass>(last.frame, pass);
+      ag::Engine::get_default_engine().queue_callback([ends = std::move(ends)] {});
+    }
   });
 }
 

@@ -19,6 +19,8 @@
 
 #include "batching.h"
 #include "checkpoints.h"
+#include "dtype_name.h"
+#include "forward.h"
 #include "internal.h"
 
 namespace cgotorch {
@@ -144,7 +146,10 @@ const char *EnterTransform(int32_t kind, int64_t batch_size, int32_t randomness,
       set_forward_grad_mode(entered.forward_grad_mode);
     }
     if (kind == TransformVMap) register_batching();
-    if (kind == TransformJVP) enter_dual_level();
+    if (kind == TransformJVP) {
+      register_forward();
+      enter_dual_level();
+    }
     try {
       entered.number = push(kind, batch_size, randomness, entered);
     } catch (...) {
@@ -187,11 +192,11 @@ const char *UnwrapForGrad(Tensor t, int64_t level, Tensor *result) {
 const char *MakeDual(Tensor primal, Tensor tangent, Tensor *result) {
   return guard([&] {
     const at::Tensor &p = in(primal, "primal"), &t = in(tangent, "tangent");
-    for (const auto &[of, name] : {std::pair{&p, "tensor"}, std::pair{&t, "tangent"}}) {
+    for (const auto &[of, name] : {std::pair{&p, "primal"}, std::pair{&t, "tangent"}}) {
       if (!of->is_floating_point() && !of->is_complex())
         throw Failure{"ValueError", std::string("Expected ") + name +
-                                        " to be floating point or complex, but got: " + "torch." +
-                                        c10::toString(of->scalar_type())};
+                                        " to be floating point or complex, but got: " +
+                                        dtype_name(of->scalar_type())};
     }
     out(result, at::_ops::_make_dual::call(p, t, 0));
   });

@@ -87,7 +87,7 @@ func backward(tensors, gradTensors []Tensor, opt BackwardOptions) {
 
 // GradOptions are the arguments of [Grad] that have defaults.
 type GradOptions struct {
-	// GradOutputs are the gradients of the outputs; nil, or none for some, where a 1 is meant.
+	// GradOutputs are the gradients of the outputs, each of its shape; nil, or none for some, where a 1 is meant.
 	GradOutputs []Tensor
 	// RetainGraph keeps what the graph has saved, so that it can be run again. Default: CreateGraph.
 	RetainGraph *bool

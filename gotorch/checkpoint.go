@@ -39,7 +39,7 @@ type CheckpointOptions struct {
 // called in the modes of the first time: with the same autocast, and the same state of the random generators
 // of the CPU and of x's device. What f makes and does not return is freed when it returns, as in a [Scope].
 // Checkpoints nest, the result may be differentiated twice, and a graph that is retained is computed again for
-// each pass. Where grad mode is off f is only called.
+// each pass, also of several goroutines at a time. Where grad mode is off f is only called.
 //
 // It panics with a RuntimeError inside of a transform of package functorch, as do gradients of that package
 // inside of f, and with a NotImplementedError in a program that Python has loaded, where Python decides what

@@ -180,7 +180,7 @@ func TestCheckpointsFindWhatIsNotTheSame(t *testing.T) {
 	}
 	mustFail(t, gotorch.RuntimeError, "saved 2 tensors for the backward pass, and 1", on(fewer))
 	mustFail(t, gotorch.RuntimeError, "fewer tensors", on(fewer, gotorch.CheckpointOptions{NoDeterminismCheck: true}))
-	mustFail(t, gotorch.RuntimeError, "had shape [2], torch.Float", on(func(x gotorch.Tensor) gotorch.Tensor {
+	mustFail(t, gotorch.RuntimeError, "had shape [2], torch.float32", on(func(x gotorch.Tensor) gotorch.Tensor {
 		if calls > 1 {
 			x = gotorch.Cat([]gotorch.Tensor{x, x})
 		}
@@ -304,6 +304,70 @@ func TestCheckpointsInParallel(t *testing.T) {
 	for range 4 {
 		if !<-done {
 			t.Error("a gradient is wrong")
+		}
+	}
+}
+
+// Each pass has tensors of its own that were computed again.
+func TestPassesOverOneCheckpointInParallel(t *testing.T) {
+	x := gotorch.Rand([]int64{8, 8}).RequiresGrad_()
+	y := gotorch.Checkpoint(func(x gotorch.Tensor) gotorch.Tensor {
+		return x.Sin().Exp().MatMul(x).Tanh().Mul(x.Cos())
+	}, x).Sum()
+	gradient := func() gotorch.Tensor {
+		return gotorch.Grad([]gotorch.Tensor{y}, []gotorch.Tensor{x}, gotorch.GradOptions{RetainGraph: new(true)})[0]
+	}
+	want := gradient()
+	failed := make(chan error)
+	for range 8 {
+		go func() {
+			var err error
+			for range 50 {
+				var got gotorch.Tensor
+				if got, err = gotorch.Try(gradient); err == nil && !got.Equal(want) {
+					err = errors.New("a gradient is wrong")
+				}
+				if err != nil {
+					break
+				}
+			}
+			failed <- err
+		}()
+	}
+	for range 8 {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What a pass has computed again and not asked for goes with the pass, also if that fails.
+func TestPassesKeepNothing(t *testing.T) {
+	collectAll()
+	x, z := gotorch.Rand([]int64{1000}).RequiresGrad_(), gotorch.Rand([]int64{1000}).RequiresGrad_()
+	fail := false
+	y := gotorch.CheckpointAll(func(xs []gotorch.Tensor) []gotorch.Tensor {
+		h := xs[0].Exp()
+		h.RegisterHook(func(g gotorch.Tensor) gotorch.Tensor {
+			if fail {
+				panic("failed")
+			}
+			return g
+		})
+		return []gotorch.Tensor{h.Mul(xs[1].Sin()).Sin().Sum()}
+	}, []gotorch.Tensor{x, z})[0]
+	pass := func() {
+		gotorch.Try0(func() {
+			gotorch.Grad([]gotorch.Tensor{y}, []gotorch.Tensor{x}, gotorch.GradOptions{RetainGraph: new(true)})[0].Close()
+		})
+	}
+	for _, fail = range []bool{false, true} {
+		collectAll()
+		before := gotorch.MemoryStats().NativeBytes
+		pass()
+		collectAll()
+		if more := gotorch.MemoryStats().NativeBytes - before; more > 0 {
+			t.Errorf("fail = %v: %d bytes are left of a pass", fail, more)
 		}
 	}
 }

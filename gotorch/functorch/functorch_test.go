@@ -479,6 +479,10 @@ func TestStackingRefuses(t *testing.T) {
 	b.Eval()
 	wantError(t, gotorch.RuntimeError, "training/eval", func() { functorch.StackModuleState([]*nn.LinearModule{a, b}) })
 	wantError(t, gotorch.RuntimeError, "same class", func() { functorch.StackModuleState([]nn.Modular{a, nn.Tanh()}) })
+	empty, more := nn.Sequential(), nn.Sequential(nn.Linear(2, 2))
+	for _, models := range [][]*nn.SequentialModule{{empty, more}, {more, empty}} {
+		wantError(t, gotorch.RuntimeError, "same parameters", func() { functorch.StackModuleState(models) })
+	}
 	b.Train(true)
 	b.Bias.RequiresGrad_(false)
 	wantError(t, gotorch.RuntimeError, "requires_grad", func() { functorch.StackModuleState([]*nn.LinearModule{a, b}) })
@@ -528,4 +532,102 @@ func TestFlopsWithinTransforms(t *testing.T) {
 			t.Errorf("%s: %v, not %s: %d", name, flops, c.op, c.want)
 		}
 	}
+}
+
+func TestCotangentsOfOtherShapesAreRefused(t *testing.T) {
+	x := gotorch.Ones([]int64{2, 2})
+	_, vjp := functorch.VJP(func(x tensor) tensor { return x.Sum() }, x)
+	wantError(t, gotorch.RuntimeError, "Mismatch in shape: grad_output[0] has a shape of torch.Size([2, 2]) and output[0] has a shape of torch.Size([]).",
+		func() { vjp(x) })
+	wantError(t, gotorch.RuntimeError, "Mismatch in dtype: grad_output[0] has a dtype of torch.complex64 and output[0] has a dtype of torch.float32.",
+		func() { vjp(gotorch.Complex(floats(1), floats(1)).Squeeze()) })
+	// Where each element of a batch has the right shape, the whole may have another one.
+	ys := functorch.VMap(func(c tensor) tensor { return vjp(c) })(floats(1, 2, 3))
+	wantClose(t, "a batch of products", ys.Select(0, 2), gotorch.Full([]int64{2, 2}, 3.0))
+}
+
+// In a program without Python: that of the conformance tests has PyTorch's own rules.
+func TestSecondDerivativesOfWhatHasNoForwardFormula(t *testing.T) {
+	x := gotorch.FromSlice([]float64{0.5, -1, 2, 0.25, 1, -0.5}, 2, 3)
+	labels := gotorch.FromSlice([]int64{2, 0})
+	for name, f := range map[string]func(tensor) tensor{
+		"softmax":       func(x tensor) tensor { return x.Softmax(1).Square().Sum() },
+		"cross entropy": func(x tensor) tensor { return F.CrossEntropy(x, labels) },
+		"log sigmoid":   func(x tensor) tensor { return gotorch.LogSigmoid(x).Square().Sum() },
+		"layer norm":    func(x tensor) tensor { return F.LayerNorm(x, []int64{3}).Pow(3).Sum() },
+		"batch norm":    func(x tensor) tensor { return F.BatchNorm(x, F.BatchNormOptions{Training: true}).Pow(3).Sum() },
+	} {
+		wantClose(t, name, functorch.JacFwd(functorch.Grad(f))(x), functorch.JacRev(functorch.Grad(f))(x))
+	}
+}
+
+func TestWhatIsNotDifferentiatedMayBeChanged(t *testing.T) {
+	x, y := floats(2, 3), floats(5, 7)
+	g := functorch.Grad2(func(x, y tensor) tensor { return y.Mul_(x).Sum() })(x, y)
+	wantClose(t, "the gradient", g, floats(5, 7))
+	wantClose(t, "what was changed", y, floats(10, 21))
+}
+
+func TestResultsAreOrdinaryTensors(t *testing.T) {
+	x := floats(2, 3)
+	both := func(x tensor) (tensor, tensor) { return x.Square().Sum(), x.Square() }
+	var results []tensor
+	g, value, aux := functorch.GradAux(both)(x)
+	results = append(results, g, value, aux)
+	value, _, aux = functorch.VJPAux(both, x)
+	results = append(results, value, aux)
+	value, tangent, aux := functorch.JVPAux(both, x, x)
+	results = append(results, value, tangent, aux)
+	jac, aux := functorch.JacRevAux(both)(x)
+	results = append(results, jac, aux)
+	jac, aux = functorch.JacFwdAux(both)(x)
+	results = append(results, jac, aux)
+	for i, r := range results {
+		if text := r.String(); !strings.HasPrefix(text, "tensor(") {
+			t.Errorf("result %d is %s", i, text)
+		}
+	}
+}
+
+func TestAVJPMayBeCalledInAnyMode(t *testing.T) {
+	x := floats(2, 3)
+	_, vjp := functorch.VJP(func(x tensor) tensor { return x.Exp().Mul(x) }, x)
+	want := vjp(x)
+	modes := map[string]func(func()){
+		"no grad":   gotorch.NoGrad,
+		"inference": gotorch.InferenceMode,
+		"neither":   func(fn func()) { gotorch.NoGrad(func() { gotorch.InferenceMode(fn) }) },
+	}
+	for name, mode := range modes {
+		for range 2 {
+			var got tensor
+			mode(func() { got = vjp(x) })
+			wantClose(t, name, got, want)
+		}
+	}
+	// A cotangent of inference mode, and a graph that is made in it.
+	gotorch.InferenceMode(func() { wantClose(t, "a cotangent made there", vjp(x.MulScalar(1)), want) })
+}
+
+func TestChunksComeOutWhereTheBatchDoes(t *testing.T) {
+	x := gotorch.Arange(30).Reshape([]int64{5, 2, 3}).To(gotorch.Float32)
+	for _, dim := range []int64{0, 1, 2, -1, -2} {
+		opt := functorch.VMapOptions{OutDims: []int64{dim}}
+		want := functorch.VMap(tensor.Sin, opt)(x)
+		opt.ChunkSize = 2
+		wantClose(t, "in chunks", functorch.VMap(tensor.Sin, opt)(x), want)
+	}
+}
+
+// The result that belongs to the first column, as Python's.
+func TestJacFwdAuxIsThatOfTheFirstDirection(t *testing.T) {
+	x := floats(2, 3, 4)
+	gotorch.ManualSeed(3)
+	all := functorch.VMap(func(a tensor) tensor { return a.Mul(gotorch.Rand([]int64{3})) }, functorch.VMapOptions{Randomness: "different"})(gotorch.Ones([]int64{3, 3}))
+	gotorch.ManualSeed(3)
+	_, aux := functorch.JacFwdAux(func(x tensor) (tensor, tensor) {
+		noise := gotorch.Rand([]int64{3})
+		return x.Mul(noise), noise
+	}, functorch.JacFwdOptions{Randomness: "different"})(x)
+	wantClose(t, "aux", aux, all.Select(0, 0))
 }

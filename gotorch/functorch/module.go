@@ -2,6 +2,7 @@ package functorch
 
 import (
 	"reflect"
+	"slices"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
@@ -102,14 +103,17 @@ func StackModuleState[M nn.Modular](models []M) (params, buffers nn.StateDict) {
 }
 
 func stackStates(op string, states []nn.StateDict) nn.StateDict {
+	names := states[0].Names()
+	for i, state := range states {
+		if got := state.Names(); !slices.Equal(got, names) {
+			panic(runtimeError(op, "Expected all models to have the same parameters and buffers; models[0] has %q, and models[%d] has %q", names, i, got))
+		}
+	}
 	stacked := nn.StateDict{}
-	for _, name := range states[0].Names() {
+	for _, name := range names {
 		tensors := make([]gotorch.Tensor, len(states))
 		for i, state := range states {
-			t, ok := state[name]
-			if !ok || len(state) != len(states[0]) {
-				panic(runtimeError(op, "Expected all models to have the same parameters and buffers; %q is not in all of them, or others are in some", name))
-			}
+			t := state[name]
 			if t.RequiresGrad() != states[0][name].RequiresGrad() {
 				panic(runtimeError(op, "Expected %s from each model to have the same .requires_grad", name))
 			}
