@@ -36,8 +36,8 @@ DTYPES = (
 
 # Arguments that are not varied: objects, and those that Go does not have.
 KEPT = frozenset(
-    ("self", "device", "dtype", "_weight", "_freeze", "distance_function", "custom_encoder")
-    + ("custom_decoder", "norm", "options", "activation")
+    "self device dtype _weight _freeze distance_function custom_encoder".split()
+    + "custom_decoder norm options activation".split()
 )
 # Modules that are not varied, with the reason.
 LEFT_OUT = {
@@ -188,7 +188,7 @@ def _one(
         refused = f"{type(err).__name__}: {err}".splitlines()[0]
     try:
         modules.harness.seed(seed)
-        made = under_test.constructor(cls, args, kwargs)
+        made = under_test.constructor(cls, tuple(args), kwargs)
         go = GoModule(modules.harness, cls.__name__, made)
         go.train(training)
         if inputs is not None and python is not None:
