@@ -35,10 +35,8 @@ DTYPES = (
 )  # fmt: skip
 
 # Arguments that are not varied: objects, and those that Go does not have.
-KEPT = frozenset(
-    "self device dtype _weight _freeze distance_function custom_encoder".split()
-    + "custom_decoder norm options activation".split()
-)
+KEPT = {"self", "device", "dtype", "_weight", "_freeze", "distance_function", "norm", "options"}
+KEPT |= {"custom_encoder", "custom_decoder", "activation"}
 # Modules that are not varied, with the reason.
 LEFT_OUT = {
     "TransformerEncoder": "made of a layer",
@@ -108,7 +106,8 @@ def _other_tensor(rng: random.Random, given: torch.Tensor) -> torch.Tensor:
             t = t.unsqueeze(rng.randrange(n + 1))
         case 3 if t.dtype.is_floating_point:
             t = t.contiguous()
-            t.view(-1)[::3] = rng.choice([float("nan"), float("inf"), -float("inf"), 1e30, 1e-42])
+            greatest = torch.finfo(t.dtype).max
+            t.view(-1)[::3] = rng.choice([float("nan"), float("inf"), -greatest, greatest, 1e-42])
         case 4 if n > 1:  # other strides
             a, b = rng.sample(range(n), 2)
             t = t.transpose(a, b).contiguous().transpose(a, b)

@@ -355,3 +355,12 @@ func TestAPrunedStructThatEmbedsALayer(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+func TestAParametrizedWeightOfAnLSTM(t *testing.T) {
+	m := nn.LSTM(2, 2)
+	parametrize.RegisterParametrization(m, "weight_hh_l0", nn.Init(&double{}))
+	want := "[bias_hh_l0 bias_ih_l0 parametrizations.weight_hh_l0.original weight_ih_l0]"
+	if got := fmt.Sprint(m.StateDict().Names()); got != want {
+		t.Errorf("got %s", got)
+	}
+}
