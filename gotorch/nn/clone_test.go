@@ -248,3 +248,41 @@ func TestNegativeSizesAreNotLazy(t *testing.T) {
 		}
 	}
 }
+
+func TestALazyLayerOutlivesTheScopeOfItsFirstCall(t *testing.T) {
+	lazy := nn.LazyLinear(3)
+	x := gotorch.Ones([]int64{2, 4})
+	gotorch.Scope0(func(*gotorch.ScopeHandle) { lazy.Forward(x) })
+	if got := lazy.Forward(x).Shape(); got[1] != 3 || !lazy.Weight.Defined() {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestHooksOfACopyAreItsOwn(t *testing.T) {
+	calls := 0
+	count := func(nn.Modular, []gotorch.Tensor) []gotorch.Tensor { calls++; return nil }
+	m := nn.ReLU()
+	m.RegisterForwardPreHook(count)
+	copied := nn.Clone(m)
+	copied.RegisterForwardPreHook(count)
+	x := gotorch.Ones([]int64{1})
+	if m.Forward(x); calls != 1 {
+		t.Errorf("the original has %d hooks", calls)
+	}
+	if calls = 0; copied.Forward(x).T == nil || calls != 2 {
+		t.Errorf("the copy has %d hooks", calls)
+	}
+}
+
+// A tensor of two names is loaded twice, and put back to what it was before the first.
+func TestATiedTensorIsPutBack(t *testing.T) {
+	a, b := nn.Linear(1, 1, nn.LinearOptions{NoBias: true}), nn.Linear(1, 1, nn.LinearOptions{NoBias: true})
+	b.Weight = a.Weight
+	m := nn.Sequential(a, b)
+	gotorch.NoGrad(func() { a.Weight.Fill_(1) })
+	m.RegisterLoadStateDictPostHook(func(_ nn.Modular, keys *nn.IncompatibleKeys) { keys.Missing = append(keys.Missing, "none") })
+	two, three := gotorch.Full([]int64{1, 1}, 2.0), gotorch.Full([]int64{1, 1}, 3.0)
+	if err := m.LoadStateDict(nn.StateDict{"0.weight": two, "1.weight": three}); err == nil || gotorch.Item[float64](a.Weight) != 1 {
+		t.Errorf("%v, and the weight is %v", err, a.Weight)
+	}
+}

@@ -80,10 +80,20 @@ func (m *ConvNd) setUp(op string, directions int, in, out int64, kernel []int64,
 	}
 	if m.lazy {
 		m.Weight = uninitialized(create)
+		checkShape(op, m.shape()) // now, and not when the size that is open is found
 		return
 	}
 	m.Weight = gotorch.Empty(m.shape(), create)
 	m.ResetParameters()
+}
+
+// checkShape panics with a RuntimeError if a tensor cannot have a shape.
+func checkShape(op string, shape []int64) {
+	for _, n := range shape {
+		if n < 0 {
+			panic(runtimeError(op, "the shape of the weight, %v, has a negative size", shape))
+		}
+	}
 }
 
 // shape is Weight's.
@@ -245,6 +255,7 @@ func (m *ConvTransposeNd) setUp(op string, directions int, in, out int64, kernel
 	}
 	if m.lazy {
 		m.Weight = uninitialized(create)
+		checkShape(op, m.shape()) // now, and not when the size that is open is found
 		return
 	}
 	m.Weight = gotorch.Empty(m.shape(), create)
@@ -287,10 +298,9 @@ func (m *ConvTransposeNd) forward(x gotorch.Tensor) gotorch.Tensor {
 // is that the convolution makes x's size of. It panics with a ValueError if it is none of them.
 func (m *ConvTransposeNd) ForwardSize(x gotorch.Tensor, outputSize []int64) gotorch.Tensor {
 	forward := func(x gotorch.Tensor) gotorch.Tensor { return m.padded(x, m.paddingFor(x, outputSize)) }
-	if m.hooks != nil && ofThisPackage(m.outer()) {
+	if m.hooks != nil && ofThisPackage(m.outer()) || m.hooked(nil) {
 		return m.around1(forward, x)
 	}
-	m.refreshInside()
 	return forward(x)
 }
 

@@ -20,7 +20,7 @@ type AlphaDropoutOptions = F.AlphaDropoutOptions
 
 // AlphaDropout replaces elements by the negative number that SELU tends to, each with probability
 // p, while the module is training, and scales the others so that mean 0 and deviation 1 stay. The
-// shape stays.
+// shape stays. InPlace only shows in String, as in PyTorch: the input is never overwritten.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.AlphaDropout.html.
 func AlphaDropout(p float64, opts ...AlphaDropoutOptions) *AlphaDropoutModule {
@@ -40,7 +40,7 @@ func (m *AlphaDropoutModule) Forward(x gotorch.Tensor) gotorch.Tensor {
 }
 
 func (m *AlphaDropoutModule) forward(x gotorch.Tensor) gotorch.Tensor {
-	return F.AlphaDropout(x, m.P, m.Training(), F.AlphaDropoutOptions{InPlace: m.InPlace})
+	return F.AlphaDropout(x, m.P, m.Training())
 }
 
 // KeepsNothing says that Forward keeps no tensor: see [KeepsNothing].
@@ -249,7 +249,7 @@ func (m *FeatureAlphaDropoutModule) Forward(x gotorch.Tensor) gotorch.Tensor {
 }
 
 func (m *FeatureAlphaDropoutModule) forward(x gotorch.Tensor) gotorch.Tensor {
-	return F.FeatureAlphaDropout(x, m.P, m.Training(), F.FeatureAlphaDropoutOptions{InPlace: m.InPlace})
+	return F.FeatureAlphaDropout(x, m.P, m.Training())
 }
 
 // KeepsNothing says that Forward keeps no tensor: see [KeepsNothing].

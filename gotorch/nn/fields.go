@@ -64,11 +64,11 @@ var (
 func entries(m Modular) iter.Seq[entry] {
 	parts := m.module().parts
 	if parts == nil {
-		return fieldEntries(m)
+		return fieldEntries(m, nil)
 	}
 	return func(yield func(entry) bool) {
-		for e := range fieldEntries(m) {
-			if (e.tensor == nil || parts.FindComputed(e.name) == nil) && !yield(e) {
+		for e := range fieldEntries(m, parts) {
+			if !yield(e) {
 				return
 			}
 		}
@@ -76,8 +76,10 @@ func entries(m Modular) iter.Seq[entry] {
 	}
 }
 
-// fieldEntries yields the tensors and modules of m's own fields, in their order.
-func fieldEntries(m Modular) iter.Seq[entry] {
+// fieldEntries yields the tensors and modules of m's own fields, in their order, without those that parts, if there
+// are any, have computed: these are not even read, as a call of Forward may be writing them.
+func fieldEntries(m Modular, parts *seam.Parts) iter.Seq[entry] {
+	computed := func(name string) bool { return parts != nil && parts.FindComputed(name) != nil }
 	return func(yield func(entry) bool) {
 		v := reflect.ValueOf(m).Elem()
 		for _, f := range fieldsOf(v.Type()) {
@@ -95,6 +97,9 @@ func fieldEntries(m Modular) iter.Seq[entry] {
 			if f.inline {
 				name = ""
 			}
+			if in.Type() == tensorType && computed(name) {
+				continue
+			}
 			if !collect(in, entry{name: name, kind: f.kind, field: f.name}, yield) {
 				return
 			}
@@ -109,7 +114,7 @@ func fieldEntries(m Modular) iter.Seq[entry] {
 		if m, ok := m.(holder); ok {
 			o := m.held()
 			for i, name := range o.names {
-				if o.tensors[i].T != nil && !yield(entry{name: name, tensor: &o.tensors[i]}) {
+				if !computed(name) && o.tensors[i].T != nil && !yield(entry{name: name, tensor: &o.tensors[i]}) {
 					return
 				}
 			}

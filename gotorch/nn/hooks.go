@@ -103,7 +103,7 @@ func (h *hooks) empty() bool {
 }
 
 // RegisterForwardPreHook has fn called before each Forward of the module. It is for the modules of this
-// package, whose Forward calls it, and for those that are called by [Call], as [SequentialModule] does.
+// package, whose Forward calls it, and for those that are called by [Call], as [SequentialModule] does, or by [CallWith].
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.register_forward_pre_hook.
 func (m *Module) RegisterForwardPreHook(fn ForwardPreHook) *HookHandle {
@@ -247,17 +247,12 @@ func sameNumber(op string, m Modular, changed []gotorch.Tensor, n int) []gotorch
 // no computed fields.
 func (m *Module) plain(self Modular) bool { return m.self == self && m.hooks == nil }
 
-// hooked reports whether self's Forward has hooks to call, or fields to compute: hooks of a struct that embeds
-// self are for [Call].
+// hooked reports whether self's Forward has hooks to call, or fields to compute, for which it goes through around.
 func (m *Module) hooked(self Modular) bool {
 	if m.hooks == nil {
 		return false
 	}
-	if m.self == self {
-		return true
-	}
-	m.refreshInside()
-	return false
+	return m.self == self || m.parts != nil && !m.parts.Turn.Taken()
 }
 
 // around1 is around for one tensor.
@@ -265,8 +260,24 @@ func (m *Module) around1(forward func(x gotorch.Tensor) gotorch.Tensor, x gotorc
 	return m.around(func(in []gotorch.Tensor) []gotorch.Tensor { return []gotorch.Tensor{forward(in[0])} }, x)[0]
 }
 
-// around calls forward with the inputs, and the hooks before and after it.
+// around is what the layers of this package call forward through.
 func (m *Module) around(forward func(inputs []gotorch.Tensor) []gotorch.Tensor, inputs ...gotorch.Tensor) []gotorch.Tensor {
+	if ofThisPackage(m.outer()) {
+		return m.withHooks(forward, inputs)
+	}
+	// A struct that embeds the layer was called itself. Its hooks are for Call, but its fields are computed.
+	defer m.parts.Turn.Take()()
+	for _, hook := range m.hooks.forwardPre {
+		if hook.tag != nil {
+			hook.fn(m.self, inputs)
+		}
+	}
+	m.refresh()
+	return forward(inputs)
+}
+
+// withHooks calls forward with the inputs, and the hooks before and after it.
+func (m *Module) withHooks(forward func(inputs []gotorch.Tensor) []gotorch.Tensor, inputs []gotorch.Tensor) []gotorch.Tensor {
 	self, h := m.outer(), m.hooks
 	if m.parts != nil {
 		defer m.parts.Turn.Take()()
@@ -302,16 +313,35 @@ func (m *Module) around(forward func(inputs []gotorch.Tensor) []gotorch.Tensor, 
 }
 
 // Call returns layer.Forward(x), with the layer's hooks. This package's own layers call their hooks
-// themselves, so that it makes no difference for them.
+// themselves, so that it makes no difference for them. For modules with another Forward there is [CallWith].
 func Call(layer Layer, x gotorch.Tensor) gotorch.Tensor {
 	m := bind(layer)
-	if m.hooks == nil {
+	if m.hooks == nil || ofThisPackage(layer) { // which calls them
 		return layer.Forward(x)
 	}
-	if ofThisPackage(layer) {
-		return layer.Forward(x) // which calls them
+	return m.withHooks(func(in []gotorch.Tensor) []gotorch.Tensor { return []gotorch.Tensor{layer.Forward(in[0])} }, []gotorch.Tensor{x})[0]
+}
+
+// CallWith is [Call] for a module of your own whose Forward takes or returns anything: it returns what forward makes
+// of inputs, with m's hooks before and after, and with the fields computed that are parametrized or pruned. The zero
+// Tensor may be among inputs and results.
+//
+//	out := nn.CallWith(model, func(in []gotorch.Tensor) []gotorch.Tensor {
+//		return []gotorch.Tensor{model.Forward(in[0], in[1], causal)}
+//	}, query, key)[0]
+//
+// A module of this package calls its hooks itself. It panics with a TypeError for one, and if forward is nil.
+func CallWith(m Modular, forward func(inputs []gotorch.Tensor) []gotorch.Tensor, inputs ...gotorch.Tensor) []gotorch.Tensor {
+	mod := bind(m)
+	switch {
+	case forward == nil:
+		panic(typeError("nn.CallWith", "the function is nil"))
+	case ofThisPackage(m):
+		panic(typeError("nn.CallWith", "%T calls its hooks itself: call its Forward", m))
+	case mod.hooks == nil:
+		return forward(inputs)
 	}
-	return m.around(func(in []gotorch.Tensor) []gotorch.Tensor { return []gotorch.Tensor{layer.Forward(in[0])} }, x)[0]
+	return mod.withHooks(forward, inputs)
 }
 
 // ofThisPackage reports whether a module is one of this package's, whose methods call its hooks.

@@ -2,6 +2,7 @@ package nn_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -273,6 +274,57 @@ func TestBackwardHooksGetNoneWhereThereIsNone(t *testing.T) {
 		c.forward().Sum().Backward()
 		if calls != 1 {
 			t.Errorf("%s: called %d times", name, calls)
+		}
+	}
+}
+
+// attending has a Forward that is no Layer's.
+type attending struct {
+	nn.Module
+	Weight gotorch.Tensor
+}
+
+func (m *attending) Forward(q, k gotorch.Tensor, scale float64) (out, weights gotorch.Tensor) {
+	weights = q.MatMul(m.Weight).MatMul(k.Transpose2D()).MulScalar(scale)
+	return weights.MatMul(k), weights
+}
+
+func TestCallWithIsCallForAnyForward(t *testing.T) {
+	m := nn.Init(&attending{Weight: gotorch.Eye(2)})
+	x := gotorch.FromSlice([]float32{1, 2, 3, 4}, 2, 2).RequiresGrad_()
+	forward := func(in []gotorch.Tensor) []gotorch.Tensor {
+		out, weights := m.Forward(in[0], in[1], 0.5)
+		return []gotorch.Tensor{out, weights}
+	}
+	want, _ := m.Forward(x, x, 0.5)
+	if got := nn.CallWith(m, forward, x, x); len(got) != 2 || !got[0].Equal(want) {
+		t.Errorf("got %v", got)
+	}
+	var seen []string
+	m.RegisterForwardPreHook(func(_ nn.Modular, in []gotorch.Tensor) []gotorch.Tensor {
+		seen = append(seen, fmt.Sprint("pre", len(in)))
+		return []gotorch.Tensor{in[0].MulScalar(2), in[1]}
+	})
+	m.RegisterForwardHook(func(_ nn.Modular, in, out []gotorch.Tensor) []gotorch.Tensor {
+		seen = append(seen, fmt.Sprint("post", len(in), len(out)))
+		return nil
+	})
+	m.RegisterFullBackwardHook(func(_ nn.Modular, in, out []gotorch.Tensor) []gotorch.Tensor {
+		seen = append(seen, fmt.Sprint("back", len(in), len(out)))
+		return nil
+	})
+	got := nn.CallWith(m, forward, x, x)
+	got[0].Sum().Backward()
+	if !got[0].Equal(want.MulScalar(2)) || fmt.Sprint(seen) != "[pre2 post2 2 back2 2]" {
+		t.Errorf("got %v, and the hooks %v", got[0], seen)
+	}
+	for what, fn := range map[string]func(){
+		"a layer of package nn": func() { nn.CallWith(nn.Linear(1, 1), forward) },
+		"nil":                   func() { nn.CallWith(m, nil) },
+		"no module":             func() { nn.CallWith(nil, forward) },
+	} {
+		if err := gotorch.Try0(fn); !errors.Is(err, gotorch.TypeError) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

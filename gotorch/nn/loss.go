@@ -169,10 +169,21 @@ func AdaptiveLogSoftmaxWithLoss(inFeatures, nClasses int64, cutoffs []int64, opt
 	linear := LinearOptions{NoBias: true, Device: opt.Device, DType: opt.DType}
 	m.Head = Linear(inFeatures, cutoffs[0]+int64(len(cutoffs)), LinearOptions{NoBias: !opt.HeadBias, Device: opt.Device, DType: opt.DType})
 	for i := range cutoffs {
-		hidden := int64(math.Floor(float64(inFeatures) / math.Pow(m.DivValue, float64(i+1))))
+		hidden := int64(floorDiv(float64(inFeatures), math.Pow(m.DivValue, float64(i+1))))
 		m.Tail = append(m.Tail, Sequential(Linear(inFeatures, hidden, linear), Linear(hidden, m.Cutoffs[i+1]-m.Cutoffs[i], linear)))
 	}
 	return Init(m)
+}
+
+// floorDiv is Python's x // y: the quotient is not rounded up to a whole number that y times would be more than x, as
+// 11 / 1.1 is 10 and 11 // 1.1 is 9.
+func floorDiv(x, y float64) float64 {
+	rest := math.Mod(x, y)
+	whole := math.Round((x - rest) / y)
+	if rest != 0 && math.Signbit(rest) != math.Signbit(y) {
+		whole--
+	}
+	return whole
 }
 
 // ResetParameters draws all weights anew.

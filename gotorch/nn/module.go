@@ -85,8 +85,9 @@ func (m *Module) module() *Module { return m }
 // Init panics with a TypeError for a tag that it does not understand, for two tensors of one name, for a
 // module that is within itself and for a tensor or module where it would not be found: in a field that is not
 // exported, in one that another field of the same name hides, or deep in a type of another kind, as a struct that
-// embeds a Tensor, a map by numbers, a channel, or a struct in an interface. A tag "-" says that this is meant.
-// What a function remembers nobody can see.
+// embeds a Tensor, a map by numbers, a channel of tensors, or a struct in an interface. A tag "-" says that this is meant.
+// What a function remembers nobody can see, nor what an interface holds in a channel or, behind a pointer, in a map or a
+// field that is not exported, as in a sync.Map: others may be changing that.
 //
 // A tensor that is put into a field later must be a parameter already, as [Parameter] makes them, or
 // Init must be called again; else Parameters panics. Init leaves alone what it has made before, so that
@@ -99,6 +100,11 @@ func Init[M Modular](m M) M {
 	mod := embedded(m)
 	if mod == nil {
 		panic(typeError("nn.Init", "%T must embed nn.Module, not a pointer to it, nor a module that is nil", m))
+	}
+	fieldsOf(v.Elem().Type()) // which refuses what is no module at all
+	if other := mod.self; other != nil && other != Modular(m) && embedded(other) == mod && !embeds(v.Elem(), reflect.ValueOf(other)) &&
+		!embeds(reflect.ValueOf(other).Elem(), v) {
+		panic(typeError("nn.Init", "%T embeds a module that a %T embeds already, and can be part of only one: embed a module of its own, or give it a field", m, other))
 	}
 	mod.self = m
 	adopt(m)
@@ -524,13 +530,20 @@ func (m *Module) ZeroGrad(opts ...ZeroGradOptions) {
 }
 
 // RequiresGrad_ makes all parameters require gradients, or none; also those that were put into their
-// fields after [Init].
+// fields after [Init]. It panics with a RuntimeError, and changes nothing, if on is true and there are parameters of
+// integers.
 func (m *Module) RequiresGrad_(on bool) {
 	walk(m.outer(), "", func(_ string, m Modular) bool {
 		adopt(m)
 		return true
 	})
-	for _, p := range m.NamedParameters() {
+	all := m.Parameters()
+	for _, p := range all {
+		if d := p.DType(); on && !d.IsFloatingPoint() && !d.IsComplex() {
+			panic(runtimeError("nn.RequiresGrad_", "only Tensors of floating point and complex dtype can require gradients, and %T has a parameter of %v", m.outer(), d))
+		}
+	}
+	for _, p := range all {
 		p.RequiresGrad_(on)
 	}
 }
@@ -550,6 +563,16 @@ func (m *Module) To(args ...gotorch.ToArg) {
 // convertAll has to make another tensor of each parameter, gradient and buffer. What it returns unchanged stays.
 func (m *Module) convertAll(to func(t gotorch.Tensor) gotorch.Tensor) {
 	gotorch.NoGrad(func() {
+		// What cannot be converted, as it is closed or without memory, is found before anything has changed.
+		for _, t := range m.tensors(false, parameter, buffer, transient) {
+			if t.Device() == gotorch.Meta {
+				detached := t.Detach()
+				if moved := to(detached); moved.T != detached.T {
+					moved.Close()
+				}
+				detached.Close()
+			}
+		}
 		converted := map[uintptr]gotorch.Tensor{} // by handles of what they were
 		for _, place := range m.places(false, parameter, buffer, transient) {
 			handle := uintptr(*place.tensor.T)

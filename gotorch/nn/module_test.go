@@ -921,3 +921,71 @@ func TestLoadingUnderOtherNames(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAModuleIsEmbeddedByOne(t *testing.T) {
+	type outer struct {
+		*nn.LinearModule
+		Scale gotorch.Tensor
+	}
+	inner := nn.Linear(2, 2)
+	first := nn.Init(&outer{LinearModule: inner, Scale: gotorch.Ones([]int64{1})})
+	err := gotorch.Try0(func() { nn.Init(&outer{LinearModule: inner, Scale: gotorch.Ones([]int64{3})}) })
+	if !errors.Is(err, gotorch.TypeError) {
+		t.Errorf("got %v", err)
+	}
+	if n := len(first.Parameters()); n != 3 || first.Parameters()[2].Numel() != 1 {
+		t.Errorf("the first has %d parameters", n)
+	}
+	nn.Init(first) // again is right
+}
+
+func TestLoadStateDictChangesNothingWhereCopyRefuses(t *testing.T) {
+	type model struct {
+		nn.Module
+		W gotorch.Tensor
+		B gotorch.Tensor `nn:",buffer"`
+	}
+	inference := gotorch.Tensor{}
+	gotorch.InferenceMode(func() { inference = gotorch.Zeros([]int64{3}) })
+	for what, b := range map[string]gotorch.Tensor{
+		"an expanded tensor": gotorch.Zeros([]int64{1}).Expand([]int64{3}),
+		"one of inference":   inference,
+	} {
+		m := nn.Init(&model{W: gotorch.Zeros([]int64{2}), B: b})
+		err := m.LoadStateDict(nn.StateDict{"w": gotorch.Ones([]int64{2}), "b": gotorch.Ones([]int64{3})})
+		if !errors.Is(err, gotorch.RuntimeError) || gotorch.Item[float64](m.W.Sum()) != 0 {
+			t.Errorf("%s: %v, and the other is %v", what, err, m.W)
+		}
+	}
+}
+
+func TestToChangesAllOrNothing(t *testing.T) {
+	closed := gotorch.Zeros([]int64{2})
+	m := nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+	last := m.Layers[1].(*nn.LinearModule)
+	for what, b := range map[string]gotorch.Tensor{"closed": closed, "without memory": gotorch.Zeros([]int64{2}, gotorch.TensorOptions{Device: gotorch.Meta})} {
+		last.Bias = nn.Parameter(b)
+		if what == "closed" {
+			last.Bias.Close()
+		}
+		if err := gotorch.Try0(func() { m.To(gotorch.CPU, gotorch.Float64) }); err == nil || last.Weight.DType() != gotorch.Float32 {
+			t.Errorf("%s: %v, and the others are %v", what, err, last.Weight.DType())
+		}
+	}
+	type integers struct {
+		nn.Module
+		A, N gotorch.Tensor
+	}
+	i := nn.Init(&integers{A: gotorch.Ones([]int64{2}), N: gotorch.FromSlice([]int64{1})})
+	i.RequiresGrad_(false)
+	if err := gotorch.Try0(func() { i.RequiresGrad_(true) }); !errors.Is(err, gotorch.RuntimeError) || i.A.RequiresGrad() {
+		t.Errorf("%v, and the others require gradients: %v", err, i.A.RequiresGrad())
+	}
+}
+
+func TestAFuncOfNoFunctionSaysSo(t *testing.T) {
+	m := nn.Init(&nn.FuncModule{})
+	if err := gotorch.Try0(func() { m.Forward(gotorch.Ones([]int64{1})) }); !errors.Is(err, gotorch.TypeError) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -115,7 +115,7 @@ func partEntries(p *seam.Parts, yield func(entry) bool) {
 
 // place finds m's own tensor of a name, also one that is computed.
 func (m *Module) place(name string) (found seam.Place, ok bool) {
-	for e := range fieldEntries(m.outer()) {
+	for e := range fieldEntries(m.outer(), nil) {
 		if e.name == name && e.tensor != nil && e.store == nil && e.list == single {
 			return seam.Place{T: e.tensor, Kind: e.kind}, true
 		}
@@ -132,14 +132,6 @@ func (m *Module) refresh() {
 		if c.Compute != nil {
 			m.compute(c)
 		}
-	}
-}
-
-// refreshInside is refresh where a struct that embeds m was called itself, not by [Call].
-func (m *Module) refreshInside() {
-	if p := m.parts; p != nil && !p.Turn.Taken() {
-		defer p.Turn.Take()()
-		m.refresh()
 	}
 }
 

@@ -5,12 +5,12 @@ import (
 )
 
 func (m *FractionalMaxPool2dModule) check(op string) {
-	m.KernelSize = times(op, "kernelSize", m.KernelSize, 2)
+	m.KernelSize = positive(op, times(op, "kernelSize", m.KernelSize, 2))
 	checkFractions(op, &m.OutputSize, m.OutputRatio, 2)
 }
 
 func (m *FractionalMaxPool3dModule) check(op string) {
-	m.KernelSize = times(op, "kernelSize", m.KernelSize, 3)
+	m.KernelSize = positive(op, times(op, "kernelSize", m.KernelSize, 3))
 	checkFractions(op, &m.OutputSize, m.OutputRatio, 3)
 }
 
@@ -30,3 +30,22 @@ func checkFractions(op string, size *[]int64, ratio []float64, directions int) {
 		}
 	}
 }
+
+func positive(op string, kernel []int64) []int64 {
+	for _, n := range kernel {
+		if n <= 0 {
+			panic(args.ValueError(op, "kernel_size must be greater than 0, but got %v", kernel))
+		}
+	}
+	return kernel
+}
+
+func checkNormType(op string, p float64) {
+	if p == 0 {
+		panic(args.ValueError(op, "norm_type must be a non-zero value, but got %v", p))
+	}
+}
+
+func (m *LPPool1dModule) check(op string) { checkNormType(op, m.NormType) }
+func (m *LPPool2dModule) check(op string) { checkNormType(op, m.NormType) }
+func (m *LPPool3dModule) check(op string) { checkNormType(op, m.NormType) }

@@ -511,7 +511,9 @@ type LPPool1dOptions = F.LPPool1dOptions
 func LPPool1d[K Sizes](normType float64, kernelSize K, opts ...LPPool1dOptions) *LPPool1dModule {
 	const op = "nn.LPPool1d"
 	opt := args.Option(opts)
-	return Init(&LPPool1dModule{NormType: normType, KernelSize: ints(kernelSize), Stride: slices.Clone(opt.Stride), CeilMode: opt.CeilMode})
+	m := &LPPool1dModule{NormType: normType, KernelSize: ints(kernelSize), Stride: slices.Clone(opt.Stride), CeilMode: opt.CeilMode}
+	m.check(op)
+	return Init(m)
 }
 
 // Forward returns F.LPPool1d of x.
@@ -553,7 +555,9 @@ type LPPool2dOptions = F.LPPool2dOptions
 func LPPool2d[K Sizes](normType float64, kernelSize K, opts ...LPPool2dOptions) *LPPool2dModule {
 	const op = "nn.LPPool2d"
 	opt := args.Option(opts)
-	return Init(&LPPool2dModule{NormType: normType, KernelSize: ints(kernelSize), Stride: slices.Clone(opt.Stride), CeilMode: opt.CeilMode})
+	m := &LPPool2dModule{NormType: normType, KernelSize: ints(kernelSize), Stride: slices.Clone(opt.Stride), CeilMode: opt.CeilMode}
+	m.check(op)
+	return Init(m)
 }
 
 // Forward returns F.LPPool2d of x.
@@ -595,7 +599,9 @@ type LPPool3dOptions = F.LPPool3dOptions
 func LPPool3d[K Sizes](normType float64, kernelSize K, opts ...LPPool3dOptions) *LPPool3dModule {
 	const op = "nn.LPPool3d"
 	opt := args.Option(opts)
-	return Init(&LPPool3dModule{NormType: normType, KernelSize: ints(kernelSize), Stride: slices.Clone(opt.Stride), CeilMode: opt.CeilMode})
+	m := &LPPool3dModule{NormType: normType, KernelSize: ints(kernelSize), Stride: slices.Clone(opt.Stride), CeilMode: opt.CeilMode}
+	m.check(op)
+	return Init(m)
 }
 
 // Forward returns F.LPPool3d of x.

@@ -149,6 +149,9 @@ func pyBool(b bool) string {
 
 // pyFloat writes a number as Python does.
 func pyFloat(f float64) string {
+	if math.IsInf(f, 0) || math.IsNaN(f) {
+		return strings.ToLower(strings.TrimPrefix(strconv.FormatFloat(f, 'g', -1, 64), "+"))
+	}
 	if f == 0 || math.Abs(f) >= 1e-4 && math.Abs(f) < 1e16 {
 		s := strconv.FormatFloat(f, 'f', -1, 64)
 		if !strings.Contains(s, ".") {

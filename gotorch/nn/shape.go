@@ -49,6 +49,9 @@ func Func(name string, fn func(x gotorch.Tensor) gotorch.Tensor) *FuncModule {
 
 // Forward returns what the function makes of x.
 func (m *FuncModule) Forward(x gotorch.Tensor) gotorch.Tensor {
+	if m.fn == nil {
+		panic(typeError("nn.Func", "%T was not made by nn.Func", m))
+	}
 	if m.hooked(m) {
 		return m.around1(m.fn, x)
 	}

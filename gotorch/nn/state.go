@@ -358,6 +358,8 @@ func (l *loading) tensor(m Modular, name string, e entry, dict StateDict, shapes
 		l.fail(err)
 		return
 	}
+	// Copy_ may refuse these, for reasons that only it knows, when others are copied.
+	l.keep = l.keep || !to.IsContiguous() || to.IsInference() || to.DType().IsQuantized() || from.DType().IsQuantized()
 	l.copies = append(l.copies, copying{name: name, to: place{e, m.module()}, from: from})
 }
 

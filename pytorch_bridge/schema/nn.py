@@ -225,7 +225,7 @@ class _Reader:
             name,
             entry,
             "does calls repr positional args buffers checks dims forward left_out pads renamed "
-            "stride_is_kernel every_direction",
+            "stride_is_kernel every_direction unused",
         )
         function = functions[entry.get("calls") or name.lower()]
         arguments = self._arguments(f"torch.nn.{name}", entry)

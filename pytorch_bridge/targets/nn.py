@@ -285,7 +285,7 @@ def _passed_on(module: Module) -> str:
             value = f"F.Pad{pads.capitalize()}"
         elif a.python == "training":
             value = "m.Training()"
-        elif a.python in own:
+        elif a.python in own and a.python not in module.entry.get("unused", ()):
             value = f"m.{own[a.python].name}"
         else:
             continue

@@ -74,3 +74,13 @@ func ExampleDropout() {
 	fmt.Println(F.Dropout(x, 0.5, false)) // not training
 	// Output: tensor([1., 1., 1., 1.])
 }
+
+// -1 stands for the input's size in an adaptive pooling, and not here.
+func TestNoNegativeSizeForAnArea(t *testing.T) {
+	err := gotorch.Try0(func() {
+		F.Interpolate(gotorch.Ones([]int64{1, 1, 4, 4}), F.InterpolateOptions{Size: []int64{-1}, Mode: F.InterpolateArea})
+	})
+	if !errors.Is(err, gotorch.RuntimeError) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -100,11 +100,11 @@ func Interpolate(input gotorch.Tensor, opts ...InterpolateOptions) gotorch.Tenso
 	case way{InterpolateNearestExact, 3}:
 		return gotorch.UpsampleNearestExact3dVec(input, size, scale)
 	case way{InterpolateArea, 1}:
-		return AdaptiveAvgPool1d(input, size)
+		return gotorch.AdaptiveAvgPool1d(input, size)
 	case way{InterpolateArea, 2}:
-		return AdaptiveAvgPool2d(input, size)
+		return gotorch.AdaptiveAvgPool2d(input, size)
 	case way{InterpolateArea, 3}:
-		return AdaptiveAvgPool3d(input, size)
+		return gotorch.AdaptiveAvgPool3d(input, size)
 	case way{InterpolateLinear, 1}:
 		return gotorch.UpsampleLinear1dVec(input, size, align, scale)
 	case way{InterpolateBilinear, 2}:

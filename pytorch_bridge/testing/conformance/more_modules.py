@@ -57,6 +57,10 @@ def samples(dtype: torch.dtype) -> dict[str, list[ModuleInput]]:
     for options in ({}, {"div_value": 2.0, "head_bias": True}):
         _("AdaptiveLogSoftmaxWithLoss", 8, 20, [5, 12], **options, given=(x(6, 8), i(6, high=20)))
         _("AdaptiveLogSoftmaxWithLoss", 8, 20, [5, 12], **options, given=(x(8), i(high=20)))
+    # 11 // 1.1 is 9 in Python, though 11 / 1.1 is 10.
+    _("AdaptiveLogSoftmaxWithLoss", 11, 20, [5], div_value=1.1, given=(x(6, 11), i(6, high=20)))
+    for name in ("AlphaDropout", "FeatureAlphaDropout"):
+        _(name, 0.3, inplace=True, given=(x(3, 4, 5),))
     for name in (
         "AlphaDropout",
         "Dropout",

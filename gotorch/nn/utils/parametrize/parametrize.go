@@ -17,7 +17,7 @@
 // lasts until the next call: [ParametrizationList.RightInverse] is Python's assignment.
 //
 // A layer of package nn computes its fields whenever its Forward is called; a module of your own when it is
-// called by nn.Call, as with hooks. Goroutines that call such a module at the same time take turns.
+// called by nn.Call or nn.CallWith, as with hooks. Goroutines that call such a module at the same time take turns.
 //
 // The ready ones are in package parametrizations: weight and spectral normalisation, orthogonal matrices.
 package parametrize

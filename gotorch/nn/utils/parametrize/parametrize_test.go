@@ -14,6 +14,7 @@ import (
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/nn/utils/parametrizations"
 	"gotorch.dev/gotorch/nn/utils/parametrize"
+	"gotorch.dev/gotorch/nn/utils/prune"
 	"gotorch.dev/gotorch/optim"
 )
 
@@ -290,5 +291,76 @@ func TestMisuse(t *testing.T) {
 	}
 	if parametrize.IsParametrized(layer) || parametrize.Of(layer, "weight") != nil {
 		t.Error("an error has changed the module")
+	}
+}
+
+// watchful embeds a layer whose function looks at the weight of the struct.
+type watchful struct {
+	*nn.FuncModule
+	Weight gotorch.Tensor
+}
+
+type double struct{ nn.Module }
+
+func (m *double) Forward(x gotorch.Tensor) gotorch.Tensor { return x.MulScalar(2) }
+
+// A struct that embeds a layer may be called itself, rather than by nn.Call.
+func TestAStructThatEmbedsALayerTakesTurns(t *testing.T) {
+	m := &watchful{Weight: gotorch.Ones([]int64{2})}
+	m.FuncModule = nn.Func("look", func(x gotorch.Tensor) gotorch.Tensor {
+		before := m.Weight
+		time.Sleep(time.Millisecond)
+		if m.Weight.T != before.T {
+			t.Error("another goroutine has computed the weight meanwhile")
+		}
+		return x.Mul(before)
+	})
+	nn.Init(m)
+	parametrize.RegisterParametrization(m, "weight", nn.Init(&double{}))
+	x := gotorch.Ones([]int64{2})
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for range 10 {
+				if got := m.Forward(x); gotorch.Item[float64](got.Sum()) != 4 {
+					t.Errorf("got %v", got)
+				}
+				_ = m.String()
+				m.StateDict()
+			}
+		})
+	}
+	group.Wait()
+}
+
+func TestCallWithComputesFields(t *testing.T) {
+	m := &watchful{Weight: gotorch.Ones([]int64{2}), FuncModule: nn.Func("", func(x gotorch.Tensor) gotorch.Tensor { return x })}
+	nn.Init(m)
+	parametrize.RegisterParametrization(m, "weight", nn.Init(&double{}))
+	gotorch.NoGrad(func() { parametrize.Of(m, "weight").Originals()[0].Fill_(5) })
+	nn.CallWith(m, func(in []gotorch.Tensor) []gotorch.Tensor { return in })
+	if got := gotorch.Item[float64](m.Weight.Sum()); got != 20 {
+		t.Errorf("the weight is %v", m.Weight)
+	}
+}
+
+func TestAPrunedStructThatEmbedsALayer(t *testing.T) {
+	m := &watchful{Weight: gotorch.Ones([]int64{2})}
+	m.FuncModule = nn.Func("", func(x gotorch.Tensor) gotorch.Tensor { return x.Mul(m.Weight) })
+	nn.Init(m)
+	prune.CustomFromMask(m, "weight", gotorch.FromSlice([]float32{1, 0}))
+	orig := m.GetParameter("weight_orig")
+	gotorch.NoGrad(func() { orig.Fill_(7) })
+	if got := m.Forward(gotorch.Ones([]int64{2})); gotorch.Item[float64](got.Sum()) != 7 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestAParametrizedWeightOfAnLSTM(t *testing.T) {
+	m := nn.LSTM(2, 2)
+	parametrize.RegisterParametrization(m, "weight_hh_l0", nn.Init(&double{}))
+	want := "[bias_hh_l0 bias_ih_l0 parametrizations.weight_hh_l0.original weight_ih_l0]"
+	if got := fmt.Sprint(m.StateDict().Names()); got != want {
+		t.Errorf("got %s", got)
 	}
 }

@@ -7,7 +7,7 @@
 //
 // In between the module has the parameter "weight_orig" and the buffer "weight_mask" in the place of "weight",
 // and its field Weight is their product, computed before each call. A layer of package nn does that whenever
-// its Forward is called; a module of your own when it is called by nn.Call, as with hooks.
+// its Forward is called; a module of your own when it is called by nn.Call or nn.CallWith, as with hooks.
 //
 // A parameter that is pruned again loses elements of those that are left. What is pruned is said by a [Method],
 // of which [Apply] takes any.
