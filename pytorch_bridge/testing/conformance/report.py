@@ -13,6 +13,7 @@ from pytorch_bridge.toolchain import ROOT
 from . import by_hand, reasons, standins
 from .distributions import NOT_IN_GO, Distributions
 from .functions import NOT_FUNCTIONS, Functions
+from .gradchecks import FAILS, PASSES, REFUSED, GradChecks
 from .modules import TEXTS, Modules, Tally
 from .more_modules import NOT_MODULES
 from .operators import Operator, operators, public
@@ -188,7 +189,17 @@ _SCHEDULERS = "\n## Schedulers of torch.optim.lr_scheduler\n"
 _TRANSFORMS = "\n## Transforms of torch.func\n"
 _UTILITIES = "\n## Initial values and utilities of torch.nn\n"
 _DISTRIBUTIONS = "\n## Distributions of torch.distributions\n"
-_PARTS = ("", _LAYERS, _UTILITIES, _OPTIMIZERS, _SCHEDULERS, _TRANSFORMS, _DISTRIBUTIONS)
+_GRADCHECKS = "\n## Checks of gradients of torch.autograd\n"
+_PARTS = (
+    "",
+    _LAYERS,
+    _UTILITIES,
+    _OPTIMIZERS,
+    _SCHEDULERS,
+    _TRANSFORMS,
+    _DISTRIBUTIONS,
+    _GRADCHECKS,
+)
 
 
 def _parts_of(path: Path) -> dict[str, str]:
@@ -292,6 +303,47 @@ def transforms_text(transforms: Transforms) -> str:
 def transform_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
     """The numbers of the table of transforms, by name."""
     return _rows("func", _parts_of(path)[_TRANSFORMS])
+
+
+def write_gradchecks(checks: GradChecks, path: Path = DOCUMENT) -> None:
+    """Writes the table of checks of gradients, and leaves the rest as it is."""
+    _write_part(_GRADCHECKS, gradchecks_text(checks), path)
+
+
+def gradchecks_text(checks: GradChecks) -> str:
+    """What was compared of gotorchtest.GradCheck and GradGradCheck."""
+    skipped: Counter[str] = Counter()
+    for tally in checks.tallies.values():
+        skipped.update(tally.skipped)
+    lines = [
+        "",
+        "The operators of PyTorch's database, in float64 and complex128, with up to two samples",
+        "each, and functions whose gradients are written by hand, right and wrong ones. Python and",
+        "Go check the same function with the same options, and say the same: that the gradient",
+        "passes, that it is wrong, or that the function refuses it.",
+        f"{len(checks.operators)} operators were compared.",
+        "",
+        f"| check | {PASSES} | {FAILS} | {REFUSED} | differ |",
+        "|-|-:|-:|-:|-:|",
+    ]
+    for name, t in checks.tallies.items():
+        agreed = " | ".join(str(t.agreed[verdict]) for verdict in (PASSES, FAILS, REFUSED))
+        lines.append(f"| `autograd.{name}` | {agreed} | {len(t.problems)} |")
+    lines += [
+        "",
+        "What is left out:",
+        "",
+        "| checks | why |",
+        "|-:|-|",
+        *(f"| {n} | {why} |" for why, n in sorted(skipped.items())),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def gradcheck_rows(path: Path = DOCUMENT) -> dict[str, list[str]]:
+    """The numbers of the table of checks of gradients, by name."""
+    rows = re.findall(r"^\| `autograd\.(.+)` \| (.*) \|$", _parts_of(path)[_GRADCHECKS], re.M)
+    return {name: cells.split(" | ") for name, cells in rows}
 
 
 def write_utilities(utilities: Utilities, path: Path = DOCUMENT) -> None:
