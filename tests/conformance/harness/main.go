@@ -147,6 +147,7 @@ func init() { // since some of them call others
 		-specialTransform / 10:   runTransforms,
 		-specialProbability / 10: runDistributions,
 		-specialGradCheck / 10:   runGradCheck,
+		-specialChunks / 10:      runChunks,
 	}
 }
 
