@@ -148,6 +148,7 @@ func init() { // since some of them call others
 		-specialProbability / 10: runDistributions,
 		-specialGradCheck / 10:   runGradCheck,
 		-specialChunks / 10:      runChunks,
+		-specialComposed / 10:    runComposed,
 	}
 }
 
