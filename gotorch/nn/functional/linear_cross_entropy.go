@@ -212,8 +212,7 @@ func (c *chunkedLoss) Backward(ctx *gotorch.FunctionContext, grads []gotorch.Ten
 		panic(&gotorch.Error{Op: op, Kind: gotorch.RuntimeError, Msg: "the gradient of the chunked loss has no gradient itself: leave out CreateGraph, or the option Options"})
 	}
 	if c.reduction == None {
-		var found []gotorch.Tensor
-		found = c.gradients(ctx.SavedTensors(), grads[0], ctx.NeedsInputGrad(chunkInput), ctx.NeedsInputGrad(chunkLinear), ctx.NeedsInputGrad(chunkBias))
+		found := c.gradients(ctx.SavedTensors(), grads[0], ctx.NeedsInputGrad(chunkInput), ctx.NeedsInputGrad(chunkLinear), ctx.NeedsInputGrad(chunkBias))
 		results[chunkInput], results[chunkLinear], results[chunkBias] = found[1], found[2], found[3]
 		return results
 	}

@@ -82,8 +82,8 @@ UNLIKE = {
         "results of half precision, on which Python stumbles"
     ),
 }
-# Whose batching rule in libtorch is wrong, with torch.func as well; Python's gradcheck uses an older
-# vmap.
+# Whose batching rule in libtorch is wrong, with torch.func as well; Python's gradcheck uses an
+# older vmap.
 BATCHED = {"index_fill"}
 
 
