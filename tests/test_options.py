@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch.nn.functional as F
-from torch import amp, distributions, nn
+from torch import amp, autograd, distributions, nn
 from torch.distributions import constraints, relaxed_bernoulli, relaxed_categorical, transforms
 from torch.nn import init
 from torch.nn import utils as nn_utils
@@ -36,6 +36,8 @@ PYTHON: dict[str, Callable[..., Any]] = {
     "gotorch/data: LoaderOptions": DataLoader,
 }
 SHARED = {
+    "gotorch/gotorchtest: GradCheckOptions": autograd.gradcheck,
+    "gotorch/gotorchtest: GradGradCheckOptions": autograd.gradgradcheck,
     "gotorch/nn: AttentionOptions": nn.MultiheadAttention.forward,
     "gotorch/nn: BatchNormOptions": nn.BatchNorm2d,
     "gotorch/nn: ConvOptions": nn.Conv2d,

@@ -51,6 +51,7 @@ type LinearCrossEntropyLossModule struct {
 	Reduction      F.Reduction
 	IgnoreIndex    gotorch.Scalar // an int64, or nil
 	LabelSmoothing float64
+	Options        *F.LinearCrossEntropyChunking // nil: all at once
 	Linear         *LinearModule
 }
 
@@ -64,6 +65,8 @@ type LinearCrossEntropyLossOptions struct {
 	Weight         gotorch.Tensor // of each class, (numClasses); default: all the same
 	IgnoreIndex    gotorch.Scalar // a class that does not count; default: none
 	LabelSmoothing float64        // the part of the target that all classes share, from 0 to 1
+	// Options computes the loss in chunks of the batch, with less memory. Default: none, all at once.
+	Options *F.LinearCrossEntropyChunking
 }
 
 // LinearCrossEntropyLoss is [CrossEntropyLoss] behind a [Linear] layer of its own: the input is (N, inFeatures),
@@ -84,6 +87,10 @@ func LinearCrossEntropyLoss(inFeatures, numClasses int64, opts ...LinearCrossEnt
 	}
 	m := &LinearCrossEntropyLossModule{Weight: opt.Weight, NumClasses: numClasses, OutFeatures: slices.Clone(opt.OutFeatures),
 		Reduction: opt.Reduction, LabelSmoothing: opt.LabelSmoothing}
+	if opt.Options != nil {
+		opt.Options.Check(op)
+		m.Options = new(*opt.Options)
+	}
 	if args.Given(opt.IgnoreIndex) {
 		m.IgnoreIndex = args.Int(op, "IgnoreIndex", opt.IgnoreIndex, 0)
 	}
@@ -112,7 +119,7 @@ func (m *LinearCrossEntropyLossModule) forward(input, target gotorch.Tensor) got
 		bias = bias.Reshape(shape)
 	}
 	return F.LinearCrossEntropy(input, m.Linear.Weight.Reshape(append(shape, m.Linear.InFeatures)), target, F.LinearCrossEntropyOptions{
-		LinearBias: bias, Weight: m.Weight, Reduction: m.Reduction, IgnoreIndex: m.IgnoreIndex, LabelSmoothing: m.LabelSmoothing})
+		LinearBias: bias, Weight: m.Weight, Reduction: m.Reduction, IgnoreIndex: m.IgnoreIndex, LabelSmoothing: m.LabelSmoothing, Options: m.Options})
 }
 
 // ExtraRepr returns what String writes between the parentheses.
@@ -125,8 +132,12 @@ func (m *LinearCrossEntropyLossModule) ExtraRepr() string {
 	if len(m.OutFeatures) > 0 {
 		out = pyTuple(m.OutFeatures)
 	}
-	return fmt.Sprintf("in_features=%d, num_classes=%d, out_features=%s, bias=%s, reduction=%s, ignore_index=%s, label_smoothing=%s, options=None",
-		m.Linear.InFeatures, m.NumClasses, out, pyBool(m.Linear.Bias.T != nil), m.Reduction, ignore, pyFloat(m.LabelSmoothing))
+	options := "None"
+	if m.Options != nil {
+		options = m.Options.String()
+	}
+	return fmt.Sprintf("in_features=%d, num_classes=%d, out_features=%s, bias=%s, reduction=%s, ignore_index=%s, label_smoothing=%s, options=%s",
+		m.Linear.InFeatures, m.NumClasses, out, pyBool(m.Linear.Bias.T != nil), m.Reduction, ignore, pyFloat(m.LabelSmoothing), options)
 }
 
 // AdaptiveLogSoftmaxWithLossModule is what [AdaptiveLogSoftmaxWithLoss] makes.

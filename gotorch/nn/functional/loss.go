@@ -458,10 +458,14 @@ type LinearCrossEntropyOptions struct {
 	Reduction      Reduction
 	IgnoreIndex    gotorch.Scalar // a class that does not count; default: none
 	LabelSmoothing float64        // the part of the target that all classes share, from 0 to 1
+	// Options computes the loss in chunks of the batch, with less memory. Default: none, all at once.
+	Options *LinearCrossEntropyChunking
 }
 
 // LinearCrossEntropy is [CrossEntropy] of [Linear]: input is (N, D) or (D), linearWeight (C, *, D), and target
 // (N, *) of int64 or (N, C, *), also without N. It panics with a RuntimeError if they do not fit.
+//
+//	loss := F.LinearCrossEntropy(hidden, head.Weight, tokens, F.LinearCrossEntropyOptions{Options: &F.LinearCrossEntropyChunking{}})
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.linear_cross_entropy.html.
 func LinearCrossEntropy(input, linearWeight, target gotorch.Tensor, opts ...LinearCrossEntropyOptions) gotorch.Tensor {
@@ -489,6 +493,11 @@ func LinearCrossEntropy(input, linearWeight, target gotorch.Tensor, opts ...Line
 	shape := append(slices.Clone(in[:len(in)-1]), classes...)
 	if args.Given(opt.IgnoreIndex) && slices.Equal(target.Shape(), shape) {
 		refuse("IgnoreIndex cannot be specified when target contains probabilities")
+	}
+	if opt.Options != nil {
+		if loss := opt.Options.inChunks(op, input, linearWeight, target, opt); loss.T != nil {
+			return loss
+		}
 	}
 	w, b := linearWeight, opt.LinearBias
 	if len(classes) > 1 {

@@ -15,6 +15,7 @@ from pytorch_bridge.toolchain import ROOT
 from . import by_hand, reasons, standins
 from .distributions import NOT_IN_GO, Distributions
 from .functions import NOT_FUNCTIONS, Functions
+from .gradchecks import FAILS, PASSES, REFUSED, GradChecks
 from .modules import TEXTS, Modules, Tally
 from .more_modules import NOT_MODULES
 from .operators import Operator, operators, public
@@ -239,6 +240,36 @@ def transforms_text(transforms: Transforms) -> str:
     return "\n".join([*lines, ""])
 
 
+def gradchecks_text(checks: GradChecks) -> str:
+    """What was compared of gotorchtest.GradCheck and GradGradCheck."""
+    skipped: Counter[str] = Counter()
+    for tally in checks.tallies.values():
+        skipped.update(tally.skipped)
+    lines = [
+        "",
+        "The operators of PyTorch's database, in float64 and complex128, with up to two samples",
+        "each, and functions whose gradients are written by hand, right and wrong ones. Python and",
+        "Go check the same function with the same options, and say the same: that the gradient",
+        "passes, that it is wrong, or that the function refuses it.",
+        f"{len(checks.operators)} operators were compared.",
+        "",
+        f"| check | {PASSES} | {FAILS} | {REFUSED} | differ |",
+        "|-|-:|-:|-:|-:|",
+    ]
+    for name, t in checks.tallies.items():
+        agreed = " | ".join(str(t.agreed[verdict]) for verdict in (PASSES, FAILS, REFUSED))
+        lines.append(f"| `autograd.{name}` | {agreed} | {len(t.problems)} |")
+    lines += [
+        "",
+        "What is left out:",
+        "",
+        "| checks | why |",
+        "|-:|-|",
+        *(f"| {n} | {why} |" for why, n in sorted(skipped.items())),
+    ]
+    return "\n".join([*lines, ""])
+
+
 def utilities_text(utilities: Utilities) -> str:
     """What was compared of nn/init and of the packages in nn/utils."""
     lines = [
@@ -419,7 +450,7 @@ class Part:
     def rows(self, path: Path = DOCUMENT) -> dict[str, list[str]]:
         """The numbers of its last table, by name."""
         names = "|".join(map(re.escape, self.packages))
-        rows = re.findall(rf"^\| `((?:{names})\.[\w. ]+)` \| (.*) \|$", self.read(path), re.M)
+        rows = re.findall(rf"^\| `((?:{names})\.[^`]+)` \| (.*) \|$", self.read(path), re.M)
         return {name: cells.split(" | ") for name, cells in rows}
 
     def _above(self) -> str:
@@ -446,5 +477,15 @@ TRANSFORMS = Part("## Transforms of torch.func", transforms_text, ("func",))
 DISTRIBUTIONS = Part(
     "## Distributions of torch.distributions", distributions_text, ("torch.distributions",)
 )
-PARTS = (OPERATORS, LAYERS, UTILITIES, OPTIMIZERS, SCHEDULERS, TRANSFORMS, DISTRIBUTIONS)
+GRADCHECKS = Part("## Checks of gradients of torch.autograd", gradchecks_text, ("autograd",))
+PARTS = (
+    OPERATORS,
+    LAYERS,
+    UTILITIES,
+    OPTIMIZERS,
+    SCHEDULERS,
+    TRANSFORMS,
+    DISTRIBUTIONS,
+    GRADCHECKS,
+)
 """In their order."""

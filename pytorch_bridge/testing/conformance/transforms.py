@@ -138,7 +138,7 @@ class Transforms:
 
     def _one(self, transform: str, case: Case, tally: Tally) -> None:
         both = (tally, self.by_transform[transform])
-        call = _Call.of(case)
+        call = Call.of(case)
         why = call.unfit() or call.too_large(transform)
         if not why:
             ended = self._compare(transform, call)
@@ -158,7 +158,7 @@ class Transforms:
         for t in both:
             t.skipped[why] += 1
 
-    def _compare(self, transform: str, call: _Call) -> str:
+    def _compare(self, transform: str, call: Call) -> str:
         """ "passed", "error" where both raised, "skipped: why", or what differs."""
         xs = call.batched() if transform in MAPS else call.xs
         more: Tensors = []
@@ -198,46 +198,40 @@ class Transforms:
         return problem or "passed"
 
     def _moody(
-        self, transform: str, call: _Call, xs: Tensors, more: Tensors, results: list[Any]
+        self, transform: str, call: Call, xs: Tensors, more: Tensors, results: list[Any]
     ) -> bool:
         seed()
         again = TRANSFORMS[transform](call.function, Copier()(xs), more)
         return bool(_value_difference(results, again, call.vague))
 
-    def _go(self, transform: str, call: _Call, xs: Tensors, more: Tensors) -> list[Any]:
+    def _go(self, transform: str, call: Call, xs: Tensors, more: Tensors) -> list[Any]:
         request = Request([TRANSFORM, 0, 0])
         request.text_only(transform)
         request.value("Tensor[]", xs)
         request.value("Tensor[]", more)
-        request.words.append(len(call.places))
-        request.words += call.places
-        o = call.case.operator
-        options = any(
-            is_option and v is not absent
-            for is_option, v in zip(o.options, call.values, strict=True)
-        )
-        request.words += (o.index, int(options))
-        for a, v in zip(o.arguments, call.values, strict=True):
-            request.value(a.type, v)
+        call.write(request)
         return self.harness.send(request)[0][0]
 
 
-class _Call:
+class Call:
     """A case as a function of the tensors among its arguments that can have a gradient."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(
+        self, case: Case, wanted: Callable[[torch.Tensor], bool] = torch.Tensor.is_floating_point
+    ) -> None:
         self.case = case
+        self.wanted = wanted  # of arguments, and of results
         self.values = _detached(Copier()(case.values))
         flat = list(_flat(self.values))
-        self.places = [i for i, t in enumerate(flat) if t.is_floating_point()]
+        self.places = [i for i, t in enumerate(flat) if wanted(t)]
         self.xs = [flat[i] for i in self.places]
-        self.others = [t for t in flat if not t.is_floating_point()]
+        self.others = [t for t in flat if not wanted(t)]
         self.vague = case.operator.name in reasons.UNINITIALISED
 
-    _last: tuple[Case, _Call] | None = None
+    _last: tuple[Case, Call] | None = None
 
     @classmethod
-    def of(cls, case: Case) -> _Call:
+    def of(cls, case: Case) -> Call:
         if cls._last is None or cls._last[0] is not case:
             cls._last = (case, cls(case))
         return cls._last[1]
@@ -259,7 +253,20 @@ class _Call:
         result = o.oracle(*args, **kwargs)
         results = result if isinstance(result, (tuple, list)) else [result]
         flat = [t for r in results for t in (r if isinstance(r, (tuple, list)) else [r])]
-        return tuple(t for t in flat if isinstance(t, torch.Tensor) and t.is_floating_point())
+        return tuple(t for t in flat if isinstance(t, torch.Tensor) and self.wanted(t))
+
+    def write(self, request: Request) -> None:
+        """Says which operator, with what arguments, and which of them are the function's."""
+        request.words.append(len(self.places))
+        request.words += self.places
+        o = self.case.operator
+        options = any(
+            is_option and v is not absent
+            for is_option, v in zip(o.options, self.values, strict=True)
+        )
+        request.words += (o.index, int(options))
+        for a, v in zip(o.arguments, self.values, strict=True):
+            request.value(a.type, v)
 
     def batched(self) -> Tensors:
         return [torch.stack([x, x * 0.5, x]) for x in self.xs]

@@ -146,6 +146,9 @@ func init() { // since some of them call others
 		-specialCount / 10:       runObserved,
 		-specialTransform / 10:   runTransforms,
 		-specialProbability / 10: runDistributions,
+		-specialGradCheck / 10:   runGradCheck,
+		-specialChunks / 10:      runChunks,
+		-specialComposed / 10:    runComposed,
 	}
 }
 

@@ -76,6 +76,13 @@ func runTransforms(_ int64, in *reader) []reflect.Value {
 	tensors := reflect.TypeFor[[]gotorch.Tensor]()
 	list := func() []gotorch.Tensor { return in.value(tensors).Interface().([]gotorch.Tensor) }
 	xs, more := list(), list()
+	results := transform(in.operation(gotorch.Tensor.IsFloatingPoint), xs, more)
+	return []reflect.Value{reflect.ValueOf(results)}
+}
+
+// operation reads a call of an operator, and which of its tensors are the function's arguments. Its results are
+// those that are wanted.
+func (in *reader) operation(wanted func(gotorch.Tensor) bool) operation {
 	places := make([]int64, in.next())
 	for i := range places {
 		places[i] = in.next()
@@ -85,7 +92,7 @@ func runTransforms(_ int64, in *reader) []reflect.Value {
 	op := reflect.ValueOf(e.function)
 	args := e.arguments(op.Type(), formFunction, options, in)
 	given := in.tensors[before:]
-	results := transform(func(xs []gotorch.Tensor) []gotorch.Tensor {
+	return func(xs []gotorch.Tensor) []gotorch.Tensor {
 		with := map[gotorch.Tensor]gotorch.Tensor{}
 		for i, place := range places {
 			with[given[place]] = xs[i]
@@ -103,15 +110,14 @@ func runTransforms(_ int64, in *reader) []reflect.Value {
 				ys = append(ys, r...)
 			}
 		}
-		var floating []gotorch.Tensor
+		var found []gotorch.Tensor
 		for _, y := range ys {
-			if y.T != nil && y.IsFloatingPoint() {
-				floating = append(floating, y)
+			if y.T != nil && wanted(y) {
+				found = append(found, y)
 			}
 		}
-		return floating
-	}, xs, more)
-	return []reflect.Value{reflect.ValueOf(results)}
+		return found
+	}
 }
 
 // replaced returns an argument with other tensors.
