@@ -107,6 +107,12 @@ func TestDTypes(t *testing.T) {
 		if back, err := gotorch.ParseDType(name); err != nil || back != d {
 			t.Errorf("%s parses as %s, %v", name, back, err)
 		}
+		if !hasDType(d) {
+			mustFail(t, gotorch.TypeError, "this torch has no dtype number", func() {
+				gotorch.Empty([]int64{3}, gotorch.TensorOptions{DType: d, Device: gotorch.Meta})
+			})
+			continue
+		}
 		// libtorch itself agrees on size and name.
 		x := gotorch.Empty([]int64{3}, gotorch.TensorOptions{DType: d, Device: gotorch.Meta})
 		if x.DType() != d || !d.IsQuantized() && x.StorageBytes() != int64(3*d.Size()) {
