@@ -126,7 +126,7 @@ func TestRegistriesAndSubclasses(t *testing.T) {
 	fails(t, gotorch.NotImplementedError, "Cannot transform _Boolean constraints", func() { transforms.BijectTo(constraints.Boolean) })
 }
 
-func TestExponentialFamilyEntropy(t *testing.T) {
+func TestSmokeExponentialFamilyEntropy(t *testing.T) {
 	d := distributions.Normal(1.0, 3.0)
 	a, b := gotorch.Item[float64](distributions.ExponentialFamilyEntropy(d)), gotorch.Item[float64](d.Entropy())
 	if math.Abs(a-b) > 1e-5 {
@@ -134,7 +134,7 @@ func TestExponentialFamilyEntropy(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeft(t *testing.T) {
+func TestSmokeNothingIsLeft(t *testing.T) {
 	use := func() {
 		loc := gotorch.Zeros([]int64{3}, gotorch.TensorOptions{RequiresGrad: true})
 		for _, d := range []distributions.Distribution{
