@@ -24,7 +24,7 @@ func sameBits(t *testing.T, what string, got, want gotorch.Tensor) {
 	}
 }
 
-func TestCheckpointsGiveTheSameGradients(t *testing.T) {
+func TestSmokeCheckpointsGiveTheSameGradients(t *testing.T) {
 	w1, w2, f := layers()
 	x := gotorch.Randn([]int64{3, 4})
 	for _, needsGrad := range []bool{true, false} {
@@ -105,7 +105,7 @@ func TestCheckpointsOfSeveralTensors(t *testing.T) {
 	sameBits(t, "the gradient", a.Grad(), b.Add(a.Detach().Exp()))
 }
 
-func TestCheckpointsDrawTheSameNumbers(t *testing.T) {
+func TestSmokeCheckpointsDrawTheSameNumbers(t *testing.T) {
 	x := gotorch.Ones([]int64{100}).RequiresGrad_()
 	drop := func(x gotorch.Tensor) gotorch.Tensor { return gotorch.Dropout(x, 0.5, true).Square() }
 	y := gotorch.Checkpoint(drop, x)

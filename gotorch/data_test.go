@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/testhelp"
 )
 
 func ExampleFromSlice() {
@@ -294,6 +295,11 @@ func TestFromBlobSharesGoMemory(t *testing.T) {
 	}
 }
 
+// hasDType reports whether the torch that is loaded knows a dtype.
+func hasDType(d gotorch.DType) bool {
+	return d != gotorch.BComplex32 || testhelp.BComplex32.In(gotorch.TorchVersion())
+}
+
 func TestRawData(t *testing.T) {
 	x := gotorch.FromRaw([]byte{0x00, 0x3c, 0x00, 0xc0}, gotorch.Float16, 2)
 	expect(t, x, "tensor([ 1., -2.], dtype=torch.float16)")
@@ -303,8 +309,8 @@ func TestRawData(t *testing.T) {
 	mustFail(t, gotorch.ValueError, "no whole number", func() { gotorch.FromRaw(make([]byte, 3), gotorch.Float16, 1) })
 	mustFail(t, gotorch.TypeError, "zero DType", func() { gotorch.FromRaw(nil, 0) })
 	for d := gotorch.DType(1); d.Size() > 0; d++ {
-		if d.IsQuantized() {
-			continue // needs a scale
+		if d.IsQuantized() || !hasDType(d) {
+			continue // it needs a scale, or a newer torch
 		}
 		x := gotorch.FromRaw(make([]byte, 2*d.Size()), d, 2)
 		if x.DType() != d || len(gotorch.RawData(x)) != 2*d.Size() {

@@ -17,11 +17,11 @@ import (
 
 func ExampleTry() {
 	a := gotorch.Ones([]int64{2, 3})
-	_, err := gotorch.Try(func() gotorch.Tensor { return gotorch.MM(a, a) })
+	_, err := gotorch.Try(func() gotorch.Tensor { return a.Select(0, 5) })
 	fmt.Println(err)
-	fmt.Println(errors.Is(err, gotorch.RuntimeError), errors.Is(err, gotorch.IndexError))
+	fmt.Println(errors.Is(err, gotorch.IndexError), errors.Is(err, gotorch.RuntimeError))
 	// Output:
-	// RuntimeError: mm: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)
+	// IndexError: select(): index 5 out of range for tensor of size [2, 3] at dimension 0
 	// true false
 }
 
@@ -35,7 +35,7 @@ func TestErrorsArePyTorchs(t *testing.T) {
 		msg  string
 		fn   func()
 	}{
-		{"mm", gotorch.RuntimeError, "mm: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)", func() { a.MM(a) }},
+		{"dot", gotorch.RuntimeError, "1D tensors expected, but got 2D and 2D tensors", func() { a.Dot(a) }},
 		{"select.int", gotorch.IndexError, "select(): index 5 out of range for tensor of size [2, 3] at dimension 0",
 			func() { a.Select(0, 5) }},
 		{"transpose.int", gotorch.IndexError, "Dimension out of range (expected to be in range of [-2, 1], but got 2)",
@@ -63,12 +63,12 @@ func TestErrorText(t *testing.T) {
 		fn   func()
 		want string
 	}{
-		{func() { a.MM(a) }, "RuntimeError: mm: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"},
+		{func() { a.Dot(a) }, "dot: RuntimeError: 1D tensors expected, but got 2D and 2D tensors"},
 		{func() { a.Select(0, 5) }, "IndexError: select(): index 5 out of range for tensor of size [2, 3] at dimension 0"},
 		{func() { gotorch.LinalgInv(a) }, "RuntimeError: linalg.inv: A must be batches of square matrices, but they are 2 by 3 matrices"},
 		{func() { a.View([]int64{5}) }, "view: RuntimeError: shape '[5]' is invalid for input of size 6"},
 		{func() { a.Transpose(0, 2) }, "transpose.int: IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 2)"},
-		{func() { gotorch.Call("aten::mm", "", a, a) }, "RuntimeError: mm: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"},
+		{func() { gotorch.Call("aten::select", "int", a, 0, 5) }, "IndexError: select(): index 5 out of range for tensor of size [2, 3] at dimension 0"},
 		{func() { gotorch.Call("aten::view", "", a, []int64{5}) }, "aten::view: RuntimeError: shape '[5]' is invalid for input of size 6"},
 	} {
 		if err := gotorch.Try0(c.fn); err == nil || err.Error() != c.want {

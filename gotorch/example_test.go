@@ -38,12 +38,12 @@ func Example_memory() {
 
 func Example_errors() {
 	a := gotorch.Ones([]int64{2, 3})
-	_, err := gotorch.Try(func() gotorch.Tensor { return a.MM(a) })
-	fmt.Println(errors.Is(err, gotorch.RuntimeError))
+	_, err := gotorch.Try(func() gotorch.Tensor { return a.Select(0, 5) })
+	fmt.Println(errors.Is(err, gotorch.IndexError))
 	fmt.Println(err)
 	// Output:
 	// true
-	// RuntimeError: mm: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)
+	// IndexError: select(): index 5 out of range for tensor of size [2, 3] at dimension 0
 }
 
 func Example_autograd() {

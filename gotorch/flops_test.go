@@ -16,7 +16,7 @@ func ExampleFlopCounterMode() {
 	// Output: map[aten.mm:192] 192
 }
 
-func TestFlopCounterMode(t *testing.T) {
+func TestSmokeFlopCounterMode(t *testing.T) {
 	a := gotorch.Ones([]int64{2, 2}, gotorch.TensorOptions{RequiresGrad: true})
 	product := func() gotorch.Tensor { return a.MatMul(a) }
 	check := func(name string, got gotorch.FLOPs, want int64) {

@@ -257,7 +257,7 @@ func TestFunctionMistakes(t *testing.T) {
 		return func() { gotorch.Apply(function{forward: forward}, leaf(1)) }
 	}
 	mustFail(t, gotorch.TypeError, "'outputs' is the zero Tensor", forward(func(_ *gotorch.FunctionContext, in tensors) tensors { return make(tensors, 1) }))
-	e := mustFail(t, gotorch.RuntimeError, "mm", forward(func(_ *gotorch.FunctionContext, in tensors) tensors {
+	e := mustFail(t, gotorch.RuntimeError, "mat1 and mat2 shapes", forward(func(_ *gotorch.FunctionContext, in tensors) tensors {
 		return tensors{gotorch.MM(ones(2, 3), ones(2, 3))}
 	}))
 	if !gotorch.GradEnabled() {

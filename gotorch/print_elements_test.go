@@ -1,6 +1,10 @@
 package gotorch
 
-import "testing"
+import (
+	"testing"
+
+	"gotorch.dev/gotorch/internal/testhelp"
+)
 
 // What is on another device is printed from a copy of its corners. The copy of a tensor that is on
 // the CPU anyway must give the same text, for each dtype.
@@ -10,6 +14,9 @@ func TestPrintCornersOfEveryDType(t *testing.T) {
 		raw[i] = byte(i * 37)
 	}
 	for dtype := range elementReaders {
+		if dtype == BComplex32 && !testhelp.BComplex32.In(TorchVersion()) {
+			continue
+		}
 		whole := FromRaw(raw[:dtype.Size()*400], dtype, 20, 20)
 		tensors := []Tensor{whole, Narrow(whole, 1, 3, 5).Transpose(0, 1), whole.AsStrided(nil, nil)}
 		if dtype == Complex64 || dtype == Complex128 {

@@ -31,6 +31,7 @@ from pytorch_bridge.schema.python_api import python_api, read_installed_api
 from pytorch_bridge.tables import read_table
 from pytorch_bridge.targets import c, counterparts, go
 from pytorch_bridge.targets.api import Named, docs, resolve
+from pytorch_bridge.targets.older import STAND_INS
 from pytorch_bridge.types import schema_type
 
 ROOT = Path(__file__).parents[1]
@@ -373,6 +374,20 @@ def adapted(reference: str, installed: str | None) -> str:
 
 def test_a_function_that_torch_lacks_says_which_version_has_it():
     assert 'return needs_torch("f", "9.9.0");' in adapted(NEW, None)
+
+
+def test_a_function_with_a_stand_in_is_computed_by_that():
+    schema = "storage_offset(Tensor self) -> int"
+    assert '*result = in(self, "self").storage_offset();' in adapted(schema, None)
+    assert "at::_ops::storage_offset::call" in adapted(schema, schema)
+
+
+def test_stand_ins_are_for_functions_that_there_are(ops):
+    assert not STAND_INS.keys() - ops.keys()
+    names = re.compile(r"\{(\w+)\}")
+    for name, text in STAND_INS.items():
+        arguments = {p.argument.name for p in ops[name].parameters}
+        assert set(names.findall(text)) == arguments, name
 
 
 def test_an_argument_that_torch_lacks_is_dropped_when_default_and_refused_when_not():

@@ -97,9 +97,12 @@ func (d Dim) String() string {
 	return strconv.FormatInt(d.Min, 10) + ".." + strconv.FormatInt(d.Max, 10)
 }
 
-// String returns "x float32[1..64, 8]".
+// String returns "x float32[1..64, 8]", and "x float32[?]" where the package does not say the sizes.
 func (in Input) String() string {
 	dims := make([]string, len(in.Dims))
+	if in.Dims == nil {
+		dims = []string{"?"}
+	}
 	for i, d := range in.Dims {
 		dims[i] = d.String()
 	}

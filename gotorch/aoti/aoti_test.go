@@ -105,10 +105,14 @@ func TestResultsAreThoseOfPython(t *testing.T) {
 
 func TestDescription(t *testing.T) {
 	m := open(t)
-	if got := fmt.Sprint(m.Inputs()); got != "[0 float32[1..64, 8] 1 int64[1..64] temperature float32[]]" {
+	wanted := "[0 float32[1..64, 8] 1 int64[1..64] temperature float32[]]"
+	if !testhelp.AOTIAssertions.In(gotorch.TorchVersion()) {
+		wanted = "[0 float32[?] 1 int64[?] temperature float32[?]]"
+	}
+	if got := fmt.Sprint(m.Inputs()); got != wanted {
 		t.Error(got)
 	}
-	if in := m.Inputs()[2]; in.Dims == nil || in.Device != gotorch.DeviceTypeCPU {
+	if in := m.Inputs()[2]; in.Device != gotorch.DeviceTypeCPU {
 		t.Errorf("%+v", in)
 	}
 	if got := m.Outputs(); !slices.Equal(got, []string{"p", "hidden"}) {
@@ -154,11 +158,12 @@ func TestBadInputs(t *testing.T) {
 	x, kind, temperature := in[0], in[1], in[2]
 	closed := x.Clone()
 	closed.Close()
-	for _, c := range []struct {
+	type bad struct {
 		inputs []gotorch.Tensor
 		kind   gotorch.ErrorKind
 		text   string
-	}{
+	}
+	cases := []bad{
 		{nil, gotorch.TypeError, "the model takes 3 inputs, but got 0"},
 		{append(slices.Clone(in), x), gotorch.TypeError, "takes 3 inputs, but got 4"},
 		{[]gotorch.Tensor{x, {}, temperature}, gotorch.TypeError, "zero Tensor"},
@@ -167,14 +172,18 @@ func TestBadInputs(t *testing.T) {
 		{[]gotorch.Tensor{x, kind.To(gotorch.Int32), temperature}, gotorch.TypeError, "input 1 must be int64, but is int32"},
 		{[]gotorch.Tensor{x.Narrow(1, 0, 7), kind, temperature}, gotorch.ValueError, "input 0 has shape [3, 7]: dimension 1 must be 8"},
 		{[]gotorch.Tensor{x.View([]int64{24}), kind, temperature}, gotorch.ValueError, "input 0 has shape [24]: it must have 2 dimensions"},
-		{[]gotorch.Tensor{x.Unsqueeze(0), kind, temperature}, gotorch.ValueError, "it must have 2 dimensions"},
-		{[]gotorch.Tensor{x, kind.Narrow(0, 0, 2), temperature}, gotorch.ValueError, "input 1 has shape [2]: dimension 0 must be 3 to go with"},
-		{[]gotorch.Tensor{x, kind, temperature.View([]int64{1})}, gotorch.ValueError, "input 2 has shape [1]: it must have 0 dimensions"},
 		{example(65), gotorch.ValueError, "dimension 0 must be at most 64"},
 		{example(0), gotorch.ValueError, "dimension 0 must be at least 1"},
 		{[]gotorch.Tensor{x.ToSparse(), kind, temperature}, gotorch.ValueError, "input 0 is not a dense tensor"},
 		{[]gotorch.Tensor{x.To(gotorch.Meta), kind, temperature}, gotorch.ValueError, "input 0 must be on cpu, but is on meta"},
-	} {
+	}
+	if testhelp.AOTIAssertions.In(gotorch.TorchVersion()) {
+		cases = append(cases,
+			bad{[]gotorch.Tensor{x.Unsqueeze(0), kind, temperature}, gotorch.ValueError, "it must have 2 dimensions"},
+			bad{[]gotorch.Tensor{x, kind.Narrow(0, 0, 2), temperature}, gotorch.ValueError, "input 1 has shape [2]: dimension 0 must be 3 to go with"},
+			bad{[]gotorch.Tensor{x, kind, temperature.View([]int64{1})}, gotorch.ValueError, "input 2 has shape [1]: it must have 0 dimensions"})
+	}
+	for _, c := range cases {
 		_, err := run(m, c.inputs...)
 		wantError(t, err, c.kind, c.text)
 	}

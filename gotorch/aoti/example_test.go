@@ -14,14 +14,18 @@ func Example() {
 		return
 	}
 	defer m.Close()
-	fmt.Println(m.Inputs(), m.Outputs())
+	for _, in := range m.Inputs() {
+		fmt.Println(in.Name, in.DType.Name())
+	}
 
 	x, kind := gotorch.Ones([]int64{2, 8}), gotorch.FromSlice([]int64{3, 7}, 2)
 	outputs := m.Run(x, kind, gotorch.Full(nil, 0.5))
-	fmt.Println(outputs[0].Shape(), outputs[1].Shape())
+	fmt.Println(m.Outputs(), outputs[0].Shape(), outputs[1].Shape())
 	// Output:
-	// [0 float32[1..64, 8] 1 int64[1..64] temperature float32[]] [p hidden]
-	// [2 3] [2 16]
+	// 0 float32
+	// 1 int64
+	// temperature float32
+	// [p hidden] [2 3] [2 16]
 }
 
 func ExampleModel_UpdateConstants() {

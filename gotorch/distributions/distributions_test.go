@@ -226,7 +226,7 @@ func TestTheClosestDivergenceIsTaken(t *testing.T) {
 	is(r, r, 8) // replaced
 }
 
-func TestExponentialFamilyEntropy(t *testing.T) {
+func TestSmokeExponentialFamilyEntropy(t *testing.T) {
 	d := distributions.Normal(1.0, 3.0)
 	a, b := gotorch.Item[float64](distributions.ExponentialFamilyEntropy(d)), gotorch.Item[float64](d.Entropy())
 	if math.Abs(a-b) > 1e-5 {
@@ -234,7 +234,7 @@ func TestExponentialFamilyEntropy(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeft(t *testing.T) {
+func TestSmokeNothingIsLeft(t *testing.T) {
 	use := func() {
 		loc := gotorch.Zeros([]int64{3}, gotorch.TensorOptions{RequiresGrad: true})
 		for _, d := range []distributions.Distribution{

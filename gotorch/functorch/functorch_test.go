@@ -51,7 +51,7 @@ func wantNoLevels(t *testing.T) {
 
 func square(x tensor) tensor { return x.Square().Sum() }
 
-func TestGradIsAutogradsGrad(t *testing.T) {
+func TestSmokeGradIsAutogradsGrad(t *testing.T) {
 	x := floats(1, 2, 3)
 	wantClose(t, "the gradient", functorch.Grad(square)(x), floats(2, 4, 6))
 	g, v := functorch.GradAndValue2(func(x, y tensor) tensor { return x.Mul(y).Sum() })(x, floats(4, 5, 6))
@@ -98,7 +98,7 @@ func TestTreesKeepTheirTypeAndShape(t *testing.T) {
 	wantError(t, gotorch.ValueError, "within itself", func() { functorch.Grad(func(self) tensor { return floats(1) })(loop) })
 }
 
-func TestPerSampleGradients(t *testing.T) {
+func TestSmokePerSampleGradients(t *testing.T) {
 	gotorch.ManualSeed(1)
 	net := nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
 	xs, ys := gotorch.Randn([]int64{6, 4}), gotorch.FromSlice([]int64{0, 2, 1, 1, 0, 2})
@@ -141,7 +141,7 @@ func TestAnEnsembleComputesWhatItsModelsDo(t *testing.T) {
 	wantClose(t, "the gradient", params["3.weight"].Grad().Select(0, 1), models[1].Parameters()[4].Grad())
 }
 
-func TestHessiansAndJacobians(t *testing.T) {
+func TestSmokeHessiansAndJacobians(t *testing.T) {
 	x := floats(1, 2, 3)
 	f := func(x tensor) tensor { return x.Pow(3).Sum() }
 	want := gotorch.Diag(floats(6, 12, 18))
@@ -163,7 +163,7 @@ func TestHessiansAndJacobians(t *testing.T) {
 	wantClose(t, "the Jacobian for each of a batch", functorch.VMap(functorch.JacFwd(tensor.Sin))(gotorch.Stack([]tensor{x, x})).Select(0, 1), gotorch.Diag(x.Cos()))
 }
 
-func TestVJPAndJVP(t *testing.T) {
+func TestSmokeVJPAndJVP(t *testing.T) {
 	x, v := floats(1, 2, 3), floats(1, 0, 2)
 	y, vjp := functorch.VJP(tensor.Sin, x)
 	wantClose(t, "y", y, x.Sin())
@@ -221,7 +221,7 @@ func TestAutogradWorksAroundTransforms(t *testing.T) {
 	gotorch.InferenceMode(func() { wantClose(t, "in inference mode", functorch.Grad(square)(floats(1, 2)), floats(2, 4)) })
 }
 
-func TestRandomness(t *testing.T) {
+func TestSmokeRandomness(t *testing.T) {
 	x := gotorch.Zeros([]int64{3, 2})
 	noise := func(x tensor) tensor { return x.Add(gotorch.RandnLike(x)).Add(gotorch.Rand([]int64{2})) }
 	wantError(t, gotorch.RuntimeError, "randomness", func() { functorch.VMap(noise)(x) })
@@ -513,7 +513,7 @@ func TestVMapOfOtherForms(t *testing.T) {
 }
 
 // The FLOPs of what a transform computes are those that PyTorch's FlopCounterMode counts.
-func TestFlopsWithinTransforms(t *testing.T) {
+func TestSmokeFlopsWithinTransforms(t *testing.T) {
 	square := func(a gotorch.Tensor) gotorch.Tensor { return a.MM(a) }
 	total := func(a gotorch.Tensor) gotorch.Tensor { return square(a).Sum() }
 	batch, one := gotorch.Randn([]int64{2, 3, 3}), gotorch.Randn([]int64{3, 3})

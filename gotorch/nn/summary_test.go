@@ -67,7 +67,7 @@ func newTwoInputs() *twoInputs {
 		Unused: nn.Linear(1, 1), Mine: nn.Init(&passing{Inner: nn.Linear(5, 2)})})
 }
 
-func TestSummaryOfAnySignature(t *testing.T) {
+func TestSmokeSummaryOfAnySignature(t *testing.T) {
 	m := newTwoInputs()
 	x := gotorch.Ones([]int64{4, 3})
 	s := nn.Summary(m, []any{x, 2, []gotorch.Tensor{x}}, nn.SummaryOptions{Training: true, Backward: true})

@@ -188,7 +188,7 @@ func (w *warmup) NextLRs() []float64 {
 	return lrs
 }
 
-func TestASchedulerOfOnesOwn(t *testing.T) {
+func TestSmokeASchedulerOfOnesOwn(t *testing.T) {
 	opt := sgd(1)
 	own := &warmup{Steps: 4}
 	own.Init(own, opt, -1)

@@ -70,7 +70,7 @@ func live() int64 {
 	return least
 }
 
-func TestWhatIsComputedNeitherLeaksNorIsFreedTooEarly(t *testing.T) {
+func TestSmokeWhatIsComputedNeitherLeaksNorIsFreedTooEarly(t *testing.T) {
 	layer := parametrizations.WeightNorm(nn.Linear(8, 8))
 	second := parametrizations.Orthogonal(nn.Linear(8, 8))
 	x := gotorch.Ones([]int64{2, 8})
