@@ -1,7 +1,8 @@
 """The networks of Go's package vision/models, held to torchvision's.
 
-Each is made in Python and in Go with the same seed. What is compared is state dicts, with the order of their names,
-what String writes, a step in training with its gradients and buffers, and evaluation afterwards, to the last bit.
+Each is made in Python and in Go with the same seed. What is compared is state dicts, with the order
+of their names, what String writes, a step in training with its gradients and buffers, and
+evaluation afterwards, to the last bit. For those that are not torchvision's there is a module here.
 
     python -m pytorch_bridge.testing.conformance.vision_models
 
@@ -12,9 +13,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +45,16 @@ class Case:
     size: int = 64  # height and width of images
     light: bool = False  # so light that every run of the tests has it
     groups: bool = False  # with nn.GroupNorm
+    shape: tuple[int, ...] = ()  # of the input, if not that of images
+    arguments: tuple[int, ...] = ()  # those without defaults
 
     def __str__(self) -> str:
         options = ",".join(f"{k}={v}" for k, v in self.options.items())
         return " ".join(filter(None, (self.name, "of groups" * self.groups, options)))
 
     def python(self) -> nn.Module:
+        if self.name in OWN:
+            return OWN[self.name](*self.arguments, **self.options)
         from torchvision import models
 
         options = dict(self.options)
@@ -61,13 +68,134 @@ class Case:
             if name == "init_weights":
                 options["NoInitWeights"] = not value
             else:
-                options[Names().field(name)] = value
+                options[OPTIONS.get(name) or Names().field(name)] = value
         name = f"{self.name} of groups" if self.groups else self.name
-        return GoModule(harness, name, Call([], options))
+        return GoModule(harness, name, Call(list(self.arguments), options))
 
 
 # Go's names of classes, where they are not torchvision's.
 OTHER_CLASSES = {"InvertedResidualV2": "InvertedResidual", "Named": "Sequential"}
+
+OPTIONS = {n: n.upper() for n in ("nz", "ngf", "ndf", "nc")}
+
+
+class DoubleConv(nn.Module):
+    def __init__(self, cin: int, mid: int, out: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for a, b in ((cin, mid), (mid, out)):
+            conv = nn.Conv2d(a, b, 3, padding=1, bias=False)
+            layers += [conv, nn.BatchNorm2d(b), nn.ReLU(inplace=True)]
+        self.double_conv = nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.double_conv(x)
+
+
+class UNetDown(nn.Module):
+    def __init__(self, cin: int, out: int) -> None:
+        super().__init__()
+        self.maxpool_conv = nn.Sequential(nn.MaxPool2d(2), DoubleConv(cin, out, out))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.maxpool_conv(x)
+
+
+class UNetUp(nn.Module):
+    def __init__(self, cin: int, out: int, bilinear: bool) -> None:
+        super().__init__()
+        if bilinear:
+            self.up: nn.Module = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True)
+        else:
+            self.up = nn.ConvTranspose2d(cin, cin // 2, 2, stride=2)
+        self.conv = DoubleConv(cin, cin // 2 if bilinear else out, out)
+
+    def forward(self, x: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+        x = self.up(x)
+        h, w = (before.shape[d] - x.shape[d] for d in (2, 3))
+        x = nn.functional.pad(x, [w // 2, w - w // 2, h // 2, h - h // 2])
+        return self.conv(torch.cat([before, x], 1))
+
+
+class UNetOut(nn.Module):
+    def __init__(self, cin: int, out: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(cin, out, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x)
+
+
+class UNet(nn.Module):
+    def __init__(self, channels: int, classes: int, bilinear: bool = False) -> None:
+        super().__init__()
+        half = 2 if bilinear else 1
+        self.inc = DoubleConv(channels, 64, 64)
+        for i in range(4):
+            out = 128 << i
+            self.add_module(f"down{i + 1}", UNetDown(out // 2, out // half if i == 3 else out))
+        for i in range(4):
+            cin = 1024 >> i
+            self.add_module(f"up{i + 1}", UNetUp(cin, cin // 2 // half if i < 3 else 64, bilinear))
+        self.outc = UNetOut(64, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = [self.inc(x)]
+        for i in range(4):
+            made.append(self.get_submodule(f"down{i + 1}")(made[-1]))
+        x = made.pop()
+        for i in range(4):
+            x = self.get_submodule(f"up{i + 1}")(x, made.pop())
+        return self.outc(x)
+
+
+def _drawn(m: nn.Module) -> None:
+    if isinstance(m, (nn.Conv2d, nn.ConvTranspose2d)):
+        nn.init.normal_(m.weight, 0.0, 0.02)
+    elif isinstance(m, nn.BatchNorm2d):
+        nn.init.normal_(m.weight, 1.0, 0.02)
+        nn.init.zeros_(m.bias)
+
+
+class DCGANGenerator(nn.Module):
+    def __init__(self, nz: int = 100, ngf: int = 64, nc: int = 3) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        sizes = [nz, 8 * ngf, 4 * ngf, 2 * ngf, ngf]
+        for i, (a, b) in enumerate(pairwise(sizes)):
+            place = (2, 1) if i else (1, 0)
+            layers += [nn.ConvTranspose2d(a, b, 4, *place, bias=False), nn.BatchNorm2d(b)]
+            layers.append(nn.ReLU(inplace=True))
+        layers += [nn.ConvTranspose2d(ngf, nc, 4, 2, 1, bias=False), nn.Tanh()]
+        self.main = nn.Sequential(*layers)
+        self.apply(_drawn)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.main(x)
+
+
+class DCGANDiscriminator(nn.Module):
+    def __init__(self, ndf: int = 64, nc: int = 3) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for i, (a, b) in enumerate(pairwise([nc, ndf, 2 * ndf, 4 * ndf, 8 * ndf])):
+            layers.append(nn.Conv2d(a, b, 4, 2, 1, bias=False))
+            layers += [nn.BatchNorm2d(b)] * bool(i)
+            layers.append(nn.LeakyReLU(0.2, inplace=True))
+        layers += [nn.Conv2d(8 * ndf, 1, 4, bias=False), nn.Sigmoid()]
+        self.main = nn.Sequential(*layers)
+        self.apply(_drawn)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.main(x).view(-1, 1).squeeze(1)
+
+
+# Networks that are not torchvision's.
+OWN: dict[str, Callable[..., nn.Module]] = {
+    "unet": UNet,
+    "dcgan_generator": DCGANGenerator,
+    "dcgan_discriminator": DCGANDiscriminator,
+}
 
 
 def _vit(name: str, light: bool = False, **options: Any) -> Case:
@@ -104,12 +232,19 @@ CASES = [
     _vit("vit_b_16", dropout=0.1, attention_dropout=0.1, light=True, **FEW),
     _vit("vit_b_32", representation_size=11, **FEW),
     *(_vit(f"vit_{n}", **FEW) for n in ("b_16", "l_16", "l_32", "h_14")),
+    Case("unet", arguments=(3, 2), size=35, light=True),
+    Case("unet", {"bilinear": True}, arguments=(3, 1), size=32),
+    Case("dcgan_generator", {"nz": 10, "ngf": 8, "nc": 1}, shape=(2, 10, 1, 1), light=True),
+    Case("dcgan_discriminator", {"ndf": 8}, light=True),
+    Case("dcgan_generator", shape=(2, 100, 1, 1)),
+    Case("dcgan_discriminator"),
 ]
 
 
 def images(case: Case) -> torch.Tensor:
-    n = 2 * 3 * case.size**2
-    return torch.sin(torch.arange(n, dtype=torch.float64) * 0.37).float().view(2, 3, case.size, -1)
+    shape = case.shape or (2, 3, case.size, case.size)
+    numbers = torch.arange(math.prod(shape), dtype=torch.float64) * 0.37
+    return torch.sin(numbers).float().view(shape)
 
 
 def digest(state: Iterable[tuple[str, torch.Tensor]]) -> str:
