@@ -55,7 +55,7 @@ class Case:
     def python(self) -> nn.Module:
         if self.name in OWN:
             return OWN[self.name](*self.arguments, **self.options)
-        from torchvision import models
+        from torchvision import models  # type: ignore[import-not-found]
 
         options = dict(self.options)
         if self.groups:
@@ -198,8 +198,9 @@ OWN: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def _vit(name: str, light: bool = False, **options: Any) -> Case:
+def _vit(name: str, **options: Any) -> Case:
     size = 28 if name.endswith("14") else 64
+    light = "attention_dropout" in options
     return Case(name, {"image_size": size, **options}, size, light)
 
 
@@ -229,7 +230,7 @@ CASES = [
     *(Case(f"convnext_{n}", FEW) for n in ("tiny", "small", "base", "large")),
     Case("efficientnet_b0", {**FEW, "stochastic_depth_prob": 0.9, "dropout": 0.5}, light=True),
     *(Case(f"efficientnet_b{n}", FEW) for n in range(8)),
-    _vit("vit_b_16", dropout=0.1, attention_dropout=0.1, light=True, **FEW),
+    _vit("vit_b_16", dropout=0.1, attention_dropout=0.1, **FEW),
     _vit("vit_b_32", representation_size=11, **FEW),
     *(_vit(f"vit_{n}", **FEW) for n in ("b_16", "l_16", "l_32", "h_14")),
     Case("unet", arguments=(3, 2), size=35, light=True),
