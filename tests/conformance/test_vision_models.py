@@ -72,6 +72,16 @@ def test_a_difference_is_found(harness: Harness, tmp_path: Path) -> None:
     assert under_test.unlike(other, harness, tmp_path).startswith("at first: layer1.0.bn2.weight")
 
 
+def test_other_weights_are_found(harness: Harness, tmp_path: Path) -> None:
+    class Other(Case):
+        def go(self, harness: Harness) -> GoModule:
+            harness.seed(SEED + 1)
+            return super().go(harness)
+
+    other = Other("dcgan_discriminator", {"ndf": 8})
+    assert under_test.unlike(other, harness, tmp_path).startswith("at first: main.0.weight")
+
+
 def test_features_are_what_layers_return(harness: Harness) -> None:
     go = GoModule(harness, "resnet18", Call([], {"NumClasses": 7}))
     go.train(False)
