@@ -17,15 +17,17 @@ type FeatureExtractor struct {
 
 // Features returns what computes the results of the layers of the given names, as [nn.Module.NamedModules] has
 // them, "layer3" or "layer4.1.conv2". The model is not changed, and its weights are the model's own. It panics with a
-// ValueError if a name is given twice or none is, and with an AttributeError if the model has no such layer.
+// ValueError if a name is given twice or none is, with an AttributeError if the model has no such layer, and with a
+// TypeError if the model is nil.
 //
-//	c4, c5 := 0, 1
-//	maps := models.Features(model, "layer3", "layer4").Forward(images)
-//	use(maps[c4], maps[c5])
+//	maps := models.Features(model, "layer3", "layer4").Forward(images) // maps[0] is layer3's
 //
 // See https://docs.pytorch.org/vision/stable/feature_extraction.html.
 func Features(model nn.Layer, names ...string) *FeatureExtractor {
 	const op = "models.Features"
+	if model == nil {
+		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the model is nil, where a layer is required"})
+	}
 	if len(names) == 0 {
 		panic(args.ValueError(op, "there must be a name of a layer at least"))
 	}

@@ -37,7 +37,8 @@ func TestBadOptionsAreTypedErrors(t *testing.T) {
 		"between 0 and 1":               {gotorch.ValueError, func() { models.ConvNeXtTiny(models.ConvNeXtOptions{StochasticDepthProb: 2}) }},
 		"must be positive, got 0 and 1": {gotorch.ValueError, func() { models.NewUNet(0, 1) }},
 		"NDF and NC must be positive":   {gotorch.ValueError, func() { models.NewDCGANGenerator(models.DCGANOptions{NZ: 0}) }},
-		"a layer is required":           {gotorch.TypeError, func() { models.NewVGG(nil) }},
+		"features is nil":               {gotorch.TypeError, func() { models.NewVGG(nil) }},
+		"the model is nil":              {gotorch.TypeError, func() { models.Features(nil, "layer1") }},
 	} {
 		err := gotorch.Try0(c.fn)
 		if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), part) {
@@ -117,5 +118,25 @@ func TestSummaryAndCloneOfAModel(t *testing.T) {
 	}
 	if s := nn.Summary(model, []any{x}).String(); !strings.Contains(s, "InvertedResidual") {
 		t.Error(s)
+	}
+}
+
+// A panic in a hook goes on to the caller, and what was set for the call is as before.
+func TestAPanicInAHookOfAModelGoesOn(t *testing.T) {
+	model := models.NewUNet(1, 1)
+	model.Eval()
+	x := gotorch.Zeros([]int64{1, 1, 16, 16})
+	hook := model.Down1.RegisterForwardHook(func(nn.Modular, []gotorch.Tensor, []gotorch.Tensor) []gotorch.Tensor { panic("mine") })
+	func() {
+		defer func() {
+			if p := recover(); p != "mine" {
+				t.Errorf("panic %v", p)
+			}
+		}()
+		models.Features(model, "inc", "outc").Forward(x)
+	}()
+	hook.Remove()
+	if got := model.Forward(x).Shape(); !slices.Equal(got, []int64{1, 1, 16, 16}) || !gotorch.GradEnabled() {
+		t.Errorf("shape %v", got)
 	}
 }
