@@ -92,6 +92,15 @@ func forgets(layer Layer) bool {
 	return ok && bind(layer).hooks == nil && says.KeepsNothing()
 }
 
+// Forgets reports whether nothing keeps a tensor of a call of layer: it says so itself ([KeepsNothing]), and has no
+// hooks, which may. Then what it makes on its way may be freed, as a gotorch.Scope around the call does. A layer
+// of your own that is made of others says what they say:
+//
+//	func (b *Block) KeepsNothing() bool { return nn.Forgets(b.Conv) && nn.Forgets(b.Norm) }
+//
+// It panics with a TypeError if layer is nil.
+func Forgets(layer Layer) bool { return forgets(layer) }
+
 // KeepsNothing says whether none of the layers keeps a tensor: see [KeepsNothing].
 func (m *SequentialModule) KeepsNothing() bool {
 	return m.plain(m) && !slices.ContainsFunc(m.Layers, func(layer Layer) bool { return !forgets(layer) })

@@ -149,6 +149,7 @@ func init() { // since some of them call others
 		-specialGradCheck / 10:   runGradCheck,
 		-specialChunks / 10:      runChunks,
 		-specialComposed / 10:    runComposed,
+		-specialSave / 10:        runVisionModels,
 	}
 }
 
