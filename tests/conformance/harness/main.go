@@ -146,6 +146,7 @@ func init() { // since some of them call others
 		-specialCount / 10:       runObserved,
 		-specialTransform / 10:   runTransforms,
 		-specialProbability / 10: runDistributions,
+		-specialMeasure / 10:     runMetrics,
 	}
 }
 

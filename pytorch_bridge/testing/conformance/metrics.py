@@ -1,0 +1,469 @@
+"""Runs the metrics of package metrics beside torchmetrics, on cases drawn at random.
+
+A case is a metric with options and several batches. Python and Go get the same batches; values are
+compared after each, and Go's also with those of one update with everything. In the middle Go's state
+goes through a file into a new metric, which goes on.
+
+torchmetrics computes in float32 where Go computes in float64, so that values are compared to a few
+units of float32's last place.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pytorch_bridge.schema.names import Names
+
+from .check import first_line
+from .harness import Broken, GoCrash, Harness, Request, WrapperError
+from .modules import FORGET, Tally
+
+MEASURE, METHOD = -120, -121
+
+CLOSE = {"rtol": 2e-5, "atol": 2e-6}
+
+# What torchmetrics calls an argument, and Go.
+FIELDS = {
+    "multidim_average": "MultidimAverage",
+    "multioutput": "MultiOutput",
+    "max_fpr": "MaxFPR",
+    "n_bins": "NBins",
+    "map": "MAP",
+}
+
+
+@dataclass
+class Case:
+    """A metric, and the batches that it is updated with."""
+
+    name: str
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+    batches: list[tuple[Any, ...]] = field(default_factory=list)
+    joined: bool = True  # whether one update with everything gives the same
+
+    def __repr__(self) -> str:
+        given = [repr(a) for a in self.arguments]
+        given += [f"{k}={v!r}" for k, v in self.options.items()]
+        shapes = ", ".join(
+            " ".join(f"{a.dtype}{list(a.shape)}" if isinstance(a, Tensor) else repr(a) for a in b)
+            for b in self.batches
+        )
+        return f"{self.name}({', '.join(given)}) of {shapes}".replace("torch.", "")
+
+
+class GoMetric:
+    """A metric that Go has made."""
+
+    def __init__(self, harness: Harness, case: Case) -> None:
+        self.harness, self.number = harness, 0
+        request = Request([MEASURE, 0, 0])
+        request.text_only(case.name)
+        request.invocation(list(case.arguments), go_options(case.options))
+        self.number = harness.send(request)[0][0]
+
+    def __del__(self) -> None:
+        if self.number:
+            self.harness.send(Request([FORGET, 0, 0, self.number]))
+
+    def call(self, method: str, *args: Any) -> list[Any]:
+        request = Request([METHOD, 0, 0, self.number])
+        request.text_only(method)
+        if method in ("Save", "Load"):
+            request.text_only(str(args[0]))
+        else:
+            request.invocation(list(args), {})
+        return self.harness.send(request)[0]
+
+    def compute(self) -> Any:
+        results = self.call("Compute")
+        return results[0] if len(results) == 1 else results
+
+
+def go_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Python's options as fields of Go's struct."""
+    fields: dict[str, Any] = {}
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name == "thresholds":
+            fields["NumThresholds" if isinstance(value, int) else "Thresholds"] = value
+        elif value is True and name not in TRUE or value is False and name not in TRUE:
+            fields[Names().field(name)] = value
+        elif name in TRUE:
+            fields[f"No{Names().field(name)}"] = not value
+        elif name == "zero_division":
+            fields["ZeroDivision"] = float(value)
+        else:
+            fields[FIELDS.get(name, Names().field(name))] = value
+    return fields
+
+
+# Bools that are true where they are left out.
+TRUE = {"squared", "include_background"}
+
+
+def python(case: Case) -> Any:
+    """The metric of torchmetrics."""
+    import torchmetrics
+    from torchmetrics import aggregation, classification, image, regression, segmentation, text
+
+    places = (classification, regression, text, image, segmentation, aggregation, torchmetrics)
+    cls = next(getattr(p, case.name) for p in places if hasattr(p, case.name))
+    arguments = case.arguments
+    if case.name.startswith("Multi") and case.name.endswith("FBetaScore"):
+        arguments = arguments  # beta first, as in Go
+    return cls(*arguments, **case.options)
+
+
+def flattened(value: Any) -> list[Any]:
+    """The tensors in what torchmetrics returns for curves: those of each class in turn."""
+    x, y, thresholds = value
+    if isinstance(x, Tensor) and x.dim() == 1:
+        return [x, y, thresholds]
+    each = thresholds if isinstance(thresholds, list) else [thresholds] * len(x)
+    return [t for row in zip(x, y, each, strict=True) for t in row]
+
+
+def differ(wanted: Any, got: Any) -> str:
+    """How a value of torchmetrics and Go's differ."""
+    if isinstance(wanted, tuple):
+        wanted = flattened(wanted)
+        got = [torch.tensor(g, dtype=torch.float64) for g in got]
+        if len(wanted) != len(got):
+            return f"{len(got)} lists, not {len(wanted)}"
+        return next((d for w, g in zip(wanted, got, strict=True) if (d := differ(w, g))), "")
+    w, g = wanted.detach().double(), got.detach().double()
+    if w.shape != g.shape:
+        return f"the shape is {list(g.shape)}, not {list(w.shape)}"
+    if not torch.allclose(w, g, equal_nan=True, **CLOSE):
+        return f"is {g.flatten()[:8].tolist()}, not {w.flatten()[:8].tolist()}"
+    return ""
+
+
+def attempt(fn: Callable[[], Any]) -> tuple[Any, str]:
+    """A value, or the class of an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return fn(), ""
+        except WrapperError as err:
+            return err.message, err.kind
+        except (GoCrash, Broken):
+            raise
+        except Exception as err:
+            return first_line(str(err)), type(err).__name__
+
+
+class Metrics:
+    """Runs cases with one harness."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        self.tallies: dict[str, Tally] = {}
+
+    def run(self, name: str, tried: int) -> list[str]:
+        tally = self.tallies.setdefault(name, Tally())
+        for seed in range(tried):
+            for case in cases(name, seed):
+                try:
+                    problem = self.one(tally, case)
+                except (GoCrash, Broken) as err:
+                    problem = f"{type(err).__name__}: {err}"[:2000]
+                if problem:
+                    tally.problems.append(f"{case!r}: {problem}")
+        return tally.problems
+
+    def one(self, tally: Tally, case: Case) -> str:
+        theirs, refused = attempt(lambda: python(case))
+        ours, refused_too = attempt(lambda: GoMetric(self.harness, case))
+        if refused or refused_too:
+            if bool(refused) != bool(refused_too):
+                return f"refused with {refused_too!r} ({ours}), not {refused!r} ({theirs})"
+            tally.errors += 1
+            return ""
+        middle = len(case.batches) // 2
+        for i, batch in enumerate(case.batches):
+            if i == middle:
+                ours = self.through_a_file(case, ours)
+            (said, wanted), (told, got) = (
+                attempt(lambda b=batch: theirs.update(*copied(b))),
+                attempt(lambda b=batch: ours.call("Update", *b)),
+            )
+            if wanted or got:
+                if not {wanted, got} <= SPOILT:
+                    return f"batch {i} is refused with {got!r} ({told}), not {wanted!r} ({said})"
+                tally.errors += 1
+                return ""
+            if i % 2 == 0 and i + 1 < len(case.batches):
+                continue
+            if problem := self.compare(tally, theirs, ours):
+                return f"after batch {i}: {problem}"
+        if case.joined and len(case.batches) > 1:
+            once = GoMetric(self.harness, case)
+            once.call("Update", *joined(case.batches))
+            left, right = ours.compute(), once.compute()
+            if problem := self.at_once(left, right):
+                return f"in one update: {problem}"
+        ours.call("Reset")
+        fresh = GoMetric(self.harness, case)
+        a, b = attempt(ours.compute), attempt(fresh.compute)
+        if a[1] != b[1] or not a[1] and self.at_once(a[0], b[0]):
+            return f"after Reset it is {a}, and at first {b}"
+        return ""
+
+    def compare(self, tally: Tally, theirs: Any, ours: GoMetric) -> str:
+        theirs._computed = None
+        (value, wanted), (found, got) = attempt(theirs.compute), attempt(ours.compute)
+        if wanted or got:
+            if bool(wanted) != bool(got):
+                return f"compute is refused with {got!r} ({found}), not {wanted!r} ({value})"
+            tally.errors += 1
+            return ""
+        tally.passed += 1
+        return differ(value, found)
+
+    @staticmethod
+    def at_once(left: Any, right: Any) -> str:
+        pairs = zip(left, right, strict=True) if isinstance(left, list) else [(left, right)]
+        for a, b in pairs:
+            a, b = (torch.as_tensor(v, dtype=torch.float64) for v in (a, b))
+            if a.shape != b.shape or not torch.allclose(a, b, 1e-9, 1e-11, equal_nan=True):
+                return f"{b.flatten()[:8].tolist()}, not {a.flatten()[:8].tolist()}"
+        return ""
+
+    def through_a_file(self, case: Case, ours: GoMetric) -> GoMetric:
+        with tempfile.TemporaryDirectory() as folder:
+            ours.call("Save", Path(folder, "state.pt"))
+            other = GoMetric(self.harness, case)
+            other.call("Load", Path(folder, "state.pt"))
+        return other
+
+
+# torchmetrics leaves much to the function that fails in the end: of the classes only these are compared.
+SPOILT = {"RuntimeError", "ValueError", "IndexError"}
+
+
+def copied(batch: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(a.clone() if isinstance(a, Tensor) else a for a in batch)
+
+
+def joined(batches: list[tuple[Any, ...]]) -> list[Any]:
+    return [
+        torch.cat(parts) if isinstance(parts[0], Tensor) else [x for p in parts for x in p]
+        for parts in zip(*batches, strict=True)
+    ]
+
+
+# Cases -------------------------------------------------------------------------------------------
+
+AVERAGES = ["micro", "macro", "weighted", "none"]
+
+SCORED = ("Accuracy", "Precision", "Recall", "F1Score", "FBetaScore", "Specificity",
+          "HammingDistance", "StatScores", "ExactMatch")  # fmt: skip
+CURVES = ("ROC", "PrecisionRecallCurve", "AUROC", "AveragePrecision", "CalibrationError")
+OTHERS = ("ConfusionMatrix", "CohenKappa", "MatthewsCorrCoef", "JaccardIndex")
+REGRESSION = ("MeanSquaredError", "MeanAbsoluteError", "R2Score", "ExplainedVariance",
+              "PearsonCorrCoef", "SpearmanCorrCoef", "CosineSimilarity", "KLDivergence")  # fmt: skip
+
+NAMES = [
+    *(
+        f"{kind}{what}"
+        for what in (*SCORED, *CURVES, *OTHERS)
+        for kind in ("Binary", "Multiclass", "Multilabel")
+        if (kind, what)
+        not in {
+            ("Binary", "ExactMatch"),
+            ("Multilabel", "CohenKappa"),
+            ("Multilabel", "CalibrationError"),
+        }
+    ),
+    *REGRESSION,
+]
+
+
+def cases(name: str, seed: int) -> Iterator[Case]:
+    """The cases of one seed."""
+    draw = Draw(name, seed)
+    for kind in ("Binary", "Multiclass", "Multilabel"):
+        if name.startswith(kind):
+            yield draw.classification(kind, name.removeprefix(kind))
+            return
+    yield getattr(draw, MAKERS.get(name, "regression"))(name)
+
+
+MAKERS: dict[str, str] = {}
+
+
+class Draw:
+    """Draws cases."""
+
+    def __init__(self, name: str, seed: int) -> None:
+        self.random = random.Random(f"{name} {seed}")
+        self.generator = torch.Generator().manual_seed(self.random.randrange(1 << 30))
+
+    def maybe(self, options: dict[str, Any], name: str, *values: Any, p: float = 0.4) -> None:
+        if self.random.random() < p:
+            options[name] = self.random.choice(values)
+
+    def rand(self, *shape: int) -> Tensor:
+        return torch.rand(*shape, generator=self.generator)
+
+    def randn(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, generator=self.generator)
+
+    def randint(self, high: int, shape: tuple[int, ...]) -> Tensor:
+        return torch.randint(0, high, shape, generator=self.generator)
+
+    def classification(self, kind: str, what: str) -> Case:
+        r = self.random
+        name, n = f"{kind}{what}", r.randint(2, 6)
+        options: dict[str, Any] = {}
+        arguments: tuple[Any, ...] = () if kind == "Binary" else (n,)
+        if what == "FBetaScore":
+            arguments = (r.choice([0.5, 1.0, 2.0, 3.7]), *arguments)
+        samplewise = False
+        if what in SCORED:
+            self.maybe(options, "multidim_average", "global", "samplewise", "samplewise")
+            samplewise = options.get("multidim_average") == "samplewise"
+            if what in ("Precision", "Recall", "F1Score", "FBetaScore"):
+                self.maybe(options, "zero_division", 0, 1)
+        averaged = what in SCORED and what != "ExactMatch" or what in ("AUROC", "AveragePrecision", "JaccardIndex")
+        if kind != "Binary" and averaged:
+            some = AVERAGES
+            if what in ("AUROC", "AveragePrecision") and kind == "Multiclass":
+                some = AVERAGES[1:]
+            self.maybe(options, "average", *some, p=0.8)
+        if what == "ConfusionMatrix":
+            self.maybe(options, "normalize", "true", "pred", "all", "none", p=0.7)
+        if what == "CohenKappa":
+            self.maybe(options, "weights", "linear", "quadratic", "none", p=0.7)
+        if what == "CalibrationError":
+            self.maybe(options, "n_bins", 1, 3, 10, 40)
+            self.maybe(options, "norm", "l1", "l2", "max", p=0.7)
+        elif what in CURVES:
+            self.maybe(options, "thresholds", 2, 5, 11, [0.3, 0.1, 0.9, 0.5], [0.0, 1.0, 0.25])
+            if what == "AUROC" and kind == "Binary":
+                self.maybe(options, "max_fpr", 0.1, 0.5, 0.9, 1.0)
+        elif kind != "Multiclass":
+            self.maybe(options, "threshold", 0.0, 0.25, 0.5, 0.7, 1.0)
+        top = False
+        if kind == "Multiclass" and what in SCORED and what != "ExactMatch":
+            self.maybe(options, "top_k", 1, 2, min(3, n), n, p=0.3)
+            top = options.get("top_k", 1) > 1
+        if "thresholds" in options and kind == "Multilabel":
+            ignores = (-1,)  # one that is a class counts against torchmetrics' marks
+        else:
+            ignores = (-1, 0, 1, 255, n - 1)
+        self.maybe(options, "ignore_index", *ignores, p=0.35)
+        # torchmetrics squeezes away a dimension of one sample.
+        least = 2 if samplewise else 1
+        rest = r.choice([(), (), (3,), (2, 3)]) if not samplewise else r.choice([(3,), (2, 2)])
+        if kind == "Binary" and samplewise:
+            rest = rest or (4,)
+        curve = what in CURVES
+        scores = r.choice(["prob", "prob", "logit", "few", "label"])
+        if curve or top:
+            scores = r.choice(["prob", "prob", "logit", "few"])
+        wrong = "" if r.random() < 0.85 else r.choice(["shape", "label", "pred", "classes", "dtype"])
+        dtype = r.choice([torch.float32, torch.float32, torch.float64, torch.bfloat16])
+        if curve:
+            dtype = r.choice([torch.float32, torch.float64])
+        batches = []
+        number = r.choice([1, 1, 2, 4])
+        for i in range(number):
+            size = r.choice([least, 3, 8, r.randint(least, 40)])
+            batches.append(self.batch(kind, n, size, rest, scores, dtype, options, r.random() < 0.1))
+        if wrong:
+            batches[-1] = self.spoilt(kind, n, batches[-1], wrong)
+        case = Case(name, arguments, options, batches)
+        case.joined = not wrong and scores != "logit"
+        return case
+
+    def batch(
+        self, kind: str, n: int, size: int, rest: tuple[int, ...], scores: str,
+        dtype: torch.dtype, options: dict[str, Any], one_sided: bool,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        full = (size, *rest) if kind == "Binary" else (size, n, *rest)
+        shape = full if kind == "Multilabel" else (size, *rest)
+        classes = n if kind == "Multiclass" else 2
+        target = self.randint(classes, shape)
+        if one_sided:
+            target = torch.full(shape, self.random.randrange(classes))
+        if scores == "label":
+            preds = self.randint(classes, shape)
+        elif scores == "logit":
+            preds = (3 * self.randn(*full)).to(dtype)
+        elif scores == "few":
+            preds = (self.randint(5, full) / 4).to(dtype)
+        else:
+            preds = self.rand(*full)
+            preds = (preds.softmax(1) if kind == "Multiclass" else preds).to(dtype)
+        if (ignore := options.get("ignore_index")) is not None:
+            target = torch.where(self.rand(*shape) < 0.3, ignore, target)
+        return preds, target
+
+    def spoilt(
+        self, kind: str, n: int, batch: tuple[Tensor, Tensor], wrong: str
+    ) -> tuple[Tensor, Tensor]:
+        preds, target = batch
+        if wrong == "shape":
+            return preds, torch.cat([target, target])
+        if wrong == "label":
+            return preds, torch.arange(target.numel()).reshape(target.shape) + 1000
+        if wrong == "pred":
+            return (torch.arange(target.numel()) + 1000).reshape(target.shape), target
+        if wrong == "classes" and preds.dim() > 1:
+            return torch.cat([preds, preds], 1), target
+        return preds, target
+
+    def regression(self, name: str) -> Case:
+        r = self.random
+        options: dict[str, Any] = {}
+        width = r.choice([1, 1, 2, 5])
+        matrix = name in ("CosineSimilarity", "KLDivergence")
+        if name in ("MeanSquaredError", "MeanAbsoluteError", "R2Score", "ExplainedVariance",
+                    "PearsonCorrCoef", "SpearmanCorrCoef") and width > 1:  # fmt: skip
+            if name not in ("R2Score", "ExplainedVariance"):
+                options["num_outputs"] = width
+        if name == "MeanSquaredError":
+            self.maybe(options, "squared", True, False)
+        if name in ("R2Score", "ExplainedVariance"):
+            self.maybe(options, "multioutput", "uniform_average", "variance_weighted", "raw_values", p=0.7)
+        if name == "R2Score":
+            self.maybe(options, "adjusted", 0, 1, 3, 100)
+        if matrix:
+            some = ["sum", "mean", "none"]
+            self.maybe(options, "reduction", *some, p=0.7)
+        if name == "KLDivergence":
+            self.maybe(options, "log_prob", True, False)
+        batches = []
+        constant = r.random() < 0.1
+        for _ in range(r.choice([1, 2, 5])):
+            n = r.choice([2, 3, 17, r.randint(2, 60)])
+            shape = (n, r.randint(1, 6) if False else 4) if matrix else (n,) if width == 1 else (n, width)
+            target = self.randn(*shape).double()
+            preds = target + self.randn(*shape).double() * r.choice([0.0, 0.1, 1.0, 10.0])
+            if constant:
+                preds, target = torch.ones_like(preds), target * r.choice([0, 1])
+            if name == "SpearmanCorrCoef" and r.random() < 0.5:
+                preds, target = preds.round(), target.round()
+            if name == "KLDivergence":
+                preds, target = preds.softmax(-1), target.softmax(-1)
+                if options.get("log_prob"):
+                    preds, target = preds.log(), target.log()
+            batches.append((preds, target))
+        wrong = r.random() < 0.1
+        if wrong:
+            preds, target = batches[-1]
+            batches[-1] = (preds, torch.cat([target, target]))
+        return Case(name, (), options, batches, joined=not wrong)
