@@ -396,7 +396,7 @@ func MultilabelJaccardIndex(numLabels int64, opts ...JaccardIndexOptions) *Tenso
 func jaccard(name string, kind int, n int64, opts []JaccardIndexOptions) *TensorMetric {
 	opt := args.Option(opts)
 	ignoredClass := -1
-	if opt.IgnoreIndex != nil && *opt.IgnoreIndex >= 0 && *opt.IgnoreIndex < n {
+	if kind == multiclass && opt.IgnoreIndex != nil && *opt.IgnoreIndex >= 0 && *opt.IgnoreIndex < n {
 		ignoredClass = int(*opt.IgnoreIndex)
 	}
 	m := confusion(name, kind, n, opt.Threshold, opt.IgnoreIndex, func(_ *TensorMetric, counts []float64) gotorch.Tensor {

@@ -332,7 +332,7 @@ func (c *curves) precisionRecall(class int) Curve {
 }
 
 func prPoint(counts []int64) (precision, recall float64) {
-	return safeDivide(float64(counts[3]), float64(counts[1]+counts[3]), 0), safeDivide(float64(counts[3]), float64(counts[2]+counts[3]), 0)
+	return float64(counts[3]) / float64(counts[1]+counts[3]), float64(counts[3]) / float64(counts[2]+counts[3])
 }
 
 func exactPrecisionRecall(scores []float64, truth []bool, one bool) Curve {
@@ -397,7 +397,8 @@ func MultilabelROC(numLabels int64, opts ...CurveOptions) *CurveMetric {
 	return newCurve("MultilabelROC", multilabel, numLabels, (*curves).roc, opts)
 }
 
-// BinaryPrecisionRecallCurve is the curve of precision and recall. Inputs are as of [BinaryROC].
+// BinaryPrecisionRecallCurve is the curve of precision and recall. Inputs are as of [BinaryROC]. With Thresholds a part of
+// nothing is NaN.
 //
 // See https://lightning.ai/docs/torchmetrics/stable/classification/precision_recall_curve.html.
 func BinaryPrecisionRecallCurve(opts ...CurveOptions) *CurveMetric {

@@ -1,7 +1,9 @@
 package metrics
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"sort"
 
 	"gotorch.dev/gotorch"
@@ -101,15 +103,13 @@ func meanError(name string, outputs gotorch.Scalar, of, end func(float64) float6
 
 // R2ScoreOptions are the options of [R2Score].
 type R2ScoreOptions struct {
-	NumOutputs  gotorch.Scalar // how many columns output and target have: 1, and then they may have one dimension
-	Adjusted    int64          // how many independent variables to adjust for
-	MultiOutput string         // of several: "uniform_average", "variance_weighted", or "raw_values"
+	Adjusted    int64  // how many independent variables to adjust for
+	MultiOutput string // of several: "uniform_average", "variance_weighted", or "raw_values"
 }
 
 // ExplainedVarianceOptions are the options of [ExplainedVariance].
 type ExplainedVarianceOptions struct {
-	NumOutputs  gotorch.Scalar // how many columns output and target have: 1, and then they may have one dimension
-	MultiOutput string         // of several: "uniform_average", "variance_weighted", or "raw_values"
+	MultiOutput string // of several: "uniform_average", "variance_weighted", or "raw_values"
 }
 
 // over makes one number of those of the outputs.
@@ -136,7 +136,7 @@ func (b *base) multiOutput(how string) {
 }
 
 // R2Score is the coefficient of determination: 1 is a perfect fit, 0 as good as the mean. Output and target have the shape
-// (N) or (N, NumOutputs). Compute panics with a ValueError while there are fewer than two samples.
+// (N) or (N, D). Compute panics with a ValueError while there are fewer than two samples.
 //
 // See https://lightning.ai/docs/torchmetrics/stable/regression/r2_score.html.
 func R2Score(opts ...R2ScoreOptions) *TensorMetric {
@@ -146,16 +146,13 @@ func R2Score(opts ...R2ScoreOptions) *TensorMetric {
 	if opt.Adjusted < 0 {
 		panic(m.valueError("Adjusted should be 0 or more, and is %d", opt.Adjusted))
 	}
-	width := m.outputs(opt.NumOutputs)
 	var squares, totals, residuals []float64
 	var n []int64
-	m.floats("sum_squared_error", &squares, 0, make([]float64, width)...)
-	m.floats("sum_error", &totals, 0, make([]float64, width)...)
-	m.floats("residual", &residuals, 0, make([]float64, width)...)
+	sums := m.sums(map[string]*[]float64{"sum_squared_error": &squares, "sum_error": &totals, "residual": &residuals})
 	m.ints("total", &n, 0, 0)
 	m.update = func(output, target gotorch.Tensor) {
-		m.oneOrTwo(output)
-		c := m.readColumns(output, target, width)
+		c := sums(output, target)
+		width := c.width
 		for i, t := range c.target {
 			totals[i%width] += t
 			squares[i%width] += float64(t * t)
@@ -169,7 +166,7 @@ func R2Score(opts ...R2ScoreOptions) *TensorMetric {
 		if n[0] < 2 {
 			panic(m.valueError("there should be at least two samples, and there are %d", n[0]))
 		}
-		values, variances := make([]float64, width), make([]float64, width)
+		values, variances := make([]float64, len(totals)), make([]float64, len(totals))
 		for i := range values {
 			variances[i] = squares[i] - float64(totals[i]*(totals[i]/count))
 			residual, variance := !(math.Abs(residuals[i]) <= 1e-4), !(math.Abs(variances[i]) <= 1e-4)
@@ -191,6 +188,42 @@ func R2Score(opts ...R2ScoreOptions) *TensorMetric {
 	return m
 }
 
+// sums adds sums of columns to the state, and returns what reads a batch: the first one says how many columns there are.
+func (b *base) sums(parts map[string]*[]float64) func(output, target gotorch.Tensor) columns {
+	names := slices.Sorted(maps.Keys(parts))
+	for _, name := range names {
+		b.floats(name, parts[name], 1)
+	}
+	b.check = func() error {
+		for _, p := range parts {
+			if len(*p) != len(*parts[names[0]]) {
+				return errLengths
+			}
+		}
+		return nil
+	}
+	return func(output, target gotorch.Tensor) columns {
+		b.oneOrTwo(output)
+		b.sameShape(output, target)
+		width := 1
+		if output.Dim() == 2 {
+			width = int(output.Size(1))
+		}
+		have := len(*parts[names[0]])
+		if have > 0 && have != width || width == 0 {
+			panic(b.valueError("the output should have %d columns, as before, and has the shape %v", max(1, have), output.Shape()))
+		}
+		c := b.readColumns(output, target, 1)
+		c.width, c.n = width, len(c.preds)/width
+		for _, p := range parts {
+			if have == 0 {
+				*p = make([]float64, width)
+			}
+		}
+		return c
+	}
+}
+
 // oneOrTwo refuses tensors of other dimensions than (N) and (N, D).
 func (b *base) oneOrTwo(output gotorch.Tensor) {
 	if d := output.Dim(); d != 1 && d != 2 {
@@ -199,24 +232,20 @@ func (b *base) oneOrTwo(output gotorch.Tensor) {
 }
 
 // ExplainedVariance is the part of the target's variance that the output explains, where a constant shift does not count.
-// Output and target have the shape (N) or (N, NumOutputs).
+// Output and target have the shape (N) or (N, D).
 //
 // See https://lightning.ai/docs/torchmetrics/stable/regression/explained_variance.html.
 func ExplainedVariance(opts ...ExplainedVarianceOptions) *TensorMetric {
 	opt := args.Option(opts)
 	m := &TensorMetric{base: base{name: "ExplainedVariance"}}
 	m.multiOutput(opt.MultiOutput)
-	width := m.outputs(opt.NumOutputs)
 	var errs, squaredErrs, targets, squaredTargets []float64
 	var n []int64
-	m.floats("sum_error", &errs, 0, make([]float64, width)...)
-	m.floats("sum_squared_error", &squaredErrs, 0, make([]float64, width)...)
-	m.floats("sum_target", &targets, 0, make([]float64, width)...)
-	m.floats("sum_squared_target", &squaredTargets, 0, make([]float64, width)...)
+	sums := m.sums(map[string]*[]float64{"sum_error": &errs, "sum_squared_error": &squaredErrs, "sum_target": &targets, "sum_squared_target": &squaredTargets})
 	m.ints("num_obs", &n, 0, 0)
 	m.update = func(output, target gotorch.Tensor) {
-		m.oneOrTwo(output)
-		c := m.readColumns(output, target, width)
+		c := sums(output, target)
+		width := c.width
 		for i, t := range c.target {
 			d := t - c.preds[i]
 			errs[i%width] += d
@@ -228,7 +257,10 @@ func ExplainedVariance(opts ...ExplainedVarianceOptions) *TensorMetric {
 	}
 	m.compute = func() gotorch.Tensor {
 		count := float64(n[0])
-		values, variances := make([]float64, width), make([]float64, width)
+		values, variances := make([]float64, max(1, len(errs))), make([]float64, max(1, len(errs)))
+		if len(errs) == 0 {
+			return scalar(math.NaN())
+		}
 		for i := range values {
 			mean, wanted := errs[i]/count, targets[i]/count
 			num := squaredErrs[i]/count - float64(mean*mean)
@@ -271,10 +303,10 @@ func PearsonCorrCoef(opts ...CorrCoefOptions) *TensorMetric {
 	// themselves would lose what is small beside a large mean.
 	var mx, my, dx, dy, vx, vy, xy []float64
 	var n []int64
-	for name, p := range map[string]*[]float64{"mean_x": &mx, "mean_y": &my, "max_abs_dev_x": &dx, "max_abs_dev_y": &dy, "var_x": &vx, "var_y": &vy, "corr_xy": &xy} {
-		m.floats(name, p, 0, make([]float64, width)...)
+	parts := map[string]*[]float64{"mean_x": &mx, "mean_y": &my, "max_abs_dev_x": &dx, "max_abs_dev_y": &dy, "var_x": &vx, "var_y": &vy, "corr_xy": &xy}
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		m.floats(name, parts[name], 0, make([]float64, width)...)
 	}
-	sort.Slice(m.slots, func(i, j int) bool { return m.slots[i].name < m.slots[j].name })
 	m.ints("n_total", &n, 0, 0)
 	m.update = func(output, target gotorch.Tensor) {
 		c := m.correlated(output, target, width)

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"slices"
+
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 )
@@ -71,6 +73,7 @@ type scores struct {
 	metric  *TensorMetric
 	average string // "" of two classes
 	zero    float64
+	wanted  bool  // with TopK a class counts in the mean if it was wanted, whether or not it was given
 	of      ratio // nil for the counts themselves
 	state   [4][]int64
 }
@@ -235,7 +238,7 @@ func (s *scores) reduced(found []tally) []float64 {
 		case s.average == "weighted":
 			weights[i] = t.tp + t.fn
 		case !multi:
-		case s.topK > 1 && t.tp+t.fn == 0, s.topK <= 1 && t.tp+t.fp+t.fn == 0:
+		case s.wanted && t.tp+t.fn == 0, !s.wanted && t.tp+t.fp+t.fn == 0:
 			weights[i] = 0 // neither wanted nor given
 		}
 	}
@@ -324,10 +327,15 @@ func multiclassScores(name string, numClasses int64, of ratio, opts []Multiclass
 	if s.topK < 1 || s.topK > numClasses {
 		panic(s.valueError("TopK should be from 1 to the %d classes, and is %d", numClasses, s.topK))
 	}
+	s.wanted = s.topK > 1 && slices.Contains(byWanted, name)
 	s.setAverage(opt.Average)
 	s.setSamplewise(opt.MultidimAverage)
 	return s.ready()
 }
+
+// byWanted are the metrics for which a class that TopK never finds right is left out of the mean only if it was
+// not wanted either; torchmetrics does not look at TopK there in the others.
+var byWanted = []string{"MulticlassAccuracy", "MulticlassPrecision", "MulticlassRecall"}
 
 func multilabelScores(name string, numLabels int64, of ratio, opts []MultilabelOptions) *TensorMetric {
 	opt := args.Option(opts)
