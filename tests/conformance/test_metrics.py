@@ -11,7 +11,9 @@ import os
 
 import pytest
 
-pytest.importorskip("torchmetrics", reason="torchmetrics is what metrics are compared with: make setup")
+pytest.importorskip(
+    "torchmetrics", reason="torchmetrics is what metrics are compared with: make setup"
+)
 
 from pytorch_bridge.testing.conformance import metrics as under_test
 from pytorch_bridge.testing.conformance.harness import Harness

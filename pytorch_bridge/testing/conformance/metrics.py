@@ -37,7 +37,9 @@ FIELDS = {
     "multioutput": "MultiOutput",
     "max_fpr": "MaxFPR",
     "n_bins": "NBins",
-    "map": "MAP",
+    "nan_strategy": "NaNStrategy",
+    "n_gram": "NGram",
+    "iou_thresholds": "IoUThresholds",
 }
 
 
@@ -62,6 +64,93 @@ class Case:
         return f"{self.name}({', '.join(given)}) of {shapes}".replace("torch.", "")
 
 
+@dataclass
+class Images:
+    """Seven tensors for each image: what was found, and what is there."""
+
+    tensors: list[Tensor]
+
+
+class Coco:
+    """COCO's own evaluation, with the interface of a metric of torchmetrics."""
+
+    def __init__(self, iou_thresholds: list[float] | None = None, box_format: str = "xyxy") -> None:
+        self.thresholds, self.format = iou_thresholds, box_format
+        self.images: list[list[Tensor]] = []
+
+    def update(self, images: Images) -> None:
+        self.images += [images.tensors[i : i + 7] for i in range(0, len(images.tensors), 7)]
+
+    def boxes(self, boxes: Tensor) -> list[list[float]]:
+        result = []
+        for a, b, c, d in boxes.double().tolist():
+            if self.format == "xywh":
+                result.append([a, b, c, d])
+            elif self.format == "cxcywh":
+                result.append([a - c / 2, b - d / 2, c, d])
+            else:
+                result.append([a, b, c - a, d - b])
+        return result
+
+    def compute(self) -> list[Tensor]:
+        import contextlib
+        import io
+
+        import numpy as np
+        from pycocotools.coco import COCO
+        from pycocotools.cocoeval import COCOeval
+
+        found: list[dict[str, Any]] = []
+        there: list[dict[str, Any]] = []
+        for i, (boxes, scores, labels, gboxes, glabels, crowd, area) in enumerate(self.images):
+            for box, score, label in zip(
+                self.boxes(boxes), scores.tolist(), labels.tolist(), strict=True
+            ):
+                found.append({"image_id": i, "bbox": box, "area": box[2] * box[3], "category_id": label,
+                              "score": score, "id": len(found) + 1, "iscrowd": 0})  # fmt: skip
+            for box, label, c, a in zip(
+                self.boxes(gboxes), glabels.tolist(), crowd.tolist(), area.tolist(), strict=True
+            ):
+                there.append({"image_id": i, "bbox": box, "area": a or box[2] * box[3], "iscrowd": c,
+                              "category_id": label, "id": len(there) + 1})  # fmt: skip
+        classes = sorted({d["category_id"] for d in found + there})
+        with contextlib.redirect_stdout(io.StringIO()):
+            sides = []
+            for annotations in (there, found):
+                coco = COCO()
+                coco.dataset = {
+                    "images": [{"id": i} for i in range(len(self.images))],
+                    "annotations": annotations,
+                    "categories": [{"id": c} for c in classes],
+                }
+                coco.createIndex()
+                sides.append(coco)
+            evaluation = COCOeval(*sides, iouType="bbox")
+            if self.thresholds:
+                evaluation.params.iouThrs = np.array(self.thresholds)
+            evaluation.evaluate()
+            evaluation.accumulate()
+        precision, recall = evaluation.eval["precision"], evaluation.eval["recall"]
+        thresholds = evaluation.params.iouThrs
+
+        def mean(values: Any) -> float:
+            known = values[values > -1]
+            return float(known.mean()) if known.size else -1.0
+
+        at = [mean(precision[thresholds == t, :, :, 0, -1]) for t in (0.5, 0.75)]
+        maps = [mean(precision[..., a, -1]) for a in range(4)]
+        mars = [mean(recall[..., a, -1]) for a in range(1, 4)]
+        rows = [
+            [maps[0], *at, *maps[1:]],
+            [mean(recall[..., 0, m]) for m in range(3)],
+            mars,
+            classes,
+            [mean(precision[:, :, k, 0, -1]) for k in range(len(classes))],
+            [mean(recall[:, k, 0, -1]) for k in range(len(classes))],
+        ]
+        return [torch.tensor(r, dtype=torch.float64) for r in rows]
+
+
 class GoMetric:
     """A metric that Go has made."""
 
@@ -79,7 +168,11 @@ class GoMetric:
     def call(self, method: str, *args: Any) -> list[Any]:
         request = Request([METHOD, 0, 0, self.number])
         request.text_only(method)
-        if method in ("Save", "Load"):
+        if method == "Update" and isinstance(args[0], Images):
+            return self.call("UpdateImages", args[0])
+        if method == "UpdateImages":
+            request.value("Tensor[]", args[0].tensors)
+        elif method in ("Save", "Load"):
             request.text_only(str(args[0]))
         else:
             request.invocation(list(args), {})
@@ -102,6 +195,8 @@ def go_options(options: dict[str, Any]) -> dict[str, Any]:
             fields[Names().field(name)] = value
         elif name in TRUE:
             fields[f"No{Names().field(name)}"] = not value
+        elif value == "elementwise_mean":
+            fields["Reduction"] = "mean"
         elif name == "zero_division":
             fields["ZeroDivision"] = float(value)
         else:
@@ -110,20 +205,19 @@ def go_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 # Bools that are true where they are left out.
-TRUE = {"squared", "include_background"}
+TRUE = {"squared", "include_background", "gaussian_kernel"}
 
 
 def python(case: Case) -> Any:
     """The metric of torchmetrics."""
+    if case.name == "MeanAveragePrecision":
+        return Coco(**case.options)
     import torchmetrics
     from torchmetrics import aggregation, classification, image, regression, segmentation, text
 
     places = (classification, regression, text, image, segmentation, aggregation, torchmetrics)
     cls = next(getattr(p, case.name) for p in places if hasattr(p, case.name))
-    arguments = case.arguments
-    if case.name.startswith("Multi") and case.name.endswith("FBetaScore"):
-        arguments = arguments  # beta first, as in Go
-    return cls(*arguments, **case.options)
+    return cls(*case.arguments, **case.options)
 
 
 def flattened(value: Any) -> list[Any]:
@@ -137,8 +231,8 @@ def flattened(value: Any) -> list[Any]:
 
 def differ(wanted: Any, got: Any, curve: bool = False) -> str:
     """How a value of torchmetrics and Go's differ."""
-    if isinstance(wanted, tuple):
-        wanted = flattened(wanted)
+    if isinstance(wanted, (tuple, list)):
+        wanted = flattened(wanted) if isinstance(wanted, tuple) else wanted
         got = [torch.tensor(g, dtype=torch.float64) for g in got]
         if len(wanted) != len(got):
             return f"{len(got)} lists, not {len(wanted)}"
@@ -264,6 +358,8 @@ def copied(batch: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def joined(batches: list[tuple[Any, ...]]) -> list[Any]:
+    if isinstance(batches[0][0], Images):
+        return [Images([t for (b,) in batches for t in b.tensors])]
     return [
         torch.cat(parts) if isinstance(parts[0], Tensor) else [x for p in parts for x in p]
         for parts in zip(*batches, strict=True)
@@ -281,6 +377,9 @@ OTHERS = ("ConfusionMatrix", "CohenKappa", "MatthewsCorrCoef", "JaccardIndex")
 REGRESSION = ("MeanSquaredError", "MeanAbsoluteError", "R2Score", "ExplainedVariance",
               "PearsonCorrCoef", "SpearmanCorrCoef", "CosineSimilarity", "KLDivergence")  # fmt: skip
 
+AGGREGATES = ("MeanMetric", "SumMetric", "MaxMetric", "MinMetric")
+TEXTS = ("WordErrorRate", "CharErrorRate", "EditDistance", "BLEUScore")
+
 NAMES = [
     *(
         f"{kind}{what}"
@@ -294,6 +393,14 @@ NAMES = [
         }
     ),
     *REGRESSION,
+    *AGGREGATES,
+    *TEXTS,
+    "Perplexity",
+    "PeakSignalNoiseRatio",
+    "StructuralSimilarityIndexMeasure",
+    "MeanIoU",
+    "DiceScore",
+    "MeanAveragePrecision",
 ]
 
 
@@ -307,7 +414,16 @@ def cases(name: str, seed: int) -> Iterator[Case]:
     yield getattr(draw, MAKERS.get(name, "regression"))(name)
 
 
-MAKERS: dict[str, str] = {}
+MAKERS = {
+    **dict.fromkeys(AGGREGATES, "aggregate"),
+    **dict.fromkeys(TEXTS, "text"),
+    "Perplexity": "perplexity",
+    "PeakSignalNoiseRatio": "image",
+    "StructuralSimilarityIndexMeasure": "image",
+    "MeanIoU": "segmentation",
+    "DiceScore": "segmentation",
+    "MeanAveragePrecision": "detection",
+}
 
 
 class Draw:
@@ -343,7 +459,11 @@ class Draw:
             samplewise = options.get("multidim_average") == "samplewise"
             if what in ("Precision", "Recall", "F1Score", "FBetaScore"):
                 self.maybe(options, "zero_division", 0, 1)
-        averaged = what in SCORED and what != "ExactMatch" or what in ("AUROC", "AveragePrecision", "JaccardIndex")
+        averaged = (
+            what in SCORED
+            and what != "ExactMatch"
+            or what in ("AUROC", "AveragePrecision", "JaccardIndex")
+        )
         if kind != "Binary" and averaged:
             some = AVERAGES
             if what in ("AUROC", "AveragePrecision") and kind == "Multiclass":
@@ -380,7 +500,9 @@ class Draw:
         scores = r.choice(["prob", "prob", "logit", "few", "label"])
         if curve or top:
             scores = r.choice(["prob", "prob", "logit", "few"])
-        wrong = "" if r.random() < 0.85 else r.choice(["shape", "label", "pred", "classes", "dtype"])
+        wrong = (
+            "" if r.random() < 0.85 else r.choice(["shape", "label", "pred", "classes", "dtype"])
+        )
         dtype = r.choice([torch.float32, torch.float32, torch.float64, torch.bfloat16])
         if curve:
             dtype = r.choice([torch.float32, torch.float64])
@@ -388,7 +510,9 @@ class Draw:
         number = r.choice([1, 1, 2, 4])
         for i in range(number):
             size = r.choice([least, 3, 8, r.randint(least, 40)])
-            batches.append(self.batch(kind, n, size, rest, scores, dtype, options, r.random() < 0.1))
+            batches.append(
+                self.batch(kind, n, size, rest, scores, dtype, options, r.random() < 0.1)
+            )
         if wrong:
             batches[-1] = self.spoilt(kind, n, batches[-1], wrong)
         case = Case(name, arguments, options, batches)
@@ -445,7 +569,9 @@ class Draw:
         if name == "MeanSquaredError":
             self.maybe(options, "squared", True, False)
         if name in ("R2Score", "ExplainedVariance"):
-            self.maybe(options, "multioutput", "uniform_average", "variance_weighted", "raw_values", p=0.7)
+            self.maybe(
+                options, "multioutput", "uniform_average", "variance_weighted", "raw_values", p=0.7
+            )
         if name == "R2Score":
             self.maybe(options, "adjusted", 0, 1, 3, 100)
         if matrix:
@@ -457,7 +583,7 @@ class Draw:
         constant = r.random() < 0.1
         for _ in range(r.choice([1, 2, 5])):
             n = r.choice([2, 3, 17, r.randint(2, 60)])
-            shape = (n, r.randint(1, 6) if False else 4) if matrix else (n,) if width == 1 else (n, width)
+            shape = (n, 4) if matrix else (n,) if width == 1 else (n, width)
             target = self.randn(*shape).double()
             preds = target + self.randn(*shape).double() * r.choice([0.0, 0.1, 1.0, 10.0])
             if constant:
@@ -474,3 +600,137 @@ class Draw:
             preds, target = batches[-1]
             batches[-1] = (preds, torch.cat([target, target]))
         return Case(name, (), options, batches, joined=not wrong)
+
+    def aggregate(self, name: str) -> Case:
+        options: dict[str, Any] = {}
+        self.maybe(options, "nan_strategy", "ignore", "error", "disable", p=0.8)
+        batches = []
+        for _ in range(self.random.randint(1, 5)):
+            values = self.randn(self.random.randint(0, 5), self.random.randint(1, 3)).double()
+            batches.append((torch.where(self.rand(*values.shape) < 0.05, torch.nan, values),))
+        return Case(name, (), options, batches, joined=False)
+
+    def words(self, n: int) -> str:
+        some = ["the", "a", "cat", "dog", "Ünï", "猫", "sat,", "on\u00a0mat", "\x1c", "  ", "\n"]
+        return " ".join(self.random.choice(some) for _ in range(self.random.randint(0, n)))
+
+    def text(self, name: str) -> Case:
+        r = self.random
+        options: dict[str, Any] = {}
+        if name == "EditDistance":
+            self.maybe(options, "substitution_cost", 1, 2, 3)
+            self.maybe(options, "reduction", "mean", "sum", "none", p=0.7)
+        if name == "BLEUScore":
+            self.maybe(options, "n_gram", 1, 2, 3)
+            self.maybe(options, "smooth", True, False)
+            if r.random() < 0.3:
+                n = options.get("n_gram", 4)
+                options["weights"] = [r.random() for _ in range(n)]
+        batches = []
+        for _ in range(r.randint(1, 4)):
+            n = r.randint(1, 4)
+            preds = [self.words(12) for _ in range(n)]
+            target: list[Any] = [p if r.random() < 0.3 else self.words(12) for p in preds]
+            if name == "BLEUScore":
+                target = [[t, *(self.words(12) for _ in range(r.randint(0, 2)))] for t in target]
+            batches.append((preds, target))
+        return Case(name, (), options, batches)
+
+    def perplexity(self, name: str) -> Case:
+        options: dict[str, Any] = {}
+        self.maybe(options, "ignore_index", -100, 0, 2)
+        vocabulary = self.random.randint(3, 20)
+        batches = []
+        for _ in range(self.random.randint(1, 4)):
+            shape = (self.random.randint(1, 4), 5)
+            target = self.randint(vocabulary, shape)
+            if "ignore_index" in options:
+                target = torch.where(self.rand(*shape) < 0.2, options["ignore_index"], target)
+            batches.append((3 * self.randn(*shape, vocabulary), target))
+        return Case(name, (), options, batches)
+
+    def image(self, name: str) -> Case:
+        r = self.random
+        options: dict[str, Any] = {}
+        arguments: tuple[Any, ...] = ()
+        if name == "PeakSignalNoiseRatio":
+            arguments = (r.choice([1.0, 255.0, 2.5]),)
+            self.maybe(options, "base", 2.0, 10.0)
+        else:
+            self.maybe(options, "data_range", 1.0, 2.0)
+            self.maybe(options, "sigma", 0.5, 1.5, 2.0)
+            self.maybe(options, "gaussian_kernel", True, False)
+            self.maybe(options, "kernel_size", 3, 7, 11, 4, p=0.3)
+            self.maybe(options, "reduction", "elementwise_mean", "sum", "none", p=0.7)
+            self.maybe(options, "k1", 0.01, 0.1)
+        batches = []
+        for _ in range(r.randint(1, 3)):
+            shape = (r.randint(1, 3), r.choice([1, 3]), r.randint(12, 20), r.randint(12, 20))
+            target = self.rand(*shape).double()
+            batches.append((target + 0.3 * self.randn(*shape).double(), target))
+        return Case(name, arguments, options, batches, joined=False)
+
+    def segmentation(self, name: str) -> Case:
+        r = self.random
+        n = r.randint(2, 5)
+        options: dict[str, Any] = {}
+        self.maybe(options, "include_background", True, False)
+        layout = r.choice(["one-hot", "one-hot", "index"])
+        options["input_format"] = layout
+        if name == "MeanIoU":
+            self.maybe(options, "per_class", True, False)
+        else:
+            options["average"] = r.choice(AVERAGES)
+            self.maybe(options, "aggregation_level", "samplewise", "global")
+        batches = []
+        present = r.randint(1, n)
+        for _ in range(r.randint(1, 3)):
+            shape = (r.randint(1, 4), 6, 5)
+            both = [self.randint(present, shape) for _ in range(2)]
+            if layout == "one-hot":
+                both = [torch.nn.functional.one_hot(t, n).movedim(-1, 1).contiguous() for t in both]
+                if r.random() < 0.3:
+                    both[0] = self.rand(*both[0].shape)
+            batches.append((both[0], both[1]))
+        return Case(name, (n,), options, batches)
+
+    def detection(self, name: str) -> Case:
+        r = self.random
+        options: dict[str, Any] = {}
+        self.maybe(options, "iou_thresholds", [0.5], [0.1, 0.75], p=0.2)
+        self.maybe(options, "box_format", "xyxy", "xywh", "cxcywh")
+        layout = options.get("box_format", "xyxy")
+        size = r.choice([20, 80, 300])
+
+        def boxes(n: int) -> Tensor:
+            corner, wide = self.randint(size, (n, 2)), 1 + self.randint(size, (n, 2))
+            if layout == "xyxy":
+                wide = corner + wide
+            return torch.cat([corner, wide], 1).double()
+
+        batches = []
+        for _ in range(r.randint(1, 3)):
+            images: list[Tensor] = []
+            for _ in range(r.randint(1, 4)):
+                n = r.choice([0, 1, 3, 8, 30])
+                there = boxes(n)
+                near = there[: r.randint(0, n)] + self.randint(5, (1, 4)) - 2
+                near[:, 2:] = (
+                    torch.maximum(near[:, 2:], near[:, :2] + 1)
+                    if layout == "xyxy"
+                    else near[:, 2:].clamp(min=1)
+                )
+                found = torch.cat([near, boxes(r.choice([0, 1, 5, 120]))])
+                images += [
+                    found,
+                    (self.rand(len(found)) * r.choice([1, 8]))
+                    .round(decimals=r.choice([0, 6]))
+                    .double(),
+                    self.randint(3, (len(found),)),
+                    there,
+                    self.randint(r.choice([1, 3, 4]), (n,)),
+                    (self.rand(n) < r.choice([0.0, 0.3])).long(),
+                    torch.where(self.rand(n) < 0.5, 0.0, 3000 * self.rand(n)).double(),
+                ]
+            batches.append((Images(images),))
+        return Case(name, (), options, batches)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/metrics"
@@ -36,6 +37,11 @@ var measures = map[string]any{
 	"MeanSquaredError": metrics.MeanSquaredError, "MeanAbsoluteError": metrics.MeanAbsoluteError, "R2Score": metrics.R2Score,
 	"ExplainedVariance": metrics.ExplainedVariance, "PearsonCorrCoef": metrics.PearsonCorrCoef, "SpearmanCorrCoef": metrics.SpearmanCorrCoef,
 	"CosineSimilarity": metrics.CosineSimilarity, "KLDivergence": metrics.KLDivergence,
+	"MeanMetric": metrics.MeanMetric, "SumMetric": metrics.SumMetric, "MaxMetric": metrics.MaxMetric, "MinMetric": metrics.MinMetric,
+	"Perplexity": metrics.Perplexity, "WordErrorRate": metrics.WordErrorRate, "CharErrorRate": metrics.CharErrorRate,
+	"EditDistance": metrics.EditDistance, "BLEUScore": metrics.BLEUScore,
+	"PeakSignalNoiseRatio": metrics.PeakSignalNoiseRatio, "StructuralSimilarityIndexMeasure": metrics.StructuralSimilarityIndexMeasure,
+	"MeanIoU": metrics.MeanIoU, "DiceScore": metrics.DiceScore, "MeanAveragePrecision": metrics.MeanAveragePrecision,
 }
 
 const (
@@ -72,6 +78,16 @@ func runMetrics(index int64, in *reader) []reflect.Value {
 				panic(&gotorch.Error{Op: name, Kind: gotorch.ValueError, Msg: err.Error()})
 			}
 			return nil
+		case "UpdateImages": // seven tensors for each: boxes, scores and labels; boxes, labels, crowds and areas
+			tensors := in.value(reflect.TypeFor[[]gotorch.Tensor]()).Interface().([]gotorch.Tensor)
+			var found []metrics.Detections
+			var there []metrics.GroundTruth
+			for t := range slices.Chunk(tensors, 7) {
+				found = append(found, metrics.Detections{Boxes: t[0], Scores: t[1], Labels: t[2]})
+				there = append(there, metrics.GroundTruth{Boxes: t[3], Labels: t[4], IsCrowd: t[5], Area: t[6]})
+			}
+			object.(*metrics.DetectionMetric).Update(found, there)
+			return nil
 		default:
 			method := reflect.ValueOf(object).MethodByName(name)
 			if !method.IsValid() {
@@ -96,6 +112,13 @@ func measured(v reflect.Value) reflect.Value {
 			lists = append(lists, c.X, c.Y, c.Thresholds)
 		}
 		return reflect.ValueOf(lists)
+	case metrics.DetectionResult:
+		var classes []float64
+		for _, c := range x.Classes {
+			classes = append(classes, float64(c))
+		}
+		return reflect.ValueOf([][]float64{{x.MAP, x.MAP50, x.MAP75, x.MAPSmall, x.MAPMedium, x.MAPLarge}, x.MAR,
+			{x.MARSmall, x.MARMedium, x.MARLarge}, classes, x.MAPPerClass, x.MARPerClass})
 	case int:
 		return reflect.ValueOf(int64(x))
 	}
