@@ -11,7 +11,7 @@ import (
 
 // AggregatorOptions are the options of [MeanMetric], [SumMetric], [MaxMetric] and [MinMetric].
 type AggregatorOptions struct {
-	NaNStrategy string // "ignore": a NaN does not count; "error": it is a RuntimeError; "disable": it counts
+	NaNStrategy string // "warn" and "ignore": a NaN does not count; "error": it is a RuntimeError; "disable": it counts; default: "warn"
 }
 
 // Aggregator puts values together, such as losses.
@@ -57,9 +57,9 @@ func MinMetric(opts ...AggregatorOptions) *Aggregator {
 func aggregator(name string, initial float64, opts []AggregatorOptions, combine func(a *Aggregator, value, weight float64)) *Aggregator {
 	a := &Aggregator{base: base{name: name}, nan: args.Option(opts).NaNStrategy, combine: combine}
 	switch a.nan {
-	case "", "ignore", "error", "disable":
+	case "", "warn", "ignore", "error", "disable":
 	default:
-		panic(a.valueError("NaNStrategy should be \"ignore\", \"error\" or \"disable\", and is %q", a.nan))
+		panic(a.valueError("NaNStrategy should be \"warn\", \"ignore\", \"error\" or \"disable\", and is %q", a.nan))
 	}
 	a.floats("value", &a.value, 0, initial)
 	if name == "MeanMetric" {
@@ -87,12 +87,15 @@ func (a *Aggregator) Add(values ...float64) { a.add(values, nil) }
 
 func (a *Aggregator) add(values, weights []float64) {
 	bad := func(i int) bool { return math.IsNaN(values[i]) || weights != nil && math.IsNaN(weights[i]) }
-	if a.nan == "error" {
-		for i := range values {
-			if bad(i) {
-				panic(a.runtimeError("a value is NaN"))
-			}
+	for i := range values { // before anything changes: a handler of warnings may panic
+		if a.nan == "disable" || a.nan == "ignore" || !bad(i) {
+			continue
 		}
+		if a.nan == "error" {
+			panic(a.runtimeError("a value is NaN"))
+		}
+		gotorch.Warn(gotorch.Warning{Kind: "UserWarning", Msg: a.op() + ": a value is NaN and is left out"})
+		break
 	}
 	for i, v := range values {
 		if a.nan != "disable" && bad(i) {

@@ -188,7 +188,8 @@ func MulticlassStatScores(numClasses int64, opts ...MulticlassOptions) *TensorMe
 	return multiclassScores("MulticlassStatScores", numClasses, nil, opts)
 }
 
-// MultilabelStatScores is [MulticlassStatScores] for labels.
+// MultilabelStatScores is [MulticlassStatScores] for labels. With MultidimAverage "samplewise" the weights of Average
+// "weighted" are those of each sample, where torchmetrics divides them by the sum over all samples.
 //
 // See https://lightning.ai/docs/torchmetrics/stable/classification/stat_scores.html.
 func MultilabelStatScores(numLabels int64, opts ...MultilabelOptions) *TensorMetric {
@@ -197,8 +198,8 @@ func MultilabelStatScores(numLabels int64, opts ...MultilabelOptions) *TensorMet
 
 // ExactMatchOptions are the options of [MulticlassExactMatch] and [MultilabelExactMatch].
 type ExactMatchOptions struct {
-	Threshold       gotorch.Scalar // of labels; see [MultilabelOptions]
-	MultidimAverage string         // "global": one value; "samplewise": one for each sample
+	Threshold       gotorch.Scalar // of labels: a score above it says that one is there; default: 0.5
+	MultidimAverage string         // or "samplewise": a value for each sample; default: "global"
 	IgnoreIndex     *int64         // elements with this target do not count
 }
 

@@ -80,28 +80,28 @@ func exactMatch(name string, n int64, labels bool, opts []ExactMatchOptions) *Te
 
 // ConfusionMatrixOptions are the options of the confusion matrices.
 type ConfusionMatrixOptions struct {
-	Threshold   gotorch.Scalar // of two classes, and of labels: a score above it is class 1: 0.5
+	Threshold   gotorch.Scalar // of two classes, and of labels: a score above it is class 1; default: 0.5
 	Normalize   string         // "true", "pred" or "all": parts of rows, of columns, of everything; "none": counts
 	IgnoreIndex *int64         // elements with this target do not count
 }
 
 // CohenKappaOptions are the options of Cohen's kappa.
 type CohenKappaOptions struct {
-	Threshold   gotorch.Scalar // of two classes: a score above it is class 1: 0.5
+	Threshold   gotorch.Scalar // of two classes: a score above it is class 1; default: 0.5
 	Weights     string         // how much a mistake counts: "none", or by its distance: "linear", "quadratic"
 	IgnoreIndex *int64         // elements with this target do not count
 }
 
 // MatthewsCorrCoefOptions are the options of Matthews' correlation coefficient.
 type MatthewsCorrCoefOptions struct {
-	Threshold   gotorch.Scalar // of two classes, and of labels: a score above it is class 1: 0.5
+	Threshold   gotorch.Scalar // of two classes, and of labels: a score above it is class 1; default: 0.5
 	IgnoreIndex *int64         // elements with this target do not count
 }
 
 // JaccardIndexOptions are the options of the Jaccard indices.
 type JaccardIndexOptions struct {
-	Threshold    gotorch.Scalar // of two classes, and of labels: a score above it is class 1: 0.5
-	Average      string         // of several: "macro": the mean; "micro", "weighted", or "none": a value for each
+	Threshold    gotorch.Scalar // of two classes, and of labels: a score above it is class 1; default: 0.5
+	Average      string         // over classes or labels: "micro", "macro", "weighted", or "none"; default: "macro"
 	IgnoreIndex  *int64         // elements with this target do not count
 	ZeroDivision float64        // the value of a class that is nowhere
 }

@@ -22,7 +22,7 @@ type CurveOptions struct {
 
 // AUROCOptions are the options of the area under a curve, and of average precision.
 type AUROCOptions struct {
-	Average       string         // of several: "macro", "weighted", "none", and of labels "micro"
+	Average       string         // over classes or labels: "macro", "weighted", "none", and of labels "micro"; default: "macro"
 	MaxFPR        gotorch.Scalar // of two classes and the ROC curve: only the part up to this rate counts
 	Thresholds    []float64      // as in [CurveOptions]
 	NumThresholds int64          // as in [CurveOptions]
@@ -31,7 +31,7 @@ type AUROCOptions struct {
 
 // AveragePrecisionOptions are the options of average precision.
 type AveragePrecisionOptions struct {
-	Average       string    // of several: "macro", "weighted", "none", and of labels "micro"
+	Average       string    // over classes or labels: "macro", "weighted", "none", and of labels "micro"; default: "macro"
 	Thresholds    []float64 // as in [CurveOptions]
 	NumThresholds int64     // as in [CurveOptions]
 	IgnoreIndex   *int64    // elements with this target do not count
@@ -585,8 +585,8 @@ func averagePrecision(name string, kind int, n int64, opts []AveragePrecisionOpt
 
 // CalibrationErrorOptions are the options of the calibration error.
 type CalibrationErrorOptions struct {
-	NBins       gotorch.Scalar // into how many bins probabilities fall: 15
-	Norm        string         // "l1": the expected error; "l2": the root of its mean square; "max": the largest
+	NBins       gotorch.Scalar // into how many bins probabilities fall; default: 15
+	Norm        string         // "l1" is the expected error, "l2" the root of its mean square, "max" the largest; default: "l1"
 	IgnoreIndex *int64         // elements with this target do not count
 }
 

@@ -27,7 +27,7 @@ type GroundTruth struct {
 
 // MeanAveragePrecisionOptions are the options of [MeanAveragePrecision].
 type MeanAveragePrecisionOptions struct {
-	BoxFormat              string    // "xyxy": two corners; "xywh": a corner and the size; "cxcywh": the centre and the size
+	BoxFormat              string    // two corners, or "xywh": a corner and the size, or "cxcywh": the centre and the size; default: "xyxy"
 	IoUThresholds          []float64 // how much a box and one that is there must overlap: 0.5, 0.55, ... 0.95
 	RecThresholds          []float64 // the recalls at which precision is taken: 0, 0.01, ... 1
 	MaxDetectionThresholds []int64   // how many boxes of an image and class count at most, for MAR: 1, 10, 100

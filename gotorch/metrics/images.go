@@ -9,7 +9,7 @@ import (
 
 // PeakSignalNoiseRatioOptions are the options of [PeakSignalNoiseRatio].
 type PeakSignalNoiseRatioOptions struct {
-	Base gotorch.Scalar // of the logarithm: 10
+	Base gotorch.Scalar // of the logarithm; default: 10
 }
 
 // PeakSignalNoiseRatio is how many decibels the range of the pixels is above the error, over all pixels. Output and target
@@ -47,11 +47,12 @@ func PeakSignalNoiseRatio(dataRange float64, opts ...PeakSignalNoiseRatioOptions
 // StructuralSimilarityOptions are the options of [StructuralSimilarityIndexMeasure].
 type StructuralSimilarityOptions struct {
 	NoGaussianKernel bool           // a window in which all pixels count the same, of KernelSize
-	Sigma            gotorch.Scalar // of the Gaussian window: 1.5
-	KernelSize       gotorch.Scalar // of the other window, odd: 11
-	Reduction        string         // "mean" over images, "sum", or "none": a number for each image
+	Sigma            gotorch.Scalar // of the Gaussian window; default: 1.5
+	KernelSize       gotorch.Scalar // of the other window, odd; default: 11
+	Reduction        string         // over images, or "sum", or "none"; default: "elementwise_mean"
 	DataRange        gotorch.Scalar // the largest value less the smallest that a pixel may have; left out: as in each batch
-	K1, K2           gotorch.Scalar // 0.01 and 0.03
+	K1               gotorch.Scalar // keeps means near 0 from dividing; default: 0.01
+	K2               gotorch.Scalar // and variances; default: 0.03
 }
 
 // StructuralSimilarityIndexMeasure compares images (N, C, H, W) by their means and variances in a window that goes over
@@ -82,6 +83,9 @@ func StructuralSimilarityIndexMeasure(opts ...StructuralSimilarityOptions) *Tens
 		}
 	}
 	total := sum(window)
+	if opt.Reduction == "elementwise_mean" {
+		opt.Reduction = "mean"
+	}
 	return perSample("StructuralSimilarityIndexMeasure", opt.Reduction, "mean", func(m *TensorMetric, output, target gotorch.Tensor) []float64 {
 		m.sameShape(output, target)
 		shape := output.Shape()
@@ -128,15 +132,15 @@ func StructuralSimilarityIndexMeasure(opts ...StructuralSimilarityOptions) *Tens
 type MeanIoUOptions struct {
 	NoIncludeBackground bool   // class 0 does not count
 	PerClass            bool   // a value for each class
-	InputFormat         string // "one-hot": (N, C, ...), or "index": classes (N, ...)
+	InputFormat         string // of (N, C, ...), or "index": classes (N, ...); default: "one-hot"
 }
 
 // DiceScoreOptions are the options of [DiceScore].
 type DiceScoreOptions struct {
 	NoIncludeBackground bool   // class 0 does not count
-	Average             string // over classes: "macro", "micro", "weighted", or "none": a value for each class
-	InputFormat         string // "one-hot": (N, C, ...), or "index": classes (N, ...)
-	AggregationLevel    string // "samplewise": the mean over images; "global": of all images together
+	Average             string // over classes: "micro", "macro", "weighted", or "none"; default: "macro"
+	InputFormat         string // of (N, C, ...), or "index": classes (N, ...); default: "one-hot"
+	AggregationLevel    string // the mean over images, or "global": of all together; default: "samplewise"
 }
 
 // areas are how many elements of each image are of a class, in the output, in the target, and in both.

@@ -13,12 +13,12 @@ import (
 // MeanSquaredErrorOptions are the options of [MeanSquaredError].
 type MeanSquaredErrorOptions struct {
 	NoSquared  bool           // the root of the mean: RMSE
-	NumOutputs gotorch.Scalar // a value for each of so many columns: 1
+	NumOutputs gotorch.Scalar // a value for each of so many columns; default: 1
 }
 
 // MeanAbsoluteErrorOptions are the options of [MeanAbsoluteError].
 type MeanAbsoluteErrorOptions struct {
-	NumOutputs gotorch.Scalar // a value for each of so many columns: 1
+	NumOutputs gotorch.Scalar // a value for each of so many columns; default: 1
 }
 
 // columns are the numbers of two matrices of equal shape, by rows.
@@ -104,12 +104,12 @@ func meanError(name string, outputs gotorch.Scalar, of, end func(float64) float6
 // R2ScoreOptions are the options of [R2Score].
 type R2ScoreOptions struct {
 	Adjusted    int64  // how many independent variables to adjust for
-	MultiOutput string // of several: "uniform_average", "variance_weighted", or "raw_values"
+	MultiOutput string // over columns, or "variance_weighted", or "raw_values"; default: "uniform_average"
 }
 
 // ExplainedVarianceOptions are the options of [ExplainedVariance].
 type ExplainedVarianceOptions struct {
-	MultiOutput string // of several: "uniform_average", "variance_weighted", or "raw_values"
+	MultiOutput string // over columns, or "variance_weighted", or "raw_values"; default: "uniform_average"
 }
 
 // over makes one number of those of the outputs.
@@ -279,7 +279,7 @@ func ExplainedVariance(opts ...ExplainedVarianceOptions) *TensorMetric {
 
 // CorrCoefOptions are the options of [PearsonCorrCoef] and [SpearmanCorrCoef].
 type CorrCoefOptions struct {
-	NumOutputs gotorch.Scalar // a value for each of so many columns: 1
+	NumOutputs gotorch.Scalar // a value for each of so many columns; default: 1
 }
 
 // correlated has what both say of their inputs.
@@ -420,13 +420,13 @@ func ranks(values []float64, column, width int) []float64 {
 
 // ReductionOptions are the options of metrics that have a number for each sample.
 type ReductionOptions struct {
-	Reduction string // how the numbers are put together: "sum", "mean", or "none"
+	Reduction string // over samples, or "mean", or "none"; default: "sum"
 }
 
 // KLDivergenceOptions are the options of [KLDivergence].
 type KLDivergenceOptions struct {
 	LogProb   bool   // output and target are logarithms of probabilities
-	Reduction string // "mean", "sum", or "none": a number for each sample
+	Reduction string // over samples, or "sum", or "none"; default: "mean"
 }
 
 func (b *base) reduction(how, otherwise string) string {

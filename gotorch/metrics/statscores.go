@@ -9,26 +9,26 @@ import (
 
 // BinaryOptions are the options of metrics of two classes that count right and wrong answers.
 type BinaryOptions struct {
-	Threshold       gotorch.Scalar // a score above it is class 1: 0.5
-	MultidimAverage string         // "global": one value; "samplewise": one for each sample
+	Threshold       gotorch.Scalar // a score above it is class 1; default: 0.5
+	MultidimAverage string         // or "samplewise": a value for each sample; default: "global"
 	IgnoreIndex     *int64         // elements with this target do not count
 	ZeroDivision    float64        // the value, 0 or 1, of precision, recall and F score where there is nothing to divide by
 }
 
 // MulticlassOptions are the options of metrics of several classes that count right and wrong answers.
 type MulticlassOptions struct {
-	Average         string         // "macro": the mean over classes; "micro", "weighted", or "none": a value for each class
-	TopK            gotorch.Scalar // an answer is right if it is among so many largest scores: 1
-	MultidimAverage string         // "global": one value; "samplewise": one for each sample
+	Average         string         // over classes: "micro", "macro", "weighted", or "none"; default: "macro"
+	TopK            gotorch.Scalar // an answer is right if it is among so many largest scores; default: 1
+	MultidimAverage string         // or "samplewise": a value for each sample; default: "global"
 	IgnoreIndex     *int64         // elements with this target do not count
 	ZeroDivision    float64        // as in [BinaryOptions]
 }
 
 // MultilabelOptions are the options of metrics of several labels, each of which is there or is not.
 type MultilabelOptions struct {
-	Threshold       gotorch.Scalar // a score above it says that a label is there: 0.5
-	Average         string         // "macro": the mean over labels; "micro", "weighted", or "none": a value for each label
-	MultidimAverage string         // "global": one value; "samplewise": one for each sample
+	Threshold       gotorch.Scalar // a score above it says that a label is there; default: 0.5
+	Average         string         // over labels: "micro", "macro", "weighted", or "none"; default: "macro"
+	MultidimAverage string         // or "samplewise": a value for each sample; default: "global"
 	IgnoreIndex     *int64         // elements with this target do not count
 	ZeroDivision    float64        // as in [BinaryOptions]
 }

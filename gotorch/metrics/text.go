@@ -149,11 +149,12 @@ func errorRate(name string, of func(text, target string) (errors, n int64)) *Tex
 
 // EditDistanceOptions are the options of [EditDistance].
 type EditDistanceOptions struct {
-	SubstitutionCost gotorch.Scalar // of replacing a character: 1
-	Reduction        string         // "mean" over texts, "sum", or "none": a number for each text
+	SubstitutionCost gotorch.Scalar // of replacing a character; default: 1
+	Reduction        string         // over texts, or "sum", or "none"; default: "mean"
 }
 
-// EditDistance is the Levenshtein distance of texts and targets, in characters. Before an update it is 0.
+// EditDistance is the Levenshtein distance of texts and targets, in characters: the least there is, where torchmetrics looks
+// near the diagonal only and may find more. Before an update it is 0.
 //
 // See https://lightning.ai/docs/torchmetrics/stable/text/edit.html.
 func EditDistance(opts ...EditDistanceOptions) *TextMetric {
@@ -187,7 +188,7 @@ func EditDistance(opts ...EditDistanceOptions) *TextMetric {
 
 // BLEUScoreOptions are the options of [BLEUScore].
 type BLEUScoreOptions struct {
-	NGram   gotorch.Scalar // how many words in a row are compared at most: 4
+	NGram   gotorch.Scalar // how many words in a row are compared at most; default: 4
 	Smooth  bool           // whether one is added to counts of more than one word
 	Weights []float64      // how much each length counts; nil: all as much
 }

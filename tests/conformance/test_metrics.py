@@ -22,7 +22,7 @@ from pytorch_bridge.testing.conformance.metrics import NAMES, Metrics
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]
 
 FULL = os.environ.get("CONFORMANCE") == "full"
-TRIED = 400 if FULL else 12
+TRIED = 400 if FULL else 8
 
 
 @pytest.fixture(scope="module")
