@@ -1,8 +1,8 @@
 """Runs the metrics of package metrics beside torchmetrics, on cases drawn at random.
 
-A case is a metric with options and several batches. Python and Go get the same batches; values are
-compared after each, and Go's also with those of one update with everything. In the middle Go's state
-goes through a file into a new metric, which goes on.
+A case is a metric with options and several batches. Python and Go get the same batches; values
+are compared, and Go's also with those of one update with everything. In the middle Go's state goes
+through a file into a new metric, which goes on.
 
 torchmetrics computes in float32 where Go computes in float64, so that values are compared to a few
 units of float32's last place.
@@ -15,6 +15,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,13 +108,32 @@ class Coco:
             for box, score, label in zip(
                 self.boxes(boxes), scores.tolist(), labels.tolist(), strict=True
             ):
-                found.append({"image_id": i, "bbox": box, "area": box[2] * box[3], "category_id": label,
-                              "score": score, "id": len(found) + 1, "iscrowd": 0})  # fmt: skip
+                size = box[2] * box[3]
+                found.append(
+                    {
+                        "image_id": i,
+                        "bbox": box,
+                        "area": size,
+                        "iscrowd": 0,
+                        "category_id": label,
+                        "score": score,
+                        "id": len(found) + 1,
+                    }
+                )
             for box, label, c, a in zip(
                 self.boxes(gboxes), glabels.tolist(), crowd.tolist(), area.tolist(), strict=True
             ):
-                there.append({"image_id": i, "bbox": box, "area": a or box[2] * box[3], "iscrowd": c,
-                              "category_id": label, "id": len(there) + 1})  # fmt: skip
+                size = a or box[2] * box[3]
+                there.append(
+                    {
+                        "image_id": i,
+                        "bbox": box,
+                        "area": size,
+                        "iscrowd": c,
+                        "category_id": label,
+                        "id": len(there) + 1,
+                    }
+                )
         classes = sorted({d["category_id"] for d in found + there})
         with contextlib.redirect_stdout(io.StringIO()):
             sides = []
@@ -291,10 +311,8 @@ class Metrics:
         for i, batch in enumerate(case.batches):
             if i == middle:
                 ours = self.through_a_file(case, ours)
-            (said, wanted), (told, got) = (
-                attempt(lambda b=batch: theirs.update(*copied(b))),
-                attempt(lambda b=batch: ours.call("Update", *b)),
-            )
+            said, wanted = attempt(partial(theirs.update, *copied(batch)))
+            told, got = attempt(partial(ours.call, "Update", *batch))
             if wanted or got:
                 if got and case.wrong and "should h" in told:
                     tally.errors += 1  # which torchmetrics does not always see
@@ -311,13 +329,14 @@ class Metrics:
             once = GoMetric(self.harness, case)
             once.call("Update", *joined(case.batches))
             (left, a), (right, b) = attempt(ours.compute), attempt(once.compute)
-            if problem := f"{b}, not {a}" if a != b else not a and self.at_once(left, right):
+            problem = f"{b}, not {a}" if a != b else "" if a else self.at_once(left, right)
+            if problem:
                 return f"in one update: {problem}"
         ours.call("Reset")
         fresh = GoMetric(self.harness, case)
-        a, b = attempt(ours.compute), attempt(fresh.compute)
-        if a[1] != b[1] or (not a[1] and self.at_once(a[0], b[0])):
-            return f"after Reset it is {a}, and at first {b}"
+        (left, first), (right, second) = attempt(ours.compute), attempt(fresh.compute)
+        if first != second or (not first and self.at_once(left, right)):
+            return f"after Reset it is {left}, and at first {right}"
         return ""
 
     def compare(self, tally: Tally, theirs: Any, ours: GoMetric) -> str:
@@ -351,7 +370,7 @@ class Metrics:
         return other
 
 
-# torchmetrics leaves much to the function that fails in the end: of the classes only these are compared.
+# Which of these it is depends in torchmetrics on what fails first in the end.
 SPOILT = {"RuntimeError", "ValueError", "IndexError"}
 
 
@@ -376,8 +395,10 @@ SCORED = ("Accuracy", "Precision", "Recall", "F1Score", "FBetaScore", "Specifici
           "HammingDistance", "StatScores", "ExactMatch")  # fmt: skip
 CURVES = ("ROC", "PrecisionRecallCurve", "AUROC", "AveragePrecision", "CalibrationError")
 OTHERS = ("ConfusionMatrix", "CohenKappa", "MatthewsCorrCoef", "JaccardIndex")
-REGRESSION = ("MeanSquaredError", "MeanAbsoluteError", "R2Score", "ExplainedVariance",
-              "PearsonCorrCoef", "SpearmanCorrCoef", "CosineSimilarity", "KLDivergence")  # fmt: skip
+REGRESSION = (
+    "MeanSquaredError", "MeanAbsoluteError", "R2Score", "ExplainedVariance", "PearsonCorrCoef",
+    "SpearmanCorrCoef", "CosineSimilarity", "KLDivergence",
+)  # fmt: skip
 
 AGGREGATES = ("MeanMetric", "SumMetric", "MaxMetric", "MinMetric")
 TEXTS = ("WordErrorRate", "CharErrorRate", "EditDistance", "BLEUScore")
@@ -493,7 +514,7 @@ class Draw:
             self.maybe(options, "top_k", 1, 2, min(3, n), n, p=0.3)
             top = options.get("top_k", 1) > 1
         if "thresholds" in options and kind == "Multilabel":
-            ignores = (-1,)  # one that is a class counts against torchmetrics' marks
+            ignores: tuple[int, ...] = (-1,)  # one that is a class counts against torchmetrics' marks
         else:
             ignores = (-1, 0, 1, 255, n - 1)
         self.maybe(options, "ignore_index", *ignores, p=0.35)
