@@ -143,29 +143,37 @@ func MetricCollection(metrics ...Metric) *Collection {
 // Update adds a batch to all. If one refuses it, those before it are put back if they are [Stateful], so that all
 // have seen the same batches.
 func (c *Collection) Update(output, target gotorch.Tensor) {
-	before := make([]gotorch.Dict, 0, len(c.metrics))
-	for i, m := range c.metrics {
-		if s, ok := m.(Stateful); ok && i+1 < len(c.metrics) {
-			before = append(before, s.StateDict())
-		} else {
-			before = append(before, nil)
+	var restore []func()
+	done := false
+	defer func() {
+		if !done {
+			for _, f := range restore {
+				f()
+			}
 		}
-		func() {
-			done := false
-			defer func() {
-				if done {
-					return
-				}
-				for j, dict := range before[:i] {
-					if s, ok := c.metrics[j].(Stateful); ok {
-						_ = s.LoadStateDict(dict) // it is its own
-					}
-				}
-			}()
-			m.Update(output, target)
-			done = true
-		}()
+	}()
+	for i, m := range c.metrics {
+		if i+1 < len(c.metrics) {
+			restore = append(restore, before(m))
+		}
+		m.Update(output, target)
 	}
+	done = true
+}
+
+// before returns what brings back a metric's state of now.
+func before(m Metric) func() {
+	if r, ok := m.(renamedState); ok {
+		m = r.Metric
+	}
+	switch s := m.(type) {
+	case interface{ snapshot() func() }:
+		return s.snapshot()
+	case Stateful:
+		dict := s.StateDict()
+		return func() { _ = s.LoadStateDict(dict) } // it is its own
+	}
+	return func() {}
 }
 
 // Value is what a metric of a [Collection] gave.

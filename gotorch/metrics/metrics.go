@@ -23,6 +23,7 @@ package metrics
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
@@ -49,9 +50,8 @@ type Stateful interface {
 	LoadStateDict(dict gotorch.Dict) error
 }
 
-// Eval is the value of a metric for one batch alone; what the metric remembers stays as it is not.
-// It resets the metric before and after: it is for metrics that are made for the purpose,
-// metrics.Eval(metrics.R2Score(), output, target).
+// Eval is the value of a metric for one batch alone, the functional form of all metrics:
+// metrics.Eval(metrics.R2Score(), output, target). It resets m before and after.
 func Eval(m Metric, output, target gotorch.Tensor) gotorch.Tensor {
 	m.Reset()
 	defer m.Reset()
@@ -89,6 +89,7 @@ type slot struct {
 	floats  *[]float64
 	grows   int // how many numbers there are for a sample; 0 where there is one number of them
 	initial any
+	inPlace bool // whether numbers change although there may be more of them; else what grows is only appended to
 }
 
 // Name says what is measured, by the name of the constructor.
@@ -114,6 +115,33 @@ func (b *base) Reset() {
 			*s.ints = append([]int64(nil), s.initial.([]int64)...)
 		} else {
 			*s.floats = append([]float64(nil), s.initial.([]float64)...)
+		}
+	}
+}
+
+// snapshot returns what brings back the state of now. What is only appended to is not copied, so that it costs the
+// same after a million samples.
+func (b *base) snapshot() (restore func()) {
+	ints, floats := make([][]int64, len(b.slots)), make([][]float64, len(b.slots))
+	for i, s := range b.slots {
+		switch copied := s.grows == 0 || s.inPlace; {
+		case s.ints != nil && copied:
+			ints[i] = slices.Clone(*s.ints)
+		case s.ints != nil:
+			ints[i] = *s.ints
+		case copied:
+			floats[i] = slices.Clone(*s.floats)
+		default:
+			floats[i] = *s.floats
+		}
+	}
+	return func() {
+		for i, s := range b.slots {
+			if s.ints != nil {
+				*s.ints = ints[i]
+			} else {
+				*s.floats = floats[i]
+			}
 		}
 	}
 }

@@ -148,6 +148,18 @@ func TestACollectionKeepsItsMetricsTogether(t *testing.T) {
 	if state(t, accuracy) != before {
 		t.Error("one metric has seen a batch that the other has refused")
 	}
+	for _, grown := range []metrics.Metric{metrics.R2Score(), metrics.SpearmanCorrCoef(), metrics.MeanSquaredError()} {
+		x, y := gotorch.FromSlice([]float64{1, 2, 4}), gotorch.FromSlice([]float64{3, 1, 2})
+		three := metrics.MetricCollection(grown, metrics.BinaryAccuracy())
+		grown.Update(x, y)
+		was := state(t, grown)
+		if err := gotorch.Try0(func() { three.Update(x, y) }); !errors.Is(err, gotorch.RuntimeError) {
+			t.Fatal(err)
+		}
+		if is := state(t, grown); is != was {
+			t.Errorf("%s: %s became %s", grown.Name(), was, is)
+		}
+	}
 	pair := metrics.MetricCollection(accuracy, metrics.Renamed("all", metrics.MulticlassAccuracy(3, metrics.MulticlassOptions{Average: "micro"})))
 	pair.Update(scores, labels)
 	path := filepath.Join(t.TempDir(), "metrics.pt")

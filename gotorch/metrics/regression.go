@@ -193,6 +193,7 @@ func (b *base) sums(parts map[string]*[]float64) func(output, target gotorch.Ten
 	names := slices.Sorted(maps.Keys(parts))
 	for _, name := range names {
 		b.floats(name, parts[name], 1)
+		b.slots[len(b.slots)-1].inPlace = true
 	}
 	b.check = func() error {
 		for _, p := range parts {

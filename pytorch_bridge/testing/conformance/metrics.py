@@ -514,7 +514,9 @@ class Draw:
             self.maybe(options, "top_k", 1, 2, min(3, n), n, p=0.3)
             top = options.get("top_k", 1) > 1
         if "thresholds" in options and kind == "Multilabel":
-            ignores: tuple[int, ...] = (-1,)  # one that is a class counts against torchmetrics' marks
+            ignores: tuple[int, ...] = (
+                -1,
+            )  # one that is a class counts against torchmetrics' marks
         else:
             ignores = (-1, 0, 1, 255, n - 1)
         self.maybe(options, "ignore_index", *ignores, p=0.35)
