@@ -553,6 +553,9 @@ func auroc(name string, kind int, n int64, opts []AUROCOptions) *TensorMetric {
 		if maxFPR == nil || *maxFPR == 1 || sum(r.X) == 0 || sum(r.Y) == 0 {
 			return r.area()
 		}
+		if end := slices.Max(r.X); end <= float64(float32(*maxFPR)) {
+			panic(c.valueError("with these thresholds the curve ends at the rate %v, before MaxFPR", end))
+		}
 		return r.partialArea(*maxFPR)
 	}
 	return overClasses(name, kind, n, opt, one, func(c *curves) float64 { return c.flat().roc(0).area() })
@@ -562,9 +565,6 @@ func auroc(name string, kind int, n int64, opts []AUROCOptions) *TensorMetric {
 func (r Curve) partialArea(limit float64) float64 {
 	limit = float64(float32(limit))
 	stop := sort.Search(len(r.X), func(i int) bool { return r.X[i] > limit })
-	if stop == len(r.X) { // with few thresholds the curve may end before
-		stop--
-	}
 	part := Curve{X: slices.Clone(r.X[:stop]), Y: slices.Clone(r.Y[:stop])}
 	if stop > 0 {
 		weight := (limit - r.X[stop-1]) / (r.X[stop] - r.X[stop-1])

@@ -25,7 +25,7 @@ from pytorch_bridge.toolchain import ROOT
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]
 
 FULL = os.environ.get("CONFORMANCE") == "full"
-TRIED = 200 if FULL else 8
+TRIED = 100 if FULL else 8
 
 
 @pytest.fixture(scope="module")

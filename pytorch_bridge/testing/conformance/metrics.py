@@ -343,8 +343,8 @@ class Metrics:
         theirs._computed = None
         (value, wanted), (found, got) = attempt(theirs.compute), attempt(ours.compute)
         if wanted or got:
-            if "no samples" in str(found) and isinstance(value, Tensor) and value.isnan().all():
-                tally.errors += 1  # everything is ignored, of which torchmetrics makes NaN
+            if "no samples" in str(found) and not wanted and not value.nan_to_num().any():
+                tally.errors += 1  # everything is ignored, of which torchmetrics makes NaN or 0
                 return ""
             if bool(wanted) != bool(got):
                 return f"compute is refused with {got!r} ({found}), not {wanted!r} ({value})"
@@ -514,9 +514,8 @@ class Draw:
             self.maybe(options, "top_k", 1, 2, min(3, n), n, p=0.3)
             top = options.get("top_k", 1) > 1
         if "thresholds" in options and kind == "Multilabel":
-            ignores: tuple[int, ...] = (
-                -1,
-            )  # one that is a class counts against torchmetrics' marks
+            # One that is a class falls where torchmetrics marks what it ignores.
+            ignores: tuple[int, ...] = (-1,)
         else:
             ignores = (-1, 0, 1, 255, n - 1)
         self.maybe(options, "ignore_index", *ignores, p=0.35)
