@@ -7,6 +7,7 @@ comments to be PyTorch's.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from pytorch_bridge.schema import Names, counterparts, functions
 from pytorch_bridge.schema.nn import layers
 from pytorch_bridge.schema.python_api import NO_DEFAULT, python_api
 from pytorch_bridge.targets import api
+from pytorch_bridge.testing.conformance.metrics import FIELDS as FIELDS_OF_METRICS
 from pytorch_bridge.toolchain import ROOT
 
 # What options belong to, where the name of the struct does not say it.
@@ -83,6 +85,8 @@ def arguments(struct: str) -> dict[str, Any]:
         found = inspect.signature(PYTHON[struct]).parameters
         return {name: p.default for name, p in found.items()}
     package, name = struct.removesuffix("Options").split(": ")
+    if package == "gotorch/metrics":
+        return _of_metrics(name)
     if package.startswith("gotorch/distributions"):
         found = inspect.signature(_of_distributions(package, name)).parameters
         by_name = {n: p.default for n, p in found.items()}
@@ -119,6 +123,49 @@ def _of_distributions(package: str, name: str) -> Callable[..., Any]:
     raise AssertionError(f"there is no {name} in torch.distributions")
 
 
+# Functions and classes of torchmetrics that a struct of package metrics has the options of.
+MEASURED = {
+    "Aggregator": ["aggregation.SumMetric"],
+    "AUROC": ["functional.classification.multilabel_auroc", "functional.classification.binary_auroc"],
+    "AveragePrecision": ["functional.classification.multilabel_average_precision"],
+    "BLEUScore": ["text.BLEUScore"],
+    "Binary": ["functional.classification.binary_precision"],
+    "CalibrationError": ["functional.classification.binary_calibration_error"],
+    "CohenKappa": ["functional.classification.binary_cohen_kappa"],
+    "ConfusionMatrix": ["functional.classification.binary_confusion_matrix"],
+    "CorrCoef": ["regression.PearsonCorrCoef"],
+    "Curve": ["functional.classification.binary_roc"],
+    "DiceScore": ["segmentation.DiceScore"],
+    "EditDistance": ["text.EditDistance"],
+    "ExactMatch": ["functional.classification.multilabel_exact_match"],
+    "ExplainedVariance": ["regression.ExplainedVariance"],
+    "JaccardIndex": ["functional.classification.multilabel_jaccard_index"],
+    "KLDivergence": ["regression.KLDivergence"],
+    "MatthewsCorrCoef": ["functional.classification.binary_matthews_corrcoef"],
+    "MeanAbsoluteError": ["regression.MeanAbsoluteError"],
+    "MeanAveragePrecision": ["detection.mean_ap.MeanAveragePrecision"],
+    "MeanIoU": ["segmentation.MeanIoU"],
+    "MeanSquaredError": ["regression.MeanSquaredError"],
+    "Multiclass": ["functional.classification.multiclass_precision"],
+    "Multilabel": ["functional.classification.multilabel_precision"],
+    "PeakSignalNoiseRatio": ["image.PeakSignalNoiseRatio"],
+    "Perplexity": ["text.Perplexity"],
+    "R2Score": ["regression.R2Score"],
+    "Reduction": ["regression.CosineSimilarity"],
+    "StructuralSimilarity": ["image.StructuralSimilarityIndexMeasure"],
+}  # fmt: skip
+
+
+def _of_metrics(name: str) -> dict[str, Any]:
+    pytest.importorskip("torchmetrics", reason="which has the options of package metrics")
+    found: dict[str, Any] = {}
+    for path in MEASURED[name]:
+        module, _, function = f"torchmetrics.{path}".rpartition(".")
+        of = getattr(importlib.import_module(module), function)
+        found |= {n: p.default for n, p in inspect.signature(of).parameters.items()}
+    return {FIELDS_OF_METRICS.get(n, Names().field(n)): default for n, default in found.items()}
+
+
 def _go_name(python: str) -> str:
     known = layers().functions.get(python)
     return known.go if known else Names().camel(python.rstrip("_"))
@@ -145,6 +192,7 @@ OTHERS = {
     "Report",  # what load_state_dict returns
     "SkipMismatched",  # an error in Python
     "CumulativeAverage",  # momentum=None
+    "NumThresholds",  # thresholds, as a number
     "FanOut",  # mode="fan_out"
     "Seed",  # generator=
     "ActivationFunc",  # activation, as a function

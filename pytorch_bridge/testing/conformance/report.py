@@ -16,6 +16,7 @@ from . import by_hand, reasons, standins
 from .distributions import NOT_IN_GO, Distributions
 from .functions import NOT_FUNCTIONS, Functions
 from .gradchecks import FAILS, PASSES, REFUSED, GradChecks
+from .metrics import Metrics
 from .modules import TEXTS, Modules, Tally
 from .more_modules import NOT_MODULES
 from .operators import Operator, operators, public
@@ -342,6 +343,32 @@ def distributions_text(runner: Distributions) -> str:
     return "\n".join([*lines, ""])
 
 
+def metrics_text(metrics: Metrics) -> str:
+    """What was compared of package metrics."""
+    tallies = sorted(metrics.tallies.items())
+    total = [
+        sum(of)
+        for of in zip(*((t.passed, t.errors, len(t.problems)) for _, t in tallies), strict=True)
+    ]
+    lines = [
+        "",
+        "Metrics with options drawn at random, updated with batches of random sizes: scores,",
+        "logits and labels of several dtypes, with ties, absent classes, labels to ignore, wrong",
+        "labels and wrong shapes. Values are compared with torchmetrics after batches, to a few",
+        "units of float32's last place, which torchmetrics computes in; those of boxes with",
+        "pycocotools. One update with everything gives the same, and so does a metric that goes on",
+        "from a saved state. A label that is no class is refused by Go where torchmetrics does not",
+        "see it.",
+        "",
+        "| metric | values compared | refused by both | differ |",
+        "|-|-:|-:|-:|",
+        f"| all | {' | '.join(map(str, total))} |",
+    ]
+    for name, t in tallies:
+        lines.append(f"| `metrics.{name}` | {t.passed} | {t.errors} | {len(t.problems)} |")
+    return "\n".join([*lines, ""])
+
+
 def _scheduler(name: str) -> str:
     return f"{'swautils' if name == 'SWALR' else 'lrscheduler'}.{name}"
 
@@ -478,6 +505,7 @@ DISTRIBUTIONS = Part(
     "## Distributions of torch.distributions", distributions_text, ("torch.distributions",)
 )
 GRADCHECKS = Part("## Checks of gradients of torch.autograd", gradchecks_text, ("autograd",))
+METRICS = Part("## Metrics of torchmetrics", metrics_text, ("metrics",))
 PARTS = (
     OPERATORS,
     LAYERS,
@@ -487,5 +515,6 @@ PARTS = (
     TRANSFORMS,
     DISTRIBUTIONS,
     GRADCHECKS,
+    METRICS,
 )
 """In their order."""

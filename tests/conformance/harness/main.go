@@ -150,6 +150,7 @@ func init() { // since some of them call others
 		-specialChunks / 10:      runChunks,
 		-specialComposed / 10:    runComposed,
 		-specialSave / 10:        runVisionModels,
+		-specialMeasure / 10:     runMetrics,
 	}
 }
 
