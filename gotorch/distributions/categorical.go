@@ -136,7 +136,7 @@ func OneHotCategorical(opts ...OneHotCategoricalOptions) *OneHotCategoricalDistr
 
 // Parameters is part of [Distribution].
 func (d *OneHotCategoricalDistribution) Parameters() []Parameter {
-	return []Parameter{{"probs", constraints.Simplex, d.Probs(), true}, {"logits", constraints.RealVector, d.Logits(), true}}
+	return d.categorical.ofParts(&d.Base, constraints.Simplex, constraints.RealVector)
 }
 
 // Expand is part of [Distribution].
@@ -281,7 +281,7 @@ func Multinomial(opts ...MultinomialOptions) *MultinomialDistribution {
 
 // Parameters is part of [Distribution].
 func (d *MultinomialDistribution) Parameters() []Parameter {
-	return []Parameter{{"probs", constraints.Simplex, d.Probs(), true}, {"logits", constraints.RealVector, d.Logits(), true}}
+	return d.categorical.ofParts(&d.Base, constraints.Simplex, constraints.RealVector)
 }
 
 // Expand is part of [Distribution].

@@ -21,7 +21,7 @@ type IndependentDistribution struct {
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.independent.Independent.
 func Independent(base Distribution, reinterpretedBatchNDims int64, opts ...Options) *IndependentDistribution {
-	if base == nil {
+	if numeric.IsNil(base) {
 		panic(numeric.Errorf("distributions.Independent", gotorch.TypeError, "the base distribution is nil"))
 	}
 	batch := len(base.BatchShape())
@@ -120,7 +120,7 @@ type MixtureSameFamilyDistribution struct {
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.mixture_same_family.MixtureSameFamily.
 func MixtureSameFamily(mixture *CategoricalDistribution, components Distribution, opts ...Options) *MixtureSameFamilyDistribution {
-	if mixture == nil || components == nil {
+	if mixture == nil || numeric.IsNil(components) {
 		panic(numeric.Errorf("distributions.MixtureSameFamily", gotorch.TypeError, "a distribution is nil"))
 	}
 	batch := components.BatchShape()
@@ -156,12 +156,12 @@ func (d *MixtureSameFamilyDistribution) Support() constraints.Constraint {
 	return constraints.MixtureSameFamily(d.components.Support())
 }
 
-// MixtureDistribution is part of [Distribution].
+// MixtureDistribution is what draws one of the components.
 func (d *MixtureSameFamilyDistribution) MixtureDistribution() *CategoricalDistribution {
 	return d.mixture
 }
 
-// ComponentDistribution is part of [Distribution].
+// ComponentDistribution is the components, along the last dimension of its batch.
 func (d *MixtureSameFamilyDistribution) ComponentDistribution() Distribution {
 	return d.components
 }

@@ -108,6 +108,7 @@ func (d *BernoulliDistribution) NaturalParams() []gotorch.Tensor {
 
 // LogNormalizer is part of [ExponentialFamily].
 func (d *BernoulliDistribution) LogNormalizer(natural ...gotorch.Tensor) gotorch.Tensor {
+	natural = d.taken(natural, 1)
 	return natural[0].Exp().Log1p()
 }
 
@@ -253,6 +254,7 @@ func (d *ContinuousBernoulliDistribution) NaturalParams() []gotorch.Tensor {
 
 // LogNormalizer is part of [ExponentialFamily].
 func (d *ContinuousBernoulliDistribution) LogNormalizer(natural ...gotorch.Tensor) gotorch.Tensor {
+	natural = d.taken(natural, 1)
 	x := natural[0]
 	stable := x.LeScalar(d.lims[0] - 0.5).MaxOther(x.GtScalar(d.lims[1] - 0.5))
 	cut := gotorch.Where(stable, x, gotorch.OnesLike(x).MulScalar(d.lims[0]-0.5))
@@ -630,5 +632,6 @@ func (d *PoissonDistribution) NaturalParams() []gotorch.Tensor {
 
 // LogNormalizer is part of [ExponentialFamily].
 func (d *PoissonDistribution) LogNormalizer(natural ...gotorch.Tensor) gotorch.Tensor {
+	natural = d.taken(natural, 1)
 	return natural[0].Exp()
 }

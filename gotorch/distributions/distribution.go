@@ -306,12 +306,7 @@ func (b *Base) CheckSample(value gotorch.Tensor) {
 // checkSample is CheckSample in any case.
 func (b *Base) checkSample(value gotorch.Tensor) {
 	shape := value.Shape()
-	// Python's slice with a start below zero counts from the end.
-	start := len(shape) - len(b.event)
-	if start < 0 {
-		start = max(0, start+len(shape))
-	}
-	if !slices.Equal(shape[start:], b.event) {
+	if start := len(shape) - len(b.event); start < 0 || !slices.Equal(shape[start:], b.event) {
 		panic(b.errorf(gotorch.ValueError, "The right-most size of value must match event_shape: %s vs %s.",
 			numeric.Size(shape), numeric.Size(b.event)))
 	}

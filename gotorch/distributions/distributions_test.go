@@ -50,6 +50,53 @@ func TestNilDistributions(t *testing.T) {
 	fails(t, gotorch.ValueError, "reinterpreted_batch_ndims", func() { distributions.Independent(n, -1) })
 }
 
+func TestNilPointers(t *testing.T) {
+	var none *distributions.NormalDistribution
+	n := distributions.Normal(0, 1)
+	for what, fn := range map[string]func(){
+		"the first of a divergence":  func() { distributions.KLDivergence(none, n) },
+		"the second of a divergence": func() { distributions.KLDivergence(n, none) },
+		"Independent":                func() { distributions.Independent(none, 0) },
+		"the base of Transformed":    func() { distributions.Transformed(none, nil) },
+		"a transform": func() {
+			distributions.Transformed(n, []transforms.Transform{(*transforms.ExpTransform)(nil)})
+		},
+		"components": func() {
+			mixture := distributions.Categorical(distributions.CategoricalOptions{Probs: gotorch.Ones([]int64{2})})
+			distributions.MixtureSameFamily(mixture, none)
+		},
+		"a part":                   func() { transforms.Compose([]transforms.Transform{(*transforms.ExpTransform)(nil)}) },
+		"CumulativeDistribution":   func() { transforms.CumulativeDistribution(none) },
+		"BijectTo":                 func() { transforms.BijectTo((*constraints.SimplexConstraint)(nil)) },
+		"a constraint of vectors":  func() { constraints.Independent((*constraints.RealConstraint)(nil), 1) },
+		"one of joined constraint": func() { constraints.Cat([]constraints.Constraint{(*constraints.RealConstraint)(nil)}) },
+	} {
+		t.Run(what, func(t *testing.T) { fails(t, gotorch.TypeError, "nil", fn) })
+	}
+}
+
+func TestNumbersOfDimensionsAreNotNegative(t *testing.T) {
+	fails(t, gotorch.ValueError, "reinterpreted_batch_ndims must be >= 0, got -2", func() { transforms.Independent(transforms.Exp(), -2) })
+	fails(t, gotorch.ValueError, "event_dim must be >= 0, got -1", func() {
+		transforms.Affine(0, 1, transforms.AffineOptions{EventDim: -1})
+	})
+}
+
+func TestLogNormalizersTakeWhatNaturalParamsReturns(t *testing.T) {
+	families := []distributions.ExponentialFamily{
+		distributions.Bernoulli(distributions.BernoulliOptions{Probs: 0.5}), distributions.Poisson(1), distributions.Gamma(1, 1),
+		distributions.ContinuousBernoulli(distributions.ContinuousBernoulliOptions{Probs: 0.3}), distributions.Exponential(1),
+		distributions.Dirichlet(gotorch.Ones([]int64{2})), distributions.Beta(1, 1), distributions.Normal(0, 1),
+		distributions.Wishart(3, distributions.WishartOptions{CovarianceMatrix: gotorch.Eye(2)}),
+	}
+	for _, d := range families {
+		natural := d.NaturalParams()
+		d.LogNormalizer(natural...)
+		fails(t, gotorch.TypeError, "natural parameters", func() { d.LogNormalizer(natural[1:]...) })
+		fails(t, gotorch.TypeError, "natural parameters", func() { d.LogNormalizer(append(natural, natural[0])...) })
+	}
+}
+
 func TestVonMisesEndsForWhatIsNoConcentration(t *testing.T) {
 	for _, c := range []float64{math.NaN(), math.Inf(1), 0} {
 		d := distributions.VonMises(0, c, distributions.Options{NoValidateArgs: true})
@@ -124,6 +171,59 @@ func TestRegistriesAndSubclasses(t *testing.T) {
 		distributions.KLDivergence(distributions.StudentT(1), distributions.StudentT(1))
 	})
 	fails(t, gotorch.NotImplementedError, "Cannot transform _Boolean constraints", func() { transforms.BijectTo(constraints.Boolean) })
+}
+
+// wide and narrow are interfaces of ray alone, to register divergences for.
+type (
+	wide interface {
+		distributions.Distribution
+		IsRay()
+	}
+	narrow interface {
+		wide
+		IsNarrow()
+	}
+	other interface {
+		wide
+		IsOther()
+	}
+	ray  struct{ distributions.Base }
+	beam struct{ ray }
+)
+
+func (*ray) IsRay()    {}
+func (*ray) IsNarrow() {}
+func (*ray) IsOther()  {}
+
+func TestTheClosestDivergenceIsTaken(t *testing.T) {
+	r, b := distributions.Init(&ray{}, nil, nil), distributions.Init(&beam{}, nil, nil)
+	registered := func(number int64) func(wide, wide) gotorch.Tensor {
+		return func(wide, wide) gotorch.Tensor { return gotorch.FromSlice([]int64{number}) }
+	}
+	is := func(p, q distributions.Distribution, number int64) {
+		t.Helper()
+		for range 50 { // by chance, the right one is found once
+			if n := gotorch.Item[int64](distributions.KLDivergence(p, q)); n != number {
+				t.Fatalf("the divergence %d was taken, not %d", n, number)
+			}
+		}
+	}
+	distributions.RegisterKL(registered(1))
+	is(r, r, 1)
+	distributions.RegisterKL(func(p narrow, q wide) gotorch.Tensor { return registered(2)(p, q) })
+	is(r, r, 2)
+	distributions.RegisterKL(func(p other, q wide) gotorch.Tensor { return registered(3)(p, q) })
+	is(r, r, 2) // as close as 3, and registered before
+	distributions.RegisterKL(func(p narrow, q narrow) gotorch.Tensor { return registered(4)(p, q) })
+	is(r, r, 4)
+	distributions.RegisterKL(func(p *ray, q wide) gotorch.Tensor { return registered(5)(p, q) })
+	is(r, r, 5)
+	distributions.RegisterKL(func(p wide, q *ray) gotorch.Tensor { return registered(6)(p, q) })
+	is(r, r, 5) // the first counts before the second
+	is(b, b, 5) // by the ray in it
+	distributions.RegisterKL(registered(7))
+	distributions.RegisterKL(func(p *ray, q wide) gotorch.Tensor { return registered(8)(p, q) })
+	is(r, r, 8) // replaced
 }
 
 func TestExponentialFamilyEntropy(t *testing.T) {

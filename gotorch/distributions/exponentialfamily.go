@@ -13,10 +13,18 @@ type ExponentialFamily interface {
 	Distribution
 	// NaturalParams are the tensors θ.
 	NaturalParams() []gotorch.Tensor
-	// LogNormalizer is F at natural.
+	// LogNormalizer is F at natural, which are as many tensors as NaturalParams; else there is a TypeError.
 	LogNormalizer(natural ...gotorch.Tensor) gotorch.Tensor
 	// MeanCarrierMeasure is the mean of the logarithm of the carrier measure.
 	MeanCarrierMeasure() float64
+}
+
+// taken returns the n arguments of a LogNormalizer.
+func (b *Base) taken(natural []gotorch.Tensor, n int) []gotorch.Tensor {
+	if len(natural) != n {
+		panic(b.errorf(gotorch.TypeError, "LogNormalizer takes %d natural parameters, not %d", n, len(natural)))
+	}
+	return natural
 }
 
 // bregman returns the log-normaliser at its parameters, which it takes out of any graph, and its gradient there.

@@ -95,6 +95,7 @@ func (d *GammaDistribution) NaturalParams() []gotorch.Tensor {
 
 // LogNormalizer is part of [ExponentialFamily].
 func (d *GammaDistribution) LogNormalizer(natural ...gotorch.Tensor) gotorch.Tensor {
+	natural = d.taken(natural, 2)
 	x, y := natural[0].AddScalar(1), natural[1]
 	return x.Lgamma().Add(natural[0].AddScalar(1).Mul(y.Reciprocal().Neg().Log()))
 }
@@ -143,7 +144,7 @@ func (d *Chi2Distribution) Expand(batchShape ...int64) Distribution {
 	return expanded(&d.Base, &Chi2Distribution{of}, batchShape, nil)
 }
 
-// DF is part of [Distribution].
+// DF is the degrees of freedom.
 func (d *Chi2Distribution) DF() gotorch.Tensor {
 	return d.Concentration.MulScalar(2)
 }
@@ -241,6 +242,7 @@ func (d *ExponentialDistribution) NaturalParams() []gotorch.Tensor {
 
 // LogNormalizer is part of [ExponentialFamily].
 func (d *ExponentialDistribution) LogNormalizer(natural ...gotorch.Tensor) gotorch.Tensor {
+	natural = d.taken(natural, 1)
 	return natural[0].Neg().Log().Neg()
 }
 
@@ -334,6 +336,7 @@ func (d *DirichletDistribution) NaturalParams() []gotorch.Tensor {
 
 // LogNormalizer is part of [ExponentialFamily].
 func (d *DirichletDistribution) LogNormalizer(natural ...gotorch.Tensor) gotorch.Tensor {
+	natural = d.taken(natural, 1)
 	return sum(natural[0].Lgamma()).Sub(sum(natural[0]).Lgamma())
 }
 
@@ -386,12 +389,12 @@ func (d *BetaDistribution) Support() constraints.Constraint {
 	return constraints.UnitInterval
 }
 
-// Concentration1 is part of [Distribution].
+// Concentration1 is the first concentration, of the power of x.
 func (d *BetaDistribution) Concentration1() gotorch.Tensor {
 	return d.dirichlet.Concentration.Index(gotorch.Ellipsis, gotorch.At(0))
 }
 
-// Concentration0 is part of [Distribution].
+// Concentration0 is the second concentration, of the power of 1-x.
 func (d *BetaDistribution) Concentration0() gotorch.Tensor {
 	return d.dirichlet.Concentration.Index(gotorch.Ellipsis, gotorch.At(1))
 }
@@ -445,6 +448,7 @@ func (d *BetaDistribution) NaturalParams() []gotorch.Tensor {
 
 // LogNormalizer is part of [ExponentialFamily].
 func (d *BetaDistribution) LogNormalizer(natural ...gotorch.Tensor) gotorch.Tensor {
+	natural = d.taken(natural, 2)
 	return natural[0].Lgamma().Add(natural[1].Lgamma()).Sub(natural[0].Add(natural[1]).Lgamma())
 }
 

@@ -1,6 +1,7 @@
 package distributions
 
 import (
+	"cmp"
 	"reflect"
 	"sync"
 
@@ -9,17 +10,23 @@ import (
 	"gotorch.dev/gotorch/distributions/transforms"
 )
 
-// A pair of types that a divergence is known for.
-type pair struct{ p, q reflect.Type }
+// A divergence is a function for a pair of types.
+type divergence struct {
+	p, q reflect.Type
+	of   func(p, q any) gotorch.Tensor
+}
 
-var divergences = struct {
+// The divergences that are known, in the order they were registered.
+var divergences struct {
 	sync.RWMutex
-	known map[pair]func(p, q any) gotorch.Tensor
-}{known: map[pair]func(p, q any) gotorch.Tensor{}}
+	known []divergence
+}
 
 // RegisterKL has [KLDivergence] call fn for distributions of types P and Q: pointers to structs, or interfaces. fn
 // is also called for structs that embed those structs, unless something closer to them is registered, with the
-// embedded one. What was registered before for the very same types is replaced.
+// embedded one. A struct is closer than an interface, an interface than those that it has all methods of; of two
+// that are as close the first one registered is called. What was registered before for the very same types is
+// replaced.
 //
 //	distributions.RegisterKL(func(p *Triangular, q *distributions.NormalDistribution) gotorch.Tensor { ... })
 //
@@ -28,11 +35,16 @@ func RegisterKL[P, Q Distribution](fn func(p P, q Q) gotorch.Tensor) {
 	if fn == nil {
 		panic(numeric.Errorf("distributions.RegisterKL", gotorch.TypeError, "the function is nil"))
 	}
+	d := divergence{reflect.TypeFor[P](), reflect.TypeFor[Q](), func(p, q any) gotorch.Tensor { return fn(p.(P), q.(Q)) }}
 	divergences.Lock()
 	defer divergences.Unlock()
-	divergences.known[pair{reflect.TypeFor[P](), reflect.TypeFor[Q]()}] = func(p, q any) gotorch.Tensor {
-		return fn(p.(P), q.(Q))
+	for i, k := range divergences.known {
+		if k.p == d.p && k.q == d.q {
+			divergences.known[i] = d
+			return
+		}
 	}
+	divergences.known = append(divergences.known, d)
 }
 
 // kinds are the types that a distribution may be registered by, the closest first: its own, and those of embedded
@@ -52,14 +64,14 @@ func kindsOf(d Distribution) (found kinds) {
 		v = reflect.Value{}
 		for i := range s.NumField() {
 			f := s.Type().Field(i)
-			if !f.Anonymous || !f.IsExported() {
+			if !f.Anonymous || f.Type == reflect.TypeFor[Base]() {
 				continue
 			}
-			inner := s.Field(i)
-			if inner.Kind() == reflect.Struct {
-				inner = inner.Addr()
+			inner := reflect.NewAt(f.Type, s.Field(i).Addr().UnsafePointer()) // the type may be unexported
+			if f.Type.Kind() != reflect.Struct {
+				inner = inner.Elem()
 			}
-			if _, ok := inner.Interface().(Distribution); ok && f.Type != reflect.TypeFor[Base]() {
+			if d, ok := inner.Interface().(Distribution); ok && !numeric.IsNil(d) {
 				v = inner
 				break
 			}
@@ -92,7 +104,7 @@ func (k kinds) rank(t reflect.Type) (rank int, value any, ok bool) {
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.kl.kl_divergence.
 func KLDivergence(p, q Distribution) gotorch.Tensor {
-	if p == nil || q == nil {
+	if numeric.IsNil(p) || numeric.IsNil(q) {
 		panic(numeric.Errorf("distributions.KLDivergence", gotorch.TypeError, "a distribution is nil"))
 	}
 	fn, of, with := closest(kindsOf(p), kindsOf(q))
@@ -107,15 +119,31 @@ func KLDivergence(p, q Distribution) gotorch.Tensor {
 func closest(p, q kinds) (fn func(p, q any) gotorch.Tensor, of, with any) {
 	divergences.RLock()
 	defer divergences.RUnlock()
-	best := [2]int{}
-	for types, f := range divergences.known {
-		i, a, ok := p.rank(types.p)
-		j, b, both := q.rank(types.q)
-		if ok && both && (fn == nil || i < best[0] || i == best[0] && j < best[1]) {
-			fn, of, with, best = f, a, b, [2]int{i, j}
+	var best divergence
+	for _, d := range divergences.known {
+		_, a, ok := p.rank(d.p)
+		_, b, both := q.rank(d.q)
+		if ok && both && (best.of == nil || cmp.Or(p.compare(d.p, best.p), q.compare(d.q, best.q)) < 0) {
+			best, of, with = d, a, b
 		}
 	}
-	return fn, of, with
+	return best.of, of, with
+}
+
+// compare tells which of two types that have a rank is closer: it is below zero where that is a.
+func (k kinds) compare(a, b reflect.Type) int {
+	i, _, _ := k.rank(a)
+	j, _, _ := k.rank(b)
+	if i != j || a == b {
+		return cmp.Compare(i, j)
+	}
+	switch above, below := a.Implements(b), b.Implements(a); { // both are interfaces
+	case above && !below:
+		return -1
+	case below && !above:
+		return 1
+	}
+	return 0
 }
 
 func notImplemented(format string, values ...any) *gotorch.Error {

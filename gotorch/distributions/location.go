@@ -109,6 +109,7 @@ func (d *NormalDistribution) NaturalParams() []gotorch.Tensor {
 
 // LogNormalizer is part of [ExponentialFamily].
 func (d *NormalDistribution) LogNormalizer(natural ...gotorch.Tensor) gotorch.Tensor {
+	natural = d.taken(natural, 2)
 	x, y := natural[0], natural[1]
 	return x.Pow(2).MulScalar(-0.25).Div(y).Add(numeric.Over(-math.Pi, y).Log().MulScalar(0.5))
 }
@@ -501,14 +502,15 @@ func (d *GeneralizedParetoDistribution) LogProb(value gotorch.Tensor) gotorch.Te
 	return d.Scale.Log().Neg().Sub(gotorch.Where(zero, z, other))
 }
 
-// LogSurvivalFunction is part of [Distribution].
+// LogSurvivalFunction is the logarithm of the probability of a number above value. With checked arguments it panics
+// with a ValueError for a value outside of Support.
 func (d *GeneralizedParetoDistribution) LogSurvivalFunction(value gotorch.Tensor) gotorch.Tensor {
 	d.CheckSample(value)
 	z, zero, c := d.shape(value)
 	return gotorch.Where(zero, z.Neg(), c.Mul(z).Log1p().Neg().Div(c))
 }
 
-// LogCDF is part of [Distribution].
+// LogCDF is the logarithm of the CDF.
 func (d *GeneralizedParetoDistribution) LogCDF(value gotorch.Tensor) gotorch.Tensor {
 	return d.LogSurvivalFunction(value).Exp().Neg().Log1p()
 }
@@ -676,7 +678,8 @@ func logBessel(x gotorch.Tensor, order int) gotorch.Tensor {
 	if order == 1 {
 		small = x.Abs().Mul(small)
 	}
-	large := x.Sub(x.Log().MulScalar(0.5)).Add(polynomial(numeric.Over(3.75, x), besselLarge[order]).Log())
+	y = numeric.Over(3.75, x) // before the logarithm: gradients are added in the order of the calls, that is PyTorch's
+	large := x.Sub(x.Log().MulScalar(0.5)).Add(polynomial(y, besselLarge[order]).Log())
 	return gotorch.Where(x.LtScalar(3.75), small.Log(), large)
 }
 

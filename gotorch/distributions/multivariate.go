@@ -200,7 +200,7 @@ func (d *MultivariateNormalDistribution) Support() constraints.Constraint {
 	return constraints.RealVector
 }
 
-// PrecisionMatrix is part of [Distribution].
+// PrecisionMatrix is the inverse of the covariance matrix.
 func (d *MultivariateNormalDistribution) PrecisionMatrix() gotorch.Tensor {
 	return d.precision.get(func() gotorch.Tensor { return d.factor.CholeskyInverse().Expand(d.expanded) })
 }
@@ -329,7 +329,7 @@ func (d *LowRankMultivariateNormalDistribution) Variance() gotorch.Tensor {
 	return d.variance.get(func() gotorch.Tensor { return sum(d.factor.Pow(2)).Add(d.diag).Expand(d.ExtendedShape()) })
 }
 
-// ScaleTril is part of [Distribution].
+// ScaleTril is the Cholesky factor of the covariance matrix.
 func (d *LowRankMultivariateNormalDistribution) ScaleTril() gotorch.Tensor {
 	return d.tril.get(func() gotorch.Tensor {
 		root := d.diag.Sqrt().Unsqueeze(-1)
@@ -339,14 +339,14 @@ func (d *LowRankMultivariateNormalDistribution) ScaleTril() gotorch.Tensor {
 	})
 }
 
-// CovarianceMatrix is part of [Distribution].
+// CovarianceMatrix is the covariance matrix.
 func (d *LowRankMultivariateNormalDistribution) CovarianceMatrix() gotorch.Tensor {
 	return d.matrix.get(func() gotorch.Tensor {
 		return d.factor.MatMul(d.factor.MT()).Add(d.diag.DiagEmbed()).Expand(d.matrices())
 	})
 }
 
-// PrecisionMatrix is part of [Distribution].
+// PrecisionMatrix is the inverse of the covariance matrix.
 func (d *LowRankMultivariateNormalDistribution) PrecisionMatrix() gotorch.Tensor {
 	return d.precision.get(func() gotorch.Tensor {
 		a := gotorch.LinalgSolveTriangular(d.capacitance, overDiag(d.factor, d.diag), false)
@@ -485,7 +485,7 @@ func (d *WishartDistribution) Support() constraints.Constraint {
 	return constraints.PositiveDefinite
 }
 
-// PrecisionMatrix is part of [Distribution].
+// PrecisionMatrix is the inverse of the covariance matrix.
 func (d *WishartDistribution) PrecisionMatrix() gotorch.Tensor {
 	return d.precision.get(func() gotorch.Tensor {
 		return gotorch.Eye(d.event[1], numeric.Like(d.factor)).CholeskySolve(d.factor).Expand(d.expanded)
@@ -574,6 +574,7 @@ func (d *WishartDistribution) NaturalParams() []gotorch.Tensor {
 
 // LogNormalizer is part of [ExponentialFamily].
 func (d *WishartDistribution) LogNormalizer(natural ...gotorch.Tensor) gotorch.Tensor {
+	natural = d.taken(natural, 2)
 	x, y, p := natural[0], natural[1], d.event[1]
 	more := float64(p+1) / 2
 	_, logDet := gotorch.LinalgSlogdet(x.MulScalar(-2))

@@ -90,7 +90,7 @@ func RelaxedBernoulli(temperature gotorch.Tensor, opts ...RelaxedBernoulliOption
 
 // Parameters is part of [Distribution].
 func (d *RelaxedBernoulliDistribution) Parameters() []Parameter {
-	return []Parameter{{"probs", constraints.UnitInterval, d.Probs(), true}, {"logits", constraints.Real, d.Logits(), true}}
+	return d.relaxed().ofParts(&d.Base, constraints.UnitInterval, constraints.Real)
 }
 
 // Expand is part of [Distribution].
@@ -147,7 +147,7 @@ func ExpRelaxedCategorical(temperature gotorch.Tensor, opts ...ExpRelaxedCategor
 
 // Parameters is part of [Distribution].
 func (d *ExpRelaxedCategoricalDistribution) Parameters() []Parameter {
-	return []Parameter{{"probs", constraints.Simplex, d.Probs(), true}, {"logits", constraints.RealVector, d.Logits(), true}}
+	return d.categorical.ofParts(&d.Base, constraints.Simplex, constraints.RealVector)
 }
 
 // Expand is part of [Distribution].
@@ -216,7 +216,7 @@ func RelaxedOneHotCategorical(temperature gotorch.Tensor, opts ...RelaxedOneHotC
 
 // Parameters is part of [Distribution].
 func (d *RelaxedOneHotCategoricalDistribution) Parameters() []Parameter {
-	return []Parameter{{"probs", constraints.Simplex, d.Probs(), true}, {"logits", constraints.RealVector, d.Logits(), true}}
+	return d.relaxed().categorical.ofParts(&d.Base, constraints.Simplex, constraints.RealVector)
 }
 
 // Expand is part of [Distribution].

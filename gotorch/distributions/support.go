@@ -123,6 +123,19 @@ func (p *ProbsOrLogits) parameters(probs, logits constraints.Constraint) []Param
 	return []Parameter{{"probs", probs, p.probs.peek(), false}, {"logits", logits, p.logits.peek(), false}}
 }
 
+// ofParts is parameters for a distribution made of the one that p is of: both are checked, and are computed for that.
+func (p *ProbsOrLogits) ofParts(d *Base, probs, logits constraints.Constraint) []Parameter {
+	if d.Validates() {
+		p.Probs()
+		p.Logits()
+	}
+	found := p.parameters(probs, logits)
+	for i := range found {
+		found[i].Unprinted = true
+	}
+	return found
+}
+
 // clampProbs keeps probabilities from 0 and 1.
 func clampProbs(p gotorch.Tensor) gotorch.Tensor {
 	eps := numeric.Eps(p.DType())

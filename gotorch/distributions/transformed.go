@@ -35,7 +35,7 @@ func (d *TransformedDistribution) inside() *TransformedDistribution { return d }
 
 // initTransformed is Init for a distribution that embeds TransformedDistribution.
 func initTransformed[D transformed](outer D, base Distribution, ts []transforms.Transform, opts ...Options) D {
-	if base == nil {
+	if numeric.IsNil(base) {
 		panic(numeric.Errorf("distributions.Transformed", gotorch.TypeError, "the base distribution is nil"))
 	}
 	all := transforms.Compose(ts)
@@ -191,12 +191,12 @@ func (d *LogNormalDistribution) Support() constraints.Constraint {
 	return constraints.Positive
 }
 
-// Loc is part of [Distribution].
+// Loc is the mean of the logarithms.
 func (d *LogNormalDistribution) Loc() gotorch.Tensor {
 	return d.BaseDist.(*NormalDistribution).Loc
 }
 
-// Scale is part of [Distribution].
+// Scale is the standard deviation of the logarithms.
 func (d *LogNormalDistribution) Scale() gotorch.Tensor {
 	return d.BaseDist.(*NormalDistribution).Scale
 }
@@ -255,12 +255,12 @@ func (d *LogisticNormalDistribution) Support() constraints.Constraint {
 	return constraints.Simplex
 }
 
-// Loc is part of [Distribution].
+// Loc is the mean before the transform.
 func (d *LogisticNormalDistribution) Loc() gotorch.Tensor {
 	return d.normal().Loc
 }
 
-// Scale is part of [Distribution].
+// Scale is the standard deviation before the transform.
 func (d *LogisticNormalDistribution) Scale() gotorch.Tensor {
 	return d.normal().Scale
 }
@@ -298,7 +298,7 @@ func (d *HalfNormalDistribution) Support() constraints.Constraint {
 	return constraints.Nonnegative
 }
 
-// Scale is part of [Distribution].
+// Scale is the scale of the normal distribution.
 func (d *HalfNormalDistribution) Scale() gotorch.Tensor {
 	return d.BaseDist.(*NormalDistribution).Scale
 }
@@ -370,7 +370,7 @@ func (d *HalfCauchyDistribution) Support() constraints.Constraint {
 	return constraints.Nonnegative
 }
 
-// Scale is part of [Distribution].
+// Scale is the scale of the Cauchy distribution.
 func (d *HalfCauchyDistribution) Scale() gotorch.Tensor {
 	return d.BaseDist.(*CauchyDistribution).Scale
 }
@@ -443,12 +443,12 @@ func (d *InverseGammaDistribution) Support() constraints.Constraint {
 	return constraints.Positive
 }
 
-// Concentration is part of [Distribution].
+// Concentration is that of the gamma distribution.
 func (d *InverseGammaDistribution) Concentration() gotorch.Tensor {
 	return d.BaseDist.(*GammaDistribution).Concentration
 }
 
-// Rate is part of [Distribution].
+// Rate is that of the gamma distribution.
 func (d *InverseGammaDistribution) Rate() gotorch.Tensor {
 	return d.BaseDist.(*GammaDistribution).Rate
 }

@@ -65,17 +65,20 @@ func (g *AdadeltaGroup) slots() []slot {
 	return []slot{{name: "square_avg", begin: zerosLike}, {name: "acc_delta", begin: zerosLike}}
 }
 
-func (g *AdadeltaGroup) step() {
-	eachStep(g, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
+func (g *AdadeltaGroup) step(grads []gotorch.Tensor) {
+	eachStep(g, grads, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
 		grad = decayed(grad, p, g.WeightDecay)
 		square, sum := m.tensors[0], m.tensors[1]
-		parts(&square, &sum, &grad, &p)
+		parts(&square, &sum, &grad)
 		scaleOne(square, g.Rho)
 		square.AddCMul_(grad, grad, gotorch.AddCMulOptions{Value: 1 - g.Rho})
 		delta := sum.AddScalar(g.Eps).Sqrt_()
 		delta.Div_(square.AddScalar(g.Eps).Sqrt_()).Mul_(grad)
 		scaleOne(sum, g.Rho)
 		sum.AddCMul_(delta, delta, gotorch.AddCMulOptions{Value: 1 - g.Rho})
+		if p.DType().IsComplex() {
+			delta = gotorch.ViewAsComplex(delta) // added as one: the bits are others than those of both parts
+		}
 		p.Add_(delta, gotorch.AddOptions{Alpha: -g.LR})
 	})
 }

@@ -1,7 +1,6 @@
 package optim
 
 import (
-	"fmt"
 	"math"
 
 	"gotorch.dev/gotorch"
@@ -99,15 +98,20 @@ func averaged(name string, dim int) slot {
 	}}
 }
 
-func (g *AdafactorGroup) step() {
+func (g *AdafactorGroup) refuses(p, grad gotorch.Tensor) string {
+	switch {
+	case p.DType().IsComplex():
+		return "complex parameters are not supported"
+	case grad.Layout() != gotorch.Strided:
+		return sparseUnsupported
+	}
+	return ""
+}
+
+func (g *AdafactorGroup) step(grads []gotorch.Tensor) {
 	const op = "optim.Adafactor.Step"
 	floor, least := args.FloatPointer(op, "Eps", g.Eps[0]), args.Float(op, "Eps", g.Eps[1], 1e-3)
-	for i, p := range g.Params {
-		if p.DType().IsComplex() && p.Grad().Defined() {
-			panic(runtimeError(op, fmt.Sprintf("Adafactor does not support complex parameters, as parameter %d", i)))
-		}
-	}
-	eachStep(g, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
+	eachStep(g, grads, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
 		if floor == nil {
 			floor = new(epsilon(p.DType())) // of the first one's dtype, for all: so PyTorch does
 		}

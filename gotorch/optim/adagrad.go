@@ -1,6 +1,8 @@
 package optim
 
 import (
+	"fmt"
+
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 )
@@ -48,8 +50,13 @@ func Adagrad(params []gotorch.Tensor, opts ...AdagradOptions) *AdagradOptimizer 
 // [Adagrad] does.
 func (o *AdagradOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdagradOptions) {
 	opt := args.Option(opts)
-	o.add(&AdagradGroup{LR: args.Float(o.op, "LR", opt.LR, 0.01), LRDecay: opt.LRDecay, Eps: args.Float(o.op, "Eps", opt.Eps, 1e-10),
-		WeightDecay: opt.WeightDecay, InitialAccumulatorValue: opt.InitialAccumulatorValue, Maximize: opt.Maximize}, params)
+	g := &AdagradGroup{LR: args.Float(o.op, "LR", opt.LR, 0.01), LRDecay: opt.LRDecay, Eps: args.Float(o.op, "Eps", opt.Eps, 1e-10),
+		WeightDecay: opt.WeightDecay, InitialAccumulatorValue: opt.InitialAccumulatorValue, Maximize: opt.Maximize}
+	o.add(g, params)
+	// PyTorch wants them in state dicts of all parameters, also of those that have had no gradient yet.
+	for i := range g.Params {
+		g.begin(i, g.slots())
+	}
 }
 
 func (g *AdagradGroup) check(op string) {
@@ -62,8 +69,15 @@ func (g *AdagradGroup) check(op string) {
 
 func (g *AdagradGroup) counted() bool { return true }
 
-// takesSparse: see gradients.
-func (g *AdagradGroup) takesSparse() {}
+func (g *AdagradGroup) refuses(_, grad gotorch.Tensor) string {
+	switch layout := grad.Layout(); {
+	case layout != gotorch.Strided && layout != gotorch.SparseCOO:
+		return fmt.Sprintf("gradients of layout %v are not supported", layout)
+	case layout != gotorch.Strided && g.WeightDecay != 0:
+		return "the option weight_decay is not compatible with sparse gradients"
+	}
+	return ""
+}
 
 func (g *AdagradGroup) slots() []slot {
 	return []slot{{name: "sum", begin: func(p gotorch.Tensor) gotorch.Tensor {
@@ -74,13 +88,10 @@ func (g *AdagradGroup) slots() []slot {
 	}}}
 }
 
-func (g *AdagradGroup) step() {
-	eachStep(g, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
+func (g *AdagradGroup) step(grads []gotorch.Tensor) {
+	eachStep(g, grads, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
 		sum, lr := m.tensors[0], g.LR/(1+float64(float64(m.steps-1)*g.LRDecay))
 		if grad.Layout() == gotorch.SparseCOO {
-			if g.WeightDecay != 0 {
-				panic(runtimeError("optim.Adagrad.Step", "weight_decay option is not compatible with sparse gradients"))
-			}
 			// The rule is not linear, so each place must be there once.
 			grad = grad.Coalesce()
 			indices, values := grad.Indices(), grad.Values()

@@ -126,9 +126,19 @@ type adamLists struct {
 	params, grads, averages, squares, greatest, stepsTensor []gotorch.Tensor
 }
 
-func (g *AdamGroup) step() {
+func (g *AdamGroup) refuses(p, grad gotorch.Tensor) string {
+	switch {
+	case grad.Layout() != gotorch.Strided:
+		return sparseUnsupported
+	case g.Fused:
+		return fusedRefuses(p)
+	}
+	return ""
+}
+
+func (g *AdamGroup) step(grads []gotorch.Tensor) {
 	var all []*adamLists // seldom more than one
-	slots, grads := g.slots(), gradients(g)
+	slots := g.slots()
 	for i, p := range g.Params {
 		grad := grads[i]
 		if !grad.Defined() {
@@ -171,6 +181,7 @@ func (g *AdamGroup) prepare(m *memory, p gotorch.Tensor) {
 	if !g.Fused {
 		m.stepsTensor = gotorch.Tensor{}
 	} else if !m.stepsTensor.Defined() {
+		layOut(p, m.tensors) // which another kernel, or another program, has made
 		m.stepsTensor = remember(func() gotorch.Tensor { return gotorch.FromScalar(float32(m.steps)).To(p.Device()) })
 	}
 }
@@ -211,6 +222,7 @@ func (g *AdamGroup) foreachStep(l *adamLists) {
 
 func (g *AdamGroup) fusedStep(l *adamLists) {
 	gotorch.ForeachAddScalar_(l.stepsTensor, 1)
+	l.grads = laidOutAs(l.params, l.grads)
 	if g.DecoupledWeightDecay {
 		gotorch.FusedAdamW_(l.params, l.grads, l.averages, l.squares, l.greatest, l.stepsTensor,
 			g.LR, g.Betas[0], g.Betas[1], g.WeightDecay, g.Eps, g.AMSGrad, g.Maximize)

@@ -63,8 +63,8 @@ func (g *AdamaxGroup) slots() []slot {
 	return []slot{{name: "exp_avg", begin: zerosLike}, {name: "exp_inf", begin: zerosLike}}
 }
 
-func (g *AdamaxGroup) step() {
-	eachStep(g, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
+func (g *AdamaxGroup) step(grads []gotorch.Tensor) {
+	eachStep(g, grads, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
 		grad = decayed(grad, p, g.WeightDecay)
 		average, greatest := m.tensors[0], m.tensors[1]
 		parts(&p, &grad, &average, &greatest)
@@ -139,8 +139,8 @@ func (g *NAdamGroup) slots() []slot {
 	return []slot{{name: "mu_product", begin: scalarOne, scalar: true}, {name: "exp_avg", begin: zerosLike}, {name: "exp_avg_sq", begin: zerosLike}}
 }
 
-func (g *NAdamGroup) step() {
-	eachStep(g, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
+func (g *NAdamGroup) step(grads []gotorch.Tensor) {
+	eachStep(g, grads, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
 		product, average, square, steps := m.tensors[0], m.tensors[1], m.tensors[2], float64(m.steps)
 		parts(&p, &grad, &average, &square)
 		if g.WeightDecay != 0 {
@@ -224,8 +224,8 @@ func (g *RAdamGroup) slots() []slot {
 	return []slot{{name: "exp_avg", begin: zerosLike}, {name: "exp_avg_sq", begin: zerosLike}}
 }
 
-func (g *RAdamGroup) step() {
-	eachStep(g, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
+func (g *RAdamGroup) step(grads []gotorch.Tensor) {
+	eachStep(g, grads, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
 		average, square, steps := m.tensors[0], m.tensors[1], float64(m.steps)
 		parts(&p, &grad, &average, &square)
 		if g.WeightDecay != 0 {

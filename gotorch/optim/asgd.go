@@ -64,13 +64,13 @@ func (g *ASGDGroup) counted() bool { return true }
 
 func (g *ASGDGroup) slots() []slot {
 	return []slot{
-		{name: "eta", scalar: true, begin: func(gotorch.Tensor) gotorch.Tensor { return gotorch.FromScalar(float32(g.LR)) }},
+		{name: "eta", scalar: true, begin: func(gotorch.Tensor) gotorch.Tensor { return scalarOf(g.LR) }},
 		{name: "mu", scalar: true, begin: scalarOne}, {name: "ax", begin: zerosLike},
 	}
 }
 
-func (g *ASGDGroup) step() {
-	eachStep(g, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
+func (g *ASGDGroup) step(grads []gotorch.Tensor) {
+	eachStep(g, grads, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
 		eta, mu, average, steps := m.tensors[0], m.tensors[1], m.tensors[2], float64(m.steps)
 		parts(&grad, &p, &average)
 		grad = decayed(grad, p, g.WeightDecay)
@@ -82,8 +82,8 @@ func (g *ASGDGroup) step() {
 		} else {
 			average.Copy_(p)
 		}
-		// Numbers that are remembered are float32, whatever the parameter is.
-		eta.Fill_(float64(float32(g.LR / power(1+float64(g.Lambd*g.LR*steps), g.Alpha))))
-		mu.Fill_(float64(float32(1 / max(1, steps-g.T0))))
+		// By way of the default dtype, which may be less than what is remembered.
+		eta.Copy_(gotorch.Full([]int64{}, g.LR/power(1+float64(g.Lambd*g.LR*steps), g.Alpha)))
+		mu.Copy_(gotorch.Full([]int64{}, 1/max(1, steps-g.T0)))
 	})
 }

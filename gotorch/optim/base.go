@@ -60,11 +60,20 @@ type rule interface {
 	// check panics with a ValueError for options that are out of range.
 	check(op string)
 	slots() []slot
-	// step changes the parameters that have a gradient. eachStep does for rules with a function for one.
-	step()
+	// step changes the parameters that have a gradient: grads has them, in the places of the parameters, with zero
+	// Tensors for none. eachStep does for rules with a function for one.
+	step(grads []gotorch.Tensor)
 	// counted reports whether a state dict has the number of steps.
 	counted() bool
 }
+
+// particular is a rule that does not take every gradient. All others take those that are dense.
+type particular interface {
+	// refuses returns why it cannot do with a parameter and its gradient; "" if it can.
+	refuses(p, grad gotorch.Tensor) string
+}
+
+const sparseUnsupported = "sparse gradients are not supported"
 
 // ownState is a rule that remembers something else than tensors of each parameter.
 type ownState interface {
@@ -76,14 +85,24 @@ type ownState interface {
 
 func zerosLike(p gotorch.Tensor) gotorch.Tensor { return gotorch.ZerosLike(p.Detach()) }
 
+// scalarOf returns a number as it is remembered: a float32 whatever the parameter is, unless numbers are float64 by
+// default.
+func scalarOf(x float64) gotorch.Tensor {
+	dtype := gotorch.Float32
+	if gotorch.DefaultDType() == gotorch.Float64 {
+		dtype = gotorch.Float64
+	}
+	return gotorch.Full([]int64{}, x, gotorch.TensorOptions{DType: dtype})
+}
+
 // scalarOne is what a number that is remembered as a tensor begins as.
-func scalarOne(gotorch.Tensor) gotorch.Tensor { return gotorch.FromScalar(float32(1)) }
+func scalarOne(gotorch.Tensor) gotorch.Tensor { return scalarOf(1) }
 
 // scaleOne multiplies t by a number, as Python's mul_ does: see scale.
 func scaleOne(t gotorch.Tensor, by float64) { scale([]gotorch.Tensor{t}, by) }
 
-// begun returns what is remembered of the i-th parameter, for another step.
-func (c *Common) begun(i int, slots []slot) *memory {
+// begin makes what is remembered of the i-th parameter, where it is not there yet.
+func (c *Common) begin(i int, slots []slot) *memory {
 	m := &c.memories[i]
 	for len(m.tensors) < len(slots) {
 		m.tensors = append(m.tensors, gotorch.Tensor{})
@@ -93,15 +112,20 @@ func (c *Common) begun(i int, slots []slot) *memory {
 			m.tensors[k] = remember(func() gotorch.Tensor { return s.begin(c.Params[i]) })
 		}
 	}
+	return m
+}
+
+// begun returns what is remembered of the i-th parameter, for another step.
+func (c *Common) begun(i int, slots []slot) *memory {
+	m := c.begin(i, slots)
 	m.steps++
 	return m
 }
 
 // eachStep is step for a rule that changes one parameter at a time: it gets the parameter, its gradient (the
 // negative one where maximize is true) and what is remembered.
-func eachStep(r rule, maximize bool, update func(p, grad gotorch.Tensor, m *memory)) {
+func eachStep(r rule, grads []gotorch.Tensor, maximize bool, update func(p, grad gotorch.Tensor, m *memory)) {
 	c, slots := r.common(), r.slots()
-	grads := gradients(r)
 	for i, p := range c.Params {
 		grad := grads[i]
 		if !grad.Defined() {
@@ -114,17 +138,25 @@ func eachStep(r rule, maximize bool, update func(p, grad gotorch.Tensor, m *memo
 	}
 }
 
-// gradients returns the gradients of all parameters, of which some are zero Tensors. It panics with a
-// RuntimeError, before anything is changed, if one is sparse and the rule cannot do with that.
-func gradients(r rule) []gotorch.Tensor {
-	_, sparse := r.(interface{ takesSparse() })
+// gradients returns the gradients of all parameters, of which some are zero Tensors. It panics with a RuntimeError if
+// the rule cannot do with one.
+func gradients(op string, r rule) []gotorch.Tensor {
+	particular, is := r.(particular)
 	params := r.common().Params
 	grads := make([]gotorch.Tensor, len(params))
 	for i, p := range params {
 		grads[i] = p.Grad()
-		if !sparse && grads[i].Defined() && grads[i].Layout() != gotorch.Strided {
-			name := strings.TrimSuffix(reflect.TypeOf(r).Elem().Name(), "Group")
-			panic(runtimeError("optim."+name+".Step", fmt.Sprintf("%s does not support sparse gradients, which parameter %d has", name, i)))
+		if !grads[i].Defined() {
+			continue
+		}
+		var why string
+		if is {
+			why = particular.refuses(p, grads[i])
+		} else if grads[i].Layout() != gotorch.Strided {
+			why = sparseUnsupported
+		}
+		if why != "" {
+			panic(runtimeError(op, fmt.Sprintf("%s, which parameter %d of its group has", why, i)))
 		}
 	}
 	return grads
@@ -165,11 +197,16 @@ func (o *Base[G, P]) commons() []*Common {
 	return list
 }
 
-// Step changes the parameters that have a gradient.
+// Step changes the parameters that have a gradient. It panics with a RuntimeError for gradients that the rule cannot
+// do with, such as sparse ones; then nothing has changed.
 func (o *Base[G, P]) Step() {
 	step(func() {
-		for _, g := range o.Groups {
-			P(g).step()
+		grads := make([][]gotorch.Tensor, len(o.Groups))
+		for n, g := range o.Groups {
+			grads[n] = gradients(o.op+".Step", P(g))
+		}
+		for n, g := range o.Groups {
+			P(g).step(grads[n])
 		}
 	})
 	o.steps++
@@ -329,7 +366,7 @@ func stateOf(r rule, i int) gotorch.Dict {
 	}
 	steps := m.stepsTensor
 	if !steps.Defined() {
-		steps = gotorch.FromScalar(float32(m.steps))
+		steps = scalarOf(float64(m.steps))
 	}
 	return append(gotorch.Dict{{Key: "step", Value: steps}}, state...)
 }
@@ -339,7 +376,14 @@ func stateOf(r rule, i int) gotorch.Dict {
 func (o *Base[G, P]) LoadStateDict(dict gotorch.Dict) error {
 	op := o.op + ".LoadStateDict"
 	r := &reader{op: op}
-	states, _ := dict.Get("state").(gotorch.Dict)
+	list, ok := dict.Get("param_groups").([]any)
+	if !ok {
+		return args.ValueError(op, "the state dict has no list 'param_groups'")
+	}
+	states, ok := dict.Get("state").(gotorch.Dict)
+	if !ok { // and not as if nothing were remembered, which training would go on from without a word
+		return args.ValueError(op, "the state dict has %T as 'state', where a dict is required", dict.Get("state"))
+	}
 	byNumber := make(map[int64]gotorch.Dict, len(states))
 	for key, value := range states.All() {
 		number, ok1 := key.(int64)
@@ -347,10 +391,6 @@ func (o *Base[G, P]) LoadStateDict(dict gotorch.Dict) error {
 		if ok1 && ok2 {
 			byNumber[number] = state
 		}
-	}
-	list, ok := dict.Get("param_groups").([]any)
-	if !ok {
-		return args.ValueError(op, "the state dict has no list 'param_groups'")
 	}
 	if len(list) != len(o.Groups) {
 		return args.ValueError(op, "loaded state dict has a different number of parameter groups: %d, not %d", len(list), len(o.Groups))

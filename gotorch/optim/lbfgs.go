@@ -66,9 +66,9 @@ func (g *LBFGSGroup) check(op string) {
 }
 
 // Step panics with a TypeError: what LBFGS does takes several evaluations of the loss, so use StepWith.
-func (o *LBFGSOptimizer) Step() { (*LBFGSGroup)(nil).step() }
+func (o *LBFGSOptimizer) Step() { (*LBFGSGroup)(nil).step(nil) }
 
-func (g *LBFGSGroup) step() {
+func (g *LBFGSGroup) step([]gotorch.Tensor) {
 	panic(&gotorch.Error{Op: "optim.LBFGS.Step", Kind: gotorch.TypeError, Msg: "LBFGS evaluates the loss several times in a step: use StepWith, with a closure that computes it"})
 }
 
@@ -102,6 +102,9 @@ type lbfgsState struct {
 // its own, which must return the loss.
 func (o *LBFGSOptimizer) StepWith(closure func() gotorch.Tensor) (loss gotorch.Tensor) {
 	checkClosure(o.op, closure)
+	if len(o.Groups) != 1 {
+		panic(runtimeError("optim.LBFGS.StepWith", fmt.Sprintf("there are %d groups of parameters, where one is required: make the optimizer by LBFGS", len(o.Groups))))
+	}
 	g := o.Groups[0]
 	// What is kept of the scope goes to the collector.
 	gotorch.Unscoped(func() {
@@ -566,54 +569,41 @@ func (n number) of(vector gotorch.Tensor) gotorch.Tensor {
 	return vector.MulScalar(n.f)
 }
 
-func (n number) plus(m number) number {
+// with returns what an operation makes of two numbers, in the form for what they are: both tensors, a tensor and a
+// float, a float and a tensor, in which form the tensor comes first, or both floats.
+func (n number) with(m number, tensors func(a, b gotorch.Tensor) gotorch.Tensor, second, first func(t gotorch.Tensor, f gotorch.Scalar) gotorch.Tensor, floats float64) number {
 	switch a, b := n.t.Defined(), m.t.Defined(); {
 	case a && b:
-		return number{t: n.t.Add(m.t)}
+		return number{t: tensors(n.t, m.t)}
 	case a:
-		return number{t: n.t.AddScalar(m.f)}
+		return number{t: second(n.t, m.f)}
 	case b:
-		return number{t: m.t.AddScalar(n.f)}
+		return number{t: first(m.t, n.f)}
 	}
-	return float(n.f + m.f)
+	return float(floats)
 }
 
-func (n number) minus(m number) number {
-	switch a, b := n.t.Defined(), m.t.Defined(); {
-	case a && b:
-		return number{t: n.t.Sub(m.t)}
-	case a:
-		return number{t: n.t.SubScalar(m.f)}
-	case b:
-		return number{t: gotorch.RsubScalar(m.t, n.f)}
-	}
-	return float(n.f - m.f)
-}
+func add(a, b gotorch.Tensor) gotorch.Tensor                      { return a.Add(b) }
+func addScalar(t gotorch.Tensor, f gotorch.Scalar) gotorch.Tensor { return t.AddScalar(f) }
+func sub(a, b gotorch.Tensor) gotorch.Tensor                      { return a.Sub(b) }
+func subScalar(t gotorch.Tensor, f gotorch.Scalar) gotorch.Tensor { return t.SubScalar(f) }
+func subFrom(t gotorch.Tensor, f gotorch.Scalar) gotorch.Tensor   { return gotorch.RsubScalar(t, f) }
+
+// divide is how Python divides a float by a tensor.
+func divide(t gotorch.Tensor, f gotorch.Scalar) gotorch.Tensor { return t.Reciprocal().MulScalar(f) }
+
+func (n number) plus(m number) number  { return n.with(m, add, addScalar, addScalar, n.f+m.f) }
+func (n number) minus(m number) number { return n.with(m, sub, subScalar, subFrom, n.f-m.f) }
 
 func (n number) times(m number) number {
-	switch a, b := n.t.Defined(), m.t.Defined(); {
-	case a && b:
-		return number{t: n.t.Mul(m.t)}
-	case a:
-		return number{t: n.t.MulScalar(m.f)}
-	case b:
-		return number{t: m.t.MulScalar(n.f)}
-	}
-	return float(n.f * m.f)
+	return n.with(m, gotorch.Tensor.Mul, gotorch.Tensor.MulScalar, gotorch.Tensor.MulScalar, float64(n.f*m.f))
 }
 
 func (n number) over(m number) number {
-	switch a, b := n.t.Defined(), m.t.Defined(); {
-	case a && b:
-		return number{t: n.t.Div(m.t)}
-	case a:
-		return number{t: n.t.DivScalar(m.f)}
-	case b: // so Python divides a float by a tensor
-		return number{t: m.t.Reciprocal().MulScalar(n.f)}
-	case m.f == 0:
+	if !n.t.Defined() && !m.t.Defined() && m.f == 0 {
 		panic(&gotorch.Error{Op: "optim.LBFGS.StepWith", Kind: "ZeroDivisionError", Msg: "float division by zero: the line search is at one place twice, as where a gradient is infinite"})
 	}
-	return float(n.f / m.f)
+	return n.with(m, gotorch.Tensor.Div, gotorch.Tensor.DivScalar, divide, n.f/m.f)
 }
 
 func (n number) magnitude() number {
@@ -625,28 +615,20 @@ func (n number) magnitude() number {
 
 // above reports whether n > m.
 func (n number) above(m number) bool {
-	switch a, b := n.t.Defined(), m.t.Defined(); {
-	case a && b:
-		return gotorch.Item[bool](n.t.Gt(m.t))
-	case a:
-		return gotorch.Item[bool](n.t.GtScalar(m.f))
-	case b:
-		return gotorch.Item[bool](m.t.LtScalar(n.f))
-	}
-	return n.f > m.f
+	return n.with(m, gotorch.Tensor.Gt, gotorch.Tensor.GtScalar, gotorch.Tensor.LtScalar, truth(n.f > m.f)).float() != 0
 }
 
 // atLeast reports whether n >= m.
 func (n number) atLeast(m number) bool {
-	switch a, b := n.t.Defined(), m.t.Defined(); {
-	case a && b:
-		return gotorch.Item[bool](n.t.Ge(m.t))
-	case a:
-		return gotorch.Item[bool](n.t.GeScalar(m.f))
-	case b:
-		return gotorch.Item[bool](m.t.LeScalar(n.f))
+	return n.with(m, gotorch.Tensor.Ge, gotorch.Tensor.GeScalar, gotorch.Tensor.LeScalar, truth(n.f >= m.f)).float() != 0
+}
+
+// truth is a bool as a number.
+func truth(b bool) float64 {
+	if b {
+		return 1
 	}
-	return n.f >= m.f
+	return 0
 }
 
 func (n number) below(m number) bool  { return m.above(n) }

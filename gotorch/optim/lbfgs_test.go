@@ -135,3 +135,10 @@ func TestLBFGSStatesThatDoNotFit(t *testing.T) {
 	}
 	step()
 }
+
+func TestLBFGSThatWasNotMadeRefusesSteps(t *testing.T) {
+	err := gotorch.Try0(func() { new(optim.LBFGSOptimizer).StepWith(func() gotorch.Tensor { return gotorch.Tensor{} }) })
+	if !errors.Is(err, gotorch.RuntimeError) {
+		t.Errorf("got %v", err)
+	}
+}

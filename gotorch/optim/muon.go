@@ -83,10 +83,13 @@ func (g *MuonGroup) check(op string) {
 
 func (g *MuonGroup) counted() bool { return false }
 
-func (g *MuonGroup) slots() []slot { return []slot{{name: "momentum_buffer", begin: zerosLike}} }
+// The momentum is laid out in memory as the first gradient is.
+func (g *MuonGroup) slots() []slot {
+	return []slot{{name: "momentum_buffer", begin: func(p gotorch.Tensor) gotorch.Tensor { return zerosLike(p.Grad()) }}}
+}
 
-func (g *MuonGroup) step() {
-	eachStep(g, false, func(p, grad gotorch.Tensor, m *memory) {
+func (g *MuonGroup) step(grads []gotorch.Tensor) {
+	eachStep(g, grads, false, func(p, grad gotorch.Tensor, m *memory) {
 		buffer := m.tensors[0]
 		buffer.LerpScalar_(grad, 1-g.Momentum)
 		update := buffer

@@ -198,6 +198,7 @@ func TestForeignStateDictsAreErrorsAndChangeNothing(t *testing.T) {
 	}
 	for part, dict := range map[string]gotorch.Dict{
 		"no list 'param_groups'":                 nil,
+		"<nil> as 'state'":                       {{Key: "param_groups", Value: good.Get("param_groups")}},
 		"different number of parameter groups":   changed(good, "param_groups", []any{group, group}),
 		"doesn't match the size":                 withGroup("params", []any{int64(0), int64(1)}),
 		"string as 'lr', where a number":         withGroup("lr", "fast"),
@@ -238,11 +239,57 @@ func TestAStepThatIsRefusedLeavesNoMomentum(t *testing.T) {
 	p := gotorch.FromSlice([]complex64{1, 2}).RequiresGrad_()
 	opt := optim.SGD([]gotorch.Tensor{p}, optim.SGDOptions{Momentum: 0.9, Fused: true})
 	p.SetGrad(gotorch.FromSlice([]complex64{1, 1}))
-	if err := gotorch.Try0(opt.Step); !errors.Is(err, gotorch.NotImplementedError) {
+	if err := gotorch.Try0(opt.Step); !errors.Is(err, gotorch.RuntimeError) {
 		t.Fatalf("got %v", err)
 	}
 	if state := opt.StateDict().Get("state").(gotorch.Dict); len(state) != 0 {
 		t.Errorf("got %v", state)
+	}
+}
+
+func TestARefusedStepChangesNoGroup(t *testing.T) {
+	first, second := parameter(1), parameter(2, 3)
+	for _, opt := range []interface {
+		Step()
+		StateDict() gotorch.Dict
+	}{
+		func() *optim.AdamOptimizer {
+			o := optim.Adam([]gotorch.Tensor{first})
+			o.AddGroup([]gotorch.Tensor{second})
+			return o
+		}(),
+		func() *optim.SGDOptimizer {
+			o := optim.SGD([]gotorch.Tensor{first})
+			o.AddGroup([]gotorch.Tensor{second}, optim.SGDOptions{WeightDecay: 1})
+			return o
+		}(),
+	} {
+		first.SetGrad(gotorch.FromSlice([]float32{1}))
+		second.SetGrad(gotorch.FromSlice([]float32{1, 1}).ToSparse())
+		if err := gotorch.Try0(opt.Step); !errors.Is(err, gotorch.RuntimeError) || !strings.Contains(err.Error(), "which parameter 0 of its group has") {
+			t.Errorf("%T: got %v", opt, err)
+		}
+		if got := gotorch.Item[float32](first); got != 1 {
+			t.Errorf("%T has changed the first group: %v", opt, got)
+		}
+		if state := opt.StateDict().Get("state").(gotorch.Dict); len(state) != 0 {
+			t.Errorf("%T has begun: %v", opt, state)
+		}
+	}
+}
+
+func TestNumbersThatAreRememberedFollowTheDefaultDType(t *testing.T) {
+	gotorch.SetDefaultDType(gotorch.Float64)
+	defer gotorch.SetDefaultDType(gotorch.Float32)
+	p := gotorch.FromSlice([]float64{1}).RequiresGrad_()
+	opt := optim.ASGD([]gotorch.Tensor{p}, optim.ASGDOptions{LR: 0.1})
+	p.SetGrad(gotorch.FromSlice([]float64{1}))
+	opt.Step()
+	state := opt.StateDict().Get("state").(gotorch.Dict).Get(int64(0)).(gotorch.Dict)
+	for _, name := range []string{"step", "eta", "mu"} {
+		if got := state.Get(name).(gotorch.Tensor).DType(); got != gotorch.Float64 {
+			t.Errorf("%s is of %v", name, got)
+		}
 	}
 }
 
@@ -423,6 +470,72 @@ func TestAdafactor(t *testing.T) {
 	} {
 		if err := gotorch.Try0(func() { optim.Adafactor(params, opts) }); !errors.Is(err, gotorch.ValueError) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The fused kernels go through memory as it lies. Whatever the layout of gradients and momenta, the numbers are those of
+// the same optimiser on contiguous tensors.
+func TestFusedStepsDoNotDependOnLayout(t *testing.T) {
+	type maker func(ps []gotorch.Tensor, fused bool) optim.Optimizer
+	makers := map[string]maker{
+		"SGD": func(ps []gotorch.Tensor, fused bool) optim.Optimizer {
+			return optim.SGD(ps, optim.SGDOptions{LR: 0.1, Momentum: 0.9, Fused: fused})
+		},
+		"SGD without momentum": func(ps []gotorch.Tensor, fused bool) optim.Optimizer {
+			return optim.SGD(ps, optim.SGDOptions{LR: 0.1, Fused: fused})
+		},
+		"AdamW": func(ps []gotorch.Tensor, fused bool) optim.Optimizer {
+			return optim.AdamW(ps, optim.AdamWOptions{AMSGrad: true, Fused: fused})
+		},
+	}
+	g := gotorch.NewGenerator(gotorch.CPU).ManualSeed(1)
+	random := func(size ...int64) gotorch.Tensor {
+		return gotorch.Empty(size).Normal_(gotorch.Normal_Options{Generator: g})
+	}
+	everyOther := gotorch.SliceDimOptions{Dim: 1, Step: new(int64(2))}
+	for name, make := range makers {
+		start, grads := random(3, 4), []gotorch.Tensor{random(4, 3).Transpose(0, 1), random(1, 4).Expand([]int64{3, 4}), random(3, 8).SliceDim(everyOther), random(3, 4)}
+		for _, layout := range []string{"contiguous", "transposed"} {
+			run := func(plain bool) gotorch.Tensor {
+				p := start.Clone()
+				if layout == "transposed" && !plain {
+					p = start.Transpose(0, 1).Contiguous().Transpose(0, 1)
+				}
+				p = nn.Parameter(p)
+				opt := make([]gotorch.Tensor{p}, plain)
+				for i, grad := range grads {
+					if plain {
+						grad = grad.Contiguous()
+					}
+					p.SetGrad(grad)
+					if !plain && i == 1 { // what was remembered so far is of other kernels
+						fused := make([]gotorch.Tensor{p}, true)
+						if err := fused.LoadStateDict(opt.StateDict()); err != nil {
+							t.Fatal(err)
+						}
+						switch o := fused.(type) { // the state dict says which kernels there were
+						case *optim.SGDOptimizer:
+							o.Groups[0].Fused = true
+						case *optim.AdamOptimizer:
+							o.Groups[0].Fused = true
+						}
+						opt = fused
+					}
+					opt.Step()
+				}
+				return p.Detach()
+			}
+			want, got := run(true), run(false)
+			if !gotorch.AllClose(want, got, gotorch.AllCloseOptions{RTol: new(1e-5), ATol: new(1e-6)}) {
+				t.Errorf("%s, %s:\n%v\n%v", name, layout, want, got)
+			}
+		}
+		wide := nn.Parameter(random(3, 8).SliceDim(everyOther))
+		before := wide.Detach().Clone()
+		wide.SetGrad(random(3, 4))
+		if err := gotorch.Try0(make([]gotorch.Tensor{wide}, true).Step); !errors.Is(err, gotorch.RuntimeError) || !gotorch.Equal(before, wide.Detach()) {
+			t.Errorf("%s: a parameter with gaps: %v", name, err)
 		}
 	}
 }

@@ -68,8 +68,8 @@ func (g *RMSpropGroup) slots() []slot {
 	return []slot{{name: "square_avg", begin: zerosLike}, {name: "momentum_buffer", begin: zerosLike, unwanted: g.Momentum <= 0}, {name: "grad_avg", begin: zerosLike, unwanted: !g.Centered}}
 }
 
-func (g *RMSpropGroup) step() {
-	eachStep(g, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
+func (g *RMSpropGroup) step(grads []gotorch.Tensor) {
+	eachStep(g, grads, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
 		grad = decayed(grad, p, g.WeightDecay)
 		square, buffer, average := m.tensors[0], m.tensors[1], m.tensors[2]
 		parts(&p, &grad, &square, &buffer, &average)

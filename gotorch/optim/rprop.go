@@ -66,8 +66,8 @@ func (g *RpropGroup) slots() []slot {
 	}}}
 }
 
-func (g *RpropGroup) step() {
-	eachStep(g, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
+func (g *RpropGroup) step(grads []gotorch.Tensor) {
+	eachStep(g, grads, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
 		before, size := m.tensors[0], m.tensors[1]
 		parts(&grad, &before, &p, &size)
 		sign := grad.Mul(before).Sign()

@@ -74,19 +74,31 @@ func (g *SGDGroup) buffer(i int) *gotorch.Tensor {
 	return &m.tensors[0]
 }
 
-func (g *SGDGroup) step() {
+func (g *SGDGroup) refuses(p, grad gotorch.Tensor) string {
+	switch {
+	case g.Fused && grad.Layout() != gotorch.Strided:
+		return "with Fused sparse gradients are not supported"
+	case g.Fused && fusedRefuses(p) != "":
+		return fusedRefuses(p)
+	case g.WeightDecay != 0 && grad.Layout() != gotorch.Strided:
+		return "the option weight_decay is not compatible with sparse gradients"
+	}
+	return ""
+}
+
+func (g *SGDGroup) step(all []gotorch.Tensor) {
 	params, grads := make([]gotorch.Tensor, 0, len(g.Params)), make([]gotorch.Tensor, 0, len(g.Params))
 	index := make([]int, 0, len(g.Params))
-	for i, p := range g.Params {
-		if grad := p.Grad(); grad.Defined() {
-			params, grads, index = append(params, p), append(grads, grad), append(index, i)
+	for i, grad := range all {
+		if grad.Defined() {
+			params, grads, index = append(params, g.Params[i]), append(grads, grad), append(index, i)
 		}
 	}
 	if len(params) == 0 {
 		return
 	}
 	if g.Fused {
-		g.fusedStep(params, grads, index)
+		g.fusedStep(params, laidOutAs(params, grads), index)
 		return
 	}
 	ours := false // whether grads may be overwritten
@@ -148,6 +160,7 @@ func (g *SGDGroup) fusedStep(params, grads []gotorch.Tensor, index []int) {
 	var old, fresh []int
 	buffers := make([]gotorch.Tensor, len(index))
 	for k, i := range index {
+		layOut(params[k], g.memories[i].tensors)
 		if buffers[k] = *g.buffer(i); buffers[k].Defined() {
 			old = append(old, k)
 		} else {

@@ -1,7 +1,6 @@
 package optim
 
 import (
-	"fmt"
 	"math"
 
 	"gotorch.dev/gotorch"
@@ -70,21 +69,19 @@ func (g *SparseAdamGroup) counted() bool { return true }
 // countedInInts: see stateOf.
 func (g *SparseAdamGroup) countedInInts() {}
 
-// takesSparse: see gradients.
-func (g *SparseAdamGroup) takesSparse() {}
+func (g *SparseAdamGroup) refuses(_, grad gotorch.Tensor) string {
+	if grad.Layout() != gotorch.SparseCOO {
+		return "dense gradients are not supported: Adam does with them"
+	}
+	return ""
+}
 
 func (g *SparseAdamGroup) slots() []slot {
 	return []slot{{name: "exp_avg", begin: zerosLike}, {name: "exp_avg_sq", begin: zerosLike}}
 }
 
-func (g *SparseAdamGroup) step() {
-	for i, p := range g.Params {
-		if grad := p.Grad(); grad.Defined() && grad.Layout() != gotorch.SparseCOO {
-			panic(runtimeError("optim.SparseAdam.Step",
-				fmt.Sprintf("SparseAdam does not support dense gradients, which parameter %d has: Adam does", i)))
-		}
-	}
-	eachStep(g, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
+func (g *SparseAdamGroup) step(grads []gotorch.Tensor) {
+	eachStep(g, grads, g.Maximize, func(p, grad gotorch.Tensor, m *memory) {
 		// The rule is not linear, so each place must be there once.
 		grad = grad.Coalesce()
 		indices, values := grad.Indices(), grad.Values()

@@ -359,6 +359,19 @@ func TestEvaluateWeighsBatchesByTheirSize(t *testing.T) {
 	}
 }
 
+func TestEvaluationLeavesFrozenLayersFrozen(t *testing.T) {
+	frozen, inner := nn.BatchNorm1d(2), nn.Sequential(nn.Dropout(0.5))
+	model := nn.Sequential(nn.Linear(2, 2), frozen, inner)
+	frozen.Eval()
+	inner.Eval()
+	inner.Layers[0].Train(true)
+	_, err := train.Evaluate(t.Context(), model, points(10), train.Accuracy)
+	testhelp.Must(t, err)
+	if !model.Training() || frozen.Training() || inner.Training() || !inner.Layers[0].Training() {
+		t.Error("modes have changed")
+	}
+}
+
 func TestATrainingGoesOnFromACheckpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "training.pt")
 	loop, model, opt := newLoop(0.1)

@@ -5,6 +5,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/internal/modes"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -50,12 +51,12 @@ func Validate(set data.Dataset[data.Pair], metrics ...Metric) func(*Epoch) error
 // evaluationBatch is how many samples are shown at a time where nothing is learnt.
 const evaluationBatch = 256
 
-// Evaluate returns metrics over a data set, with the model in evaluation mode and without gradients.
+// Evaluate returns metrics over a data set, with the model in evaluation mode and without gradients. Afterwards each
+// module is in the mode that it was in.
 // It returns an error if a batch cannot be made or ctx is cancelled.
 func Evaluate(ctx context.Context, model nn.Layer, set data.Dataset[data.Pair], metrics ...Metric) ([]Value, error) {
-	wasTraining := model.Training()
+	defer modes.Keep(model)()
 	model.Eval()
-	defer model.Train(wasTraining)
 
 	device := deviceOf(model)
 	sums, counts := make([]float64, len(metrics)), make([]int, len(metrics))

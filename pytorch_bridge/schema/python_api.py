@@ -98,7 +98,7 @@ class PythonArgument:
 
 @dataclass(frozen=True)
 class PythonName:
-    """A public function or class. `arguments` is None where Python does not say them."""
+    """A public function, class or constant. `arguments` is None where Python does not say them."""
 
     namespace: str
     name: str
@@ -183,7 +183,7 @@ def _public(module: Any) -> list[str]:
         value = getattr(module, name, None)
         if name.startswith("_") or inspect.ismodule(value):
             continue
-        if not callable(value) and module.__name__ != "Tensor":
+        if not callable(value) and not _constant(value, module):
             continue
         if _INTERNAL.fullmatch(name) and module.__name__ != "torch":
             continue
@@ -196,6 +196,12 @@ def _public(module: Any) -> list[str]:
             continue
         names.append(name)
     return names
+
+
+def _constant(value: Any, module: Any) -> bool:
+    """Whether a value is a constant of a class of the module's own, as constraints.positive is."""
+    own = type(value).__module__ == module.__name__ != "torch"
+    return own or module.__name__ == "Tensor"
 
 
 def _unlisted(value: Any) -> bool:

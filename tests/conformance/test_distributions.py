@@ -6,10 +6,13 @@ and constraint, all registered divergences, with gradients, random states and er
 
 from __future__ import annotations
 
+import math
 import os
+import random
 
 import pytest
 import torch
+from torch.distributions import constraints
 
 from pytorch_bridge.generate import reference_is_installed
 
@@ -23,9 +26,11 @@ from pytorch_bridge.testing.conformance.distributions import (
     Distributions,
     Spec,
     constraint_names,
+    corner_divergences,
     distributions,
     names,
     run_constraint,
+    run_corners,
     run_distribution,
     run_divergences,
     run_transform,
@@ -51,6 +56,12 @@ def test_distribution(runner: Distributions, name: str) -> None:
     assert runner.tallies[name].passed or runner.tallies[name].errors
 
 
+def test_corners(runner: Distributions) -> None:
+    """Options left out, and parameters where formulas change."""
+    problems = [p for name in distributions() for p in run_corners(runner, name)]
+    assert not problems, "\n".join(problems[:20])
+
+
 @pytest.mark.parametrize("name", transform_names())
 def test_transform(runner: Distributions, name: str) -> None:
     problems = run_transform(runner, name, ROUNDS)
@@ -69,11 +80,31 @@ def test_divergences(runner: Distributions) -> None:
     assert runner.tallies["kl_divergence"].passed > 50
 
 
+def test_an_affine_transform_of_any_scale(runner: Distributions) -> None:
+    """The logarithm of a scale that is a number is the C library's, to the last bit of a float64."""
+    draw = random.Random(1)
+    x = torch.zeros(1, dtype=torch.float64)
+    for _ in range(200):
+        scale = math.exp(draw.gauss(0, 3)) * draw.choice([1, -1])
+        runner.transform(Spec("AffineTransform", (draw.gauss(0, 1), scale)), [x])
+    problems = runner.tallies["AffineTransform"].problems
+    assert not problems, "\n".join(problems[:20])
+
+
+def test_divergences_in_corners(runner: Distributions) -> None:
+    before = len(runner.tally("kl_divergence").problems)
+    for p, q in corner_divergences():
+        runner.divergence(p, q)
+    problems = runner.tally("kl_divergence").problems[before:]
+    assert not problems, "\n".join(problems[:20])
+
+
 def test_every_name_is_there() -> None:
     """A name that is new in torch.distributions is in the tests, or has a reason."""
     here = {*distributions(), *transform_names(), *constraint_names(), *NOT_IN_GO}
     here |= {"kl_divergence", "biject_to", "transform_to", "is_dependent"}
     assert set(names()) <= here, sorted(set(names()) - here)
+    assert set(constraints.__all__) <= set(names()), "constants are missing in python_gen.txt"
 
 
 if FULL:

@@ -20,6 +20,7 @@ if not reference_is_installed():
 from pytorch_bridge.testing.conformance import optimizers as under_test
 from pytorch_bridge.testing.conformance import report
 from pytorch_bridge.testing.conformance.harness import Harness
+from pytorch_bridge.testing.conformance.optimizer_runs import NAMES, Runs
 from pytorch_bridge.testing.conformance.optimizers import Optimizers, database
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]
@@ -40,6 +41,20 @@ def test_optimizer(optimizers: Optimizers, name: str) -> None:
     tally = optimizers.tallies[name]
     assert tally.passed >= 3 * len(TRIED)
     assert tally.errors
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_options_at_random(harness: Harness, name: str) -> None:
+    """All options, dtypes and layouts, with states that go from each to the other at any step."""
+    runs = Runs(harness)
+    count = 150 if FULL else 8
+    problems = runs.run(name, count)
+    assert not problems, "\n".join(p[:1000] for p in problems[:10])
+    assert runs.passed > count / 2
+
+
+def test_every_optimizer_has_runs_at_random() -> None:
+    assert {*NAMES} == database().keys() - {"LBFGS"}  # which has them with closures
 
 
 if FULL:

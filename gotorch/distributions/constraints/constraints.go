@@ -144,7 +144,7 @@ func Independent(base Constraint, n int64) *IndependentConstraint {
 
 func mustConstraint(op string, cs ...Constraint) {
 	for _, c := range cs {
-		if c == nil {
+		if numeric.IsNil(c) {
 			panic(numeric.Errorf("constraints."+op, gotorch.TypeError, "a constraint is nil"))
 		}
 	}

@@ -15,7 +15,7 @@ import (
 func given(op string, size int64, ts []Transform) []Transform {
 	ts = slices.Clone(ts)
 	for i, t := range ts {
-		if t == nil {
+		if numeric.IsNil(t) {
 			panic(numeric.Errorf("transforms."+op, gotorch.TypeError, "transform %d is nil", i))
 		}
 		if size != 0 {
@@ -215,10 +215,19 @@ type IndependentTransform struct {
 	ReinterpretedBatchNDims int64
 }
 
-// Independent is base whose events have n dimensions more, over which its LogAbsDetJacobian is summed.
+// notNegative panics with a ValueError where a number of dimensions is below zero.
+func notNegative(op, name string, n int64) {
+	if n < 0 {
+		panic(numeric.Errorf("transforms."+op, gotorch.ValueError, "%s must be >= 0, got %d", name, n))
+	}
+}
+
+// Independent is base whose events have n dimensions more, over which its LogAbsDetJacobian is summed. It panics with
+// a ValueError for a negative n.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.IndependentTransform.
 func Independent(base Transform, n int64, opts ...Options) *IndependentTransform {
+	notNegative("Independent", "reinterpreted_batch_ndims", n)
 	parts := given("Independent", 0, []Transform{base})
 	size := args.Option(opts).CacheSize
 	return Init(&IndependentTransform{BaseTransform: parts[0].WithCache(size), ReinterpretedBatchNDims: n}, opts...)

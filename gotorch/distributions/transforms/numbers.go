@@ -1,11 +1,13 @@
 package transforms
 
 import (
+	"math"
+
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributions/constraints"
 	"gotorch.dev/gotorch/distributions/internal/numeric"
 	"gotorch.dev/gotorch/internal/args"
-	"math"
+	"gotorch.dev/gotorch/internal/libm"
 )
 
 // ExpTransform is what [Exp] makes.
@@ -262,11 +264,13 @@ type AffineOptions struct {
 	CacheSize int64
 }
 
-// Affine is y = loc + scale * x, with tensors or numbers. It panics with a TypeError for anything else.
+// Affine is y = loc + scale * x, with tensors or numbers. It panics with a TypeError for anything else, and with a
+// ValueError for a negative EventDim.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.AffineTransform.
 func Affine(loc, scale Param, opts ...AffineOptions) *AffineTransform {
 	opt := args.Option(opts)
+	notNegative("Affine", "event_dim", opt.EventDim)
 	t := &AffineTransform{
 		Loc: numeric.Check("transforms.Affine", "loc", loc), Scale: numeric.Check("transforms.Affine", "scale", scale),
 		eventDim: opt.EventDim,
@@ -346,7 +350,7 @@ func (t *AffineTransform) LogAbsDetJacobian(x, y gotorch.Tensor) gotorch.Tensor 
 		if scale == 0 {
 			panic(numeric.Errorf("transforms.Affine", gotorch.ValueError, "a scale of 0 has no LogAbsDetJacobian"))
 		}
-		result = gotorch.FullLike(x, math.Log(scale))
+		result = gotorch.FullLike(x, libm.Log(scale))
 	}
 	if t.eventDim != 0 {
 		result = result.View(numeric.Join(numeric.Front(result.Shape(), t.eventDim), -1)).SumDim([]int64{-1})
@@ -381,7 +385,7 @@ type CumulativeDistributionTransform struct {
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.CumulativeDistributionTransform.
 func CumulativeDistribution(distribution Distribution, opts ...Options) *CumulativeDistributionTransform {
-	if distribution == nil {
+	if numeric.IsNil(distribution) {
 		panic(numeric.Errorf("transforms.CumulativeDistribution", gotorch.TypeError, "the distribution is nil"))
 	}
 	return Init(&CumulativeDistributionTransform{Distribution: distribution}, opts...)

@@ -30,7 +30,7 @@ func register[C constraints.Constraint](r *registry, factory func(C) Transform) 
 }
 
 func (r *registry) find(op string, c constraints.Constraint) Transform {
-	if c == nil {
+	if numeric.IsNil(c) {
 		panic(numeric.Errorf(op, gotorch.TypeError, "the constraint is nil"))
 	}
 	r.mutex.RLock()

@@ -30,8 +30,8 @@ func partsOf(op string, opt optim.Optimizer, schedulers []Scheduler) []part {
 	var list []part
 	for i, s := range schedulers {
 		p, ok := s.(part)
-		if !ok {
-			panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf("%s at index %d is a %T, which does not embed an LRScheduler", op, i, s)})
+		if !ok || isNil(s) {
+			panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf("the scheduler at index %d is a %T, which is nil or does not embed an LRScheduler", i, s)})
 		}
 		if of := p.base().opt; of == nil {
 			panic(args.ValueError(op, "the scheduler at index %d was not set up: call Init of its LRScheduler", i))
@@ -231,7 +231,7 @@ func ChainedScheduler(schedulers []Scheduler, opts ...ChainedSchedulerOptions) *
 	if len(schedulers) == 0 {
 		panic(args.ValueError(op, "ChainedScheduler expects at least one scheduler to be chained, but got no scheduler."))
 	}
-	if first, ok := schedulers[0].(part); ok && opt == nil {
+	if first, ok := schedulers[0].(part); ok && opt == nil && !isNil(first) {
 		opt = first.base().opt
 	}
 	s.schedulers = partsOf(op, opt, schedulers)

@@ -224,9 +224,15 @@ func nameOf(self any) string {
 	return strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%T", self), "*"), "Scheduler")
 }
 
+// isNil reports whether an interface has nothing in it, or a pointer to nothing.
+func isNil(x any) bool {
+	v := reflect.ValueOf(x)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
 // groupsOf returns the groups of an optimiser. It panics with a TypeError if there is none.
 func groupsOf(op string, opt optim.Optimizer) []optim.ParamGroup {
-	if v := reflect.ValueOf(opt); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+	if isNil(opt) {
 		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "nil is not an Optimizer"})
 	}
 	return opt.ParamGroups()

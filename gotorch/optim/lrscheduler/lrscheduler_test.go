@@ -46,11 +46,14 @@ func TestMisuseIsATypedErrorAndChangesNothing(t *testing.T) {
 		"resume of nothing": {gotorch.KeyError, "initial_lr", func() { lrscheduler.StepLR(opt, 3, lrscheduler.StepLROptions{LastEpoch: 4}) }},
 		"no schedulers":     {gotorch.ValueError, "at least one", func() { lrscheduler.ChainedScheduler(nil) }},
 		"not set up":        {gotorch.ValueError, "was not set up", func() { lrscheduler.SequentialLR(opt, []lrscheduler.Scheduler{one}, nil) }},
-		"nil scheduler":     {gotorch.TypeError, "does not embed", func() { lrscheduler.SequentialLR(opt, []lrscheduler.Scheduler{nil}, nil) }},
-		"Step not set up":   {gotorch.RuntimeError, "call Init", one.Step},
-		"plateau by hand":   {gotorch.RuntimeError, "was not made", func() { new(lrscheduler.ReduceLROnPlateauScheduler).Step(1) }},
-		"factor NaN":        {gotorch.ValueError, "factor", func() { lrscheduler.ConstantLR(opt, lrscheduler.ConstantLROptions{Factor: math.NaN()}) }},
-		"no size":           {"ZeroDivisionError", "", func() { lrscheduler.CyclicLR(opt, 0.1, 1, lrscheduler.CyclicLROptions{StepSizeUp: 0}) }},
+		"typed nil scheduler": {gotorch.TypeError, "nil or does not embed", func() {
+			lrscheduler.ChainedScheduler([]lrscheduler.Scheduler{(*lrscheduler.StepLRScheduler)(nil)})
+		}},
+		"nil scheduler":   {gotorch.TypeError, "does not embed", func() { lrscheduler.SequentialLR(opt, []lrscheduler.Scheduler{nil}, nil) }},
+		"Step not set up": {gotorch.RuntimeError, "call Init", one.Step},
+		"plateau by hand": {gotorch.RuntimeError, "was not made", func() { new(lrscheduler.ReduceLROnPlateauScheduler).Step(1) }},
+		"factor NaN":      {gotorch.ValueError, "factor", func() { lrscheduler.ConstantLR(opt, lrscheduler.ConstantLROptions{Factor: math.NaN()}) }},
+		"no size":         {"ZeroDivisionError", "", func() { lrscheduler.CyclicLR(opt, 0.1, 1, lrscheduler.CyclicLROptions{StepSizeUp: 0}) }},
 		"too many steps": {gotorch.ValueError, "too many", func() {
 			lrscheduler.OneCycleLR(opt, 1, lrscheduler.OneCycleLROptions{Epochs: 1 << 40, StepsPerEpoch: 1 << 40})
 		}},

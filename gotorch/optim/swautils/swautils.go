@@ -27,6 +27,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/modes"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -264,7 +265,7 @@ type UpdateBNOptions struct {
 
 // UpdateBN makes the running statistics of a model's batch normalizations those of all inputs of a loader, each
 // batch of which counts the same: averaged weights have none of their own. The model is in training mode meanwhile.
-// It returns the loader's error. Whether it does or the model panics, momenta and mode are as before.
+// It returns the loader's error. Whether it does or the model panics, momenta and the mode of each module are as before.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.swa_utils.update_bn.html.
 func UpdateBN[S Batch](loader Batches[S], model nn.Layer, opts ...UpdateBNOptions) error {
@@ -285,7 +286,7 @@ func UpdateBN[S Batch](loader Batches[S], model nn.Layer, opts ...UpdateBNOption
 	if len(norms) == 0 {
 		return nil
 	}
-	was := model.Training()
+	restore := modes.Keep(model)
 	cumulative := make([]bool, len(norms))
 	for i, norm := range norms {
 		cumulative[i] = norm.CumulativeAverage
@@ -294,7 +295,7 @@ func UpdateBN[S Batch](loader Batches[S], model nn.Layer, opts ...UpdateBNOption
 		for i, norm := range norms {
 			norm.CumulativeAverage = cumulative[i]
 		}
-		model.Train(was)
+		restore()
 	}()
 	model.Train(true)
 	gotorch.NoGrad(func() {

@@ -753,7 +753,8 @@ class Cases:
         n = r.choice([1, 2, 3])
         batch = r.choice([(), (3,), (2, 3), (1, 3)])
         if name == "VonMises":  # for what is no concentration PyTorch draws samples for ever
-            concentration = self.learned(self.rand(self.shape(), dtype) * 3 + 0.1)
+            most = r.choice([3, 30])  # the formula is another one from 3.75
+            concentration = self.learned(self.rand(self.shape(), dtype) * most + 0.1)
             return Spec(name, (self.numbers("real", dtype), concentration), self.flags())
         if name in SIMPLE:
             kinds = SIMPLE[name]
@@ -1037,6 +1038,118 @@ BOUNDED = (
 )
 
 
+# Parameters on both sides of every bound that a formula has, and far away.
+_WIDE: dict[str, list[float]] = {
+    "real": [-1e30, -40.0, -0.5, 0.0, 3.0, 1e30],
+    "positive": [1e-30, 1e-3, 0.5, 1.0, 3.9, 1e30],
+    "unit": [0.0, 1e-30, 0.4995, 0.5, 0.9, 1.0],
+    "logits": [-1e30, -3.0, 0.0, 0.001, 3.0, 40.0],
+}
+
+
+def _wide(kind: str, dtype: torch.dtype, dims: int = 0) -> Tensor:
+    """A tensor of them, with dimensions to broadcast behind."""
+    values = torch.tensor(_WIDE[kind], dtype=dtype)
+    return values.reshape(-1, *[1] * dims).requires_grad_()
+
+
+def corners(name: str) -> list[Spec]:
+    """What one seldom draws: options left out, wide parameters, probabilities of 0 and 1."""
+    half, double = torch.tensor([0.2, 0.5]), torch.float64
+    either = [{"probs": _wide("unit", double)}, {"logits": _wide("logits", torch.float32)}]
+    vectors: list[dict[str, Any]] = [
+        {"probs": torch.tensor([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]], requires_grad=True)},
+        {"logits": torch.tensor([[-math.inf, 0.0, 1.0], [3.0, 4.0, 5.0]])},
+    ]
+    if name == "VonMises":  # PyTorch draws for ever where the concentration is extreme
+        positive = torch.tensor([1e-3, 0.5, 3.7, 3.8, 30.0], dtype=double, requires_grad=True)
+        return [Spec(name, (0.5, positive))]
+    if name in SIMPLE:
+        kinds = SIMPLE[name]
+        return [
+            Spec(name, tuple(_wide(k, dtype, at) for at, k in enumerate(kinds)))
+            for dtype in (torch.float32, double)
+        ]
+    if name in ("Bernoulli", "ContinuousBernoulli", "Geometric"):
+        return [Spec(name, (), given | {"validate_args": False}) for given in either]
+    if name in ("Categorical", "OneHotCategorical", "OneHotCategoricalStraightThrough"):
+        return [Spec(name, (), given | {"validate_args": False}) for given in vectors]
+    if name in ("RelaxedBernoulli", "RelaxedOneHotCategorical"):
+        # Whole numbers have no logits, and none are computed before they are asked for.
+        temperature, whole = torch.tensor([0.5]), {"probs": torch.tensor([1, 1])}
+        return [Spec(name, (temperature,), whole | {"validate_args": v}) for v in (True, False)]
+    if name == "Multinomial":
+        return [Spec(name, (), vectors[0]), Spec(name, (3,), vectors[0])]
+    if name == "Binomial":
+        return [Spec(name, (), either[0]), *(Spec(name, (4,), given) for given in either)]
+    if name == "NegativeBinomial":
+        return [Spec(name, (4,), given | {"validate_args": False}) for given in either]
+    if name == "StudentT":
+        positive = _wide("positive", double)
+        return [Spec(name, (positive,)), Spec(name, (positive, 1.5)), Spec(name, (3, 0, positive))]
+    if name == "LKJCholesky":
+        return [Spec(name, (3,))]
+    if name == "Dirichlet":
+        return [Spec(name, (torch.tensor([[1e-3, 1e-3], [0.5, 3.0]], requires_grad=True),))]
+    if name == "Wishart":
+        # The square roots on the diagonal are kept from 0.
+        return [Spec(name, (1e-4,), {"scale_tril": torch.eye(1, requires_grad=True)})]
+    if name == "MixtureSameFamily":
+        return [
+            Spec(
+                name,
+                (
+                    Spec("Categorical", (), {"probs": torch.rand(*mixed, 2) + 0.1}),
+                    Spec("Normal", (torch.randn(*batch, 2), 1.0)),
+                ),
+            )
+            for mixed, batch in (((), ()), ((), (3, 2)), ((2,), (3, 2)), ((3, 1), (3, 2)))
+        ]
+    if name == "Independent":
+        return [Spec(name, (Spec("Normal", (half, 1.0)), n)) for n in (0, 1)]
+    return []
+
+
+def corner_divergences() -> list[tuple[Spec, Spec]]:
+    """Pairs where one has what the other has not: probabilities of 0, other counts and bounds."""
+    unit = torch.tensor([0.0, 0.3, 1.0], dtype=torch.float64)
+    ours, theirs = unit.repeat(3), unit.repeat_interleave(3)
+    same = {
+        "Bernoulli": ((), {}),
+        "Binomial": ((3,), {}),
+        "ContinuousBernoulli": ((), {"validate_args": False}),
+    }
+    found = [
+        (
+            Spec(name, args, {"probs": ours.clone().requires_grad_()} | more),
+            Spec(name, args, {"probs": theirs.clone().requires_grad_()} | more),
+        )
+        for name, (args, more) in same.items()
+    ]
+    rows = torch.tensor([[0.0, 0.5, 0.5], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
+    for name in ("Categorical", "OneHotCategorical"):
+        p, q = rows.clone().requires_grad_(), rows[:, None].clone().requires_grad_()
+        found.append((Spec(name, (), {"probs": p}), Spec(name, (), {"probs": q})))
+    for p, q in registered():
+        if p in SIMPLE and q in SIMPLE and "VonMises" not in (p, q):
+            found += zip(corners(p)[1:], corners(q)[1:], strict=True)
+    for p, count in (("Binomial", 3), ("Binomial", 5)):
+        found.append((Spec(p, (4,), {"probs": 0.5}), Spec(p, (count,), {"probs": 0.25})))
+    bounds = ((0.0, 1.0), (-1.0, 0.5), (0.25, 2.0), (1.0, 3.0))
+    others = [
+        Spec("Beta", (2.0, 3.0)),
+        Spec("ContinuousBernoulli", (), {"probs": 0.3}),
+        Spec("Exponential", (2.0,)),
+        Spec("Gamma", (2.0, 3.0)),
+        Spec("Pareto", (0.5, 3.0)),
+        *(Spec("Uniform", b) for b in bounds),
+    ]
+    for b in bounds:
+        found += [(Spec("Uniform", b), q) for q in others]
+        found += [(p, Spec("Uniform", b)) for p in others]
+    return found
+
+
 def names() -> list[str]:
     """All public names below torch.distributions."""
     found = {n.rpartition(".")[2] for n in python_api() if n.startswith("torch.distributions.")}
@@ -1063,12 +1176,9 @@ def transform_names() -> list[str]:
 
 
 def constraint_names() -> list[str]:
-    """The constraints, of which python_gen.txt has the functions alone."""
-    return [
-        n
-        for n in (*constraints.__all__, "MixtureSameFamilyConstraint")
-        if n not in NOT_IN_GO and n != "is_dependent"
-    ]
+    space = "torch.distributions.constraints"
+    found = [n.name for n in python_api().values() if n.namespace == space]
+    return [n for n in found if n not in NOT_IN_GO and n != "is_dependent"]
 
 
 def registered() -> list[tuple[str, str]]:
@@ -1100,6 +1210,16 @@ def run_distribution(runner: Distributions, name: str, rounds: int, seed: int = 
                 runner.distribution(spec, values, thorough=False)
         else:
             runner.distribution(spec, values, thorough=at % 2 == 0)
+    return tally.problems[before:]
+
+
+def run_corners(runner: Distributions, name: str) -> list[str]:
+    tally = runner.tally(name)
+    before = len(tally.problems)
+    torch.manual_seed(3)
+    for spec in corners(name):
+        values = [torch.tensor([1e-30, 0.5, 1.0]).reshape(3, 1, 1), torch.tensor([[0.0], [1.0]])]
+        runner.distribution(spec, values, thorough=False)
     return tally.problems[before:]
 
 

@@ -29,7 +29,7 @@ from .modules import COMPILED, FORGET, Tally, differ
 
 MAKE, STEP, ZERO_GRAD, SAVE, LOAD = range(-30, -35, -1)
 
-STEP_WITH = -36
+ADD_GROUP, STEP_WITH = -35, -36
 
 STEPS = 30
 CLOSURE_STEPS = 6

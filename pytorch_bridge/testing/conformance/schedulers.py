@@ -24,7 +24,7 @@ from pytorch_bridge.schema.python_api import python_api
 from .check import SEED
 from .harness import Broken, GoCrash, Harness, Request, WrapperError
 from .modules import Tally
-from .optimizers import GoOptimizer
+from .optimizers import ADD_GROUP, GoOptimizer
 
 SCHEDULER, SCHEDULE, SCHEDULE_TO, RATES = range(-40, -44, -1)
 
@@ -498,6 +498,3 @@ class GoGroups(GoOptimizer):
             request = Request([ADD_GROUP, 0, 0, self.number])
             request.invocation([params()], options(group))
             harness.send(request)
-
-
-ADD_GROUP = -35

@@ -72,6 +72,12 @@ func Given(p Param) bool {
 	return v.IsValid() && (v.Kind() != reflect.Pointer || !v.IsNil())
 }
 
+// IsNil reports whether v is nil, or an interface with a nil pointer in it.
+func IsNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
+}
+
 // Check returns p as a tensor or as what Number makes of it. It panics with a TypeError for anything else.
 func Check(op, name string, p Param) Param {
 	if t, ok := AsTensor(p); ok {
