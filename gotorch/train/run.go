@@ -44,9 +44,9 @@ type unread struct {
 	value gotorch.Tensor
 }
 
-// Run trains the model, in training mode, until the limit, or until ctx is cancelled or a hook or a
-// batch fails. It returns what was recorded up to there, and ctx's error or the other one. A step is
-// never left half done.
+// Run trains the model, in training mode but for what in it was frozen by Eval, until the limit, or until ctx is
+// cancelled or a hook or a batch fails. It returns what was recorded up to there, and ctx's error or the other one. A
+// step is never left half done.
 //
 // Batches are moved to the device of the model's first parameter: tensors, and types with a method
 // To(gotorch.Device) that returns such a batch. The goroutine is locked to its OS thread meanwhile.
@@ -115,7 +115,7 @@ func (r *run[B]) epoch() error {
 		r.keepRandom()
 	}
 	for _, p := range r.parts {
-		if model, is := p.value.(nn.Modular); is && p.trains {
+		if model, is := p.value.(nn.Modular); is && p.trains && !model.Training() {
 			model.Train(true)
 		}
 	}
