@@ -15,18 +15,18 @@ import (
 //
 // For the model alone use [nn.Save].
 func SaveCheckpoint(path string, model nn.Modular, opt optim.Optimizer) error {
-	state := model.StateDict()
 	var dict gotorch.Dict
-	for _, name := range state.Names() {
-		dict = append(dict, gotorch.DictItem{Key: name, Value: state[name]})
+	for _, p := range modelAndOptimizer(model, opt) {
+		dict = append(dict, gotorch.DictItem{Key: p.key(), Value: p.state()})
 	}
-	return gotorch.Save(path, gotorch.Dict{
-		{Key: "model_state_dict", Value: dict},
-		{Key: "optimizer_state_dict", Value: opt.StateDict()},
-	})
+	return gotorch.Save(path, dict)
 }
 
-// LoadCheckpoint reads a file of [SaveCheckpoint], or of Python under the same keys. If it does not fit
+func modelAndOptimizer(model nn.Modular, opt optim.Optimizer) []part {
+	return []part{{name: "model", value: model}, {name: "optimizer", value: opt}}
+}
+
+// LoadCheckpoint reads a file of [SaveCheckpoint] or of [LoopOf.Checkpoints], or of Python under the same keys. If it does not fit
 // it returns an error that says why, and changes nothing.
 func LoadCheckpoint(path string, model nn.Modular, opt optim.Optimizer) error {
 	value, err := gotorch.Load(path)
@@ -34,30 +34,9 @@ func LoadCheckpoint(path string, model nn.Modular, opt optim.Optimizer) error {
 		return err
 	}
 	dict, _ := value.(gotorch.Dict)
-	modelState, ok1 := dict.Get("model_state_dict").(gotorch.Dict)
-	optState, ok2 := dict.Get("optimizer_state_dict").(gotorch.Dict)
-	if !ok1 || !ok2 {
-		return fmt.Errorf("train: %s has no dicts model_state_dict and optimizer_state_dict", path)
-	}
-	state := nn.StateDict{}
-	for key, value := range modelState.All() {
-		name, ok1 := key.(string)
-		t, ok2 := value.(gotorch.Tensor)
-		if !ok1 || !ok2 {
-			return fmt.Errorf("train: model_state_dict of %s holds other things than named tensors", path)
-		}
-		state[name] = t
-	}
-	// The optimiser first: what it had costs no copy to keep, and is put back if the model does not fit.
-	before := opt.StateDict()
-	if err := opt.LoadStateDict(optState); err != nil {
-		return err
-	}
-	if err := model.LoadStateDict(state); err != nil {
-		if broken := opt.LoadStateDict(before); broken != nil {
-			return errors.Join(err, broken)
-		}
-		return err
+	undo, err := loadParts(modelAndOptimizer(model, opt), dict)
+	if err != nil {
+		return fmt.Errorf("train: %s: %w", path, errors.Join(err, undo()))
 	}
 	return nil
 }

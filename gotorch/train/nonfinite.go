@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/internal/nndoor"
 	"gotorch.dev/gotorch/nn"
 )
@@ -13,8 +14,13 @@ import (
 // optimiser changes anything: parameters, the optimiser's state, buffers and random numbers are as before the step,
 // and there are no gradients. Gradients are looked at after the hooks of [Loop.OnBackward].
 //
+// Of a loop by [NewLossLoop], whose loss is the program's own, it does not say which module it was.
+//
 // It is off by default: every step then copies the model's buffers, and waits for a device that works by itself.
-func (l *Loop) StopAtNonFinite() { l.finite = true }
+func (l *LoopOf[B]) StopAtNonFinite() {
+	l.automatic("StopAtNonFinite")
+	l.finite = true
+}
 
 // NonFinitePart says what was not finite first.
 type NonFinitePart string
@@ -63,7 +69,7 @@ func (e *NonFiniteError) Error() string {
 }
 
 // checkLoss returns an error if the loss is not finite, with what made it so.
-func (r *run) checkLoss(loss gotorch.Tensor, restore func()) *NonFiniteError {
+func (r *run[B]) checkLoss(loss gotorch.Tensor, restore func()) *NonFiniteError {
 	if nndoor.Finite(loss) {
 		return nil
 	}
@@ -74,16 +80,20 @@ func (r *run) checkLoss(loss gotorch.Tensor, restore func()) *NonFiniteError {
 		e.Part, e.Name = NonFiniteParameter, name
 		return e
 	}
+	batch, paired := any(s.Batch).(data.Pair)
+	if !paired || r.pairLoss == nil {
+		return e
+	}
 	switch {
-	case !nndoor.Finite(s.Batch.Input):
+	case !nndoor.Finite(batch.Input):
 		e.Part = NonFiniteInput
 		return e
-	case !nndoor.Finite(s.Batch.Target):
+	case !nndoor.Finite(batch.Target):
 		e.Part = NonFiniteTarget
 		return e
 	}
 	// The same once more, with a copy of the model that is watched.
-	name, class, found := nndoor.FirstNonFinite(r.model, func(copied any) { nn.Call(copied.(nn.Layer), s.Batch.Input) })
+	name, class, found := nndoor.FirstNonFinite(r.model, func(copied any) { nn.Call(copied.(nn.Layer), batch.Input) })
 	if found {
 		e.Part, e.Name, e.Class = NonFiniteModule, name, class
 	}
@@ -93,7 +103,7 @@ func (r *run) checkLoss(loss gotorch.Tensor, restore func()) *NonFiniteError {
 func valueOf(loss gotorch.Tensor) float64 { return gotorch.Item[float64](loss.Detach().Sum()) }
 
 // checkGradients returns an error if a gradient is not finite.
-func (r *run) checkGradients(loss gotorch.Tensor) *NonFiniteError {
+func (r *run[B]) checkGradients(loss gotorch.Tensor) *NonFiniteError {
 	var names []string
 	for name, p := range r.model.NamedParameters() {
 		if grad := p.Grad(); grad.Defined() && !nndoor.Finite(grad) {

@@ -14,7 +14,7 @@ import (
 
 // Progress shows on w how the run goes on: on a terminal a bar for the epoch at hand, elsewhere a line
 // from time to time, and a line for each epoch that is done.
-func (l *Loop) Progress(w io.Writer) {
+func (l *LoopOf[B]) Progress(w io.Writer) {
 	l.progress = &progress{w: w}
 	if f, ok := w.(*os.File); ok {
 		l.progress.terminal = isatty.IsTerminal(f.Fd()) || isatty.IsCygwinTerminal(f.Fd())
@@ -39,12 +39,12 @@ func (p *progress) label() string {
 	return fmt.Sprintf("epoch %*d/%d", len(fmt.Sprint(p.epochs)), p.epoch, p.epochs)
 }
 
-// begin is called before each epoch.
-func (p *progress) begin(epoch, epochs, steps int) {
+// begin is called before each epoch, of which some steps may have been done before.
+func (p *progress) begin(epoch, epochs, done, steps int) {
 	if p == nil {
 		return
 	}
-	p.epoch, p.epochs, p.steps, p.step0, p.written = epoch, epochs, steps, 0, time.Now()
+	p.epoch, p.epochs, p.steps, p.step0, p.written = epoch, epochs, steps, done, time.Now()
 	if p.terminal {
 		p.bar = pb.New(steps)
 		p.bar.SetTemplateString(`{{string . "prefix"}} {{counters . }} {{bar . }} {{rtime . "%s left" "%s"}}{{string . "suffix"}}`)
@@ -54,23 +54,24 @@ func (p *progress) begin(epoch, epochs, steps int) {
 			p.bar.SetWidth(80) // a terminal that does not know its size
 		}
 		p.bar.Start()
+		p.bar.SetCurrent(int64(done))
 	}
 }
 
-// step is called after each step.
-func (p *progress) step(r *run) {
+// step is called after each step. loss waits for a device that works by itself.
+func (p *progress) step(losses []float64, loss func() float64) {
 	if p == nil {
 		return
 	}
 	p.step0++
 	if p.bar != nil {
-		if n := len(r.history.Losses); n > 0 {
-			p.bar.Set("suffix", fmt.Sprintf("  loss %.4f", r.history.Losses[n-1]))
+		if n := len(losses); n > 0 {
+			p.bar.Set("suffix", fmt.Sprintf("  loss %.4f", losses[n-1]))
 		}
 		p.bar.Increment()
 	} else if now := time.Now(); now.Sub(p.written) >= lineEvery && p.step0 < p.steps {
 		p.written = now
-		fmt.Fprintf(p.w, "%s  step %d of %d  loss %.4f\n", p.label(), p.step0, p.steps, r.step.Loss())
+		fmt.Fprintf(p.w, "%s  step %d of %d  loss %.4f\n", p.label(), p.step0, p.steps, loss())
 	}
 }
 

@@ -36,8 +36,11 @@ func meanOf(loss func(output, target gotorch.Tensor) gotorch.Tensor) Metric {
 // mode meanwhile.
 func Validate(set data.Dataset[data.Pair], metrics ...Metric) func(*Epoch) error {
 	return func(e *Epoch) error {
-		all := append([]Metric{meanOf(e.loop.loss.Forward)}, metrics...)
-		values, err := Evaluate(e.ctx, e.Model, set, all...)
+		if e.loss == nil {
+			return &gotorch.Error{Op: "train.Validate", Kind: gotorch.TypeError, Msg: "only a loop by NewLoop has a model and a loss for pairs; write a hook of your own, with Evaluate"}
+		}
+		all := append([]Metric{meanOf(e.loss.Forward)}, metrics...)
+		values, err := Evaluate(e.ctx, e.Model.(nn.Layer), set, all...)
 		for _, v := range values {
 			e.Record("val_"+v.Name, v.Value)
 		}

@@ -1,0 +1,620 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/nn"
+)
+
+// Stateful is what can be saved and go on later: optimisers, schedulers, scalers, loaders, and types of your own.
+// LoadStateDict changes nothing if it returns an error.
+type Stateful interface {
+	StateDict() gotorch.Dict
+	LoadStateDict(dict gotorch.Dict) error
+}
+
+// part is something that checkpoints have.
+type part struct {
+	name   string
+	value  any // an nn.Modular or a Stateful
+	trains bool
+}
+
+// Add makes something known that the run changes, an nn.Modular or a [Stateful], by a name: [LoopOf.Checkpoints] saves
+// its state under "name_state_dict", and modules are in training mode while the run goes on. NewLoop and NewLossLoop
+// add "model" and "optimizer" themselves. It panics with a TypeError for anything else, and with a ValueError for a
+// name that there is already.
+func (l *LoopOf[B]) Add(name string, value any) { l.add(part{name, value, true}) }
+
+func (l *LoopOf[B]) add(p part) {
+	const op = "train.LoopOf.Add"
+	switch p.value.(type) {
+	case nn.Modular, Stateful:
+	default:
+		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf(
+			"%q is a %T, where a module is required, or something with StateDict and LoadStateDict", p.name, p.value)})
+	}
+	if isNil(p.value) {
+		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf("%q is nil", p.name)})
+	}
+	if p.name == "" || l.has(p.name) {
+		panic(args.ValueError(op, "the name %q is empty or was given before", p.name))
+	}
+	l.parts = append(l.parts, p)
+}
+
+func (l *LoopOf[B]) has(name string) bool {
+	return slices.ContainsFunc(l.parts, func(p part) bool { return p.name == name })
+}
+
+// freeName returns name, or name_2 and so on.
+func (l *LoopOf[B]) freeName(name string) string {
+	free := name
+	for i := 2; l.has(free); i++ {
+		free = fmt.Sprintf("%s_%d", name, i)
+	}
+	return free
+}
+
+// Mode says which of two numbers is better.
+type Mode int
+
+const (
+	Min Mode = iota // the smaller one
+	Max             // the greater one
+)
+
+func (m Mode) better(x, than float64) bool {
+	if math.IsNaN(than) {
+		return !math.IsNaN(x)
+	}
+	if m == Max {
+		return x > than
+	}
+	return x < than
+}
+
+// CheckpointsOptions say when [LoopOf.Checkpoints] saves, and what it keeps.
+type CheckpointsOptions struct {
+	Steps  int            // save after every so many steps besides; default: only after epochs
+	Epochs gotorch.Scalar // save after every so many epochs; default: 1
+	Keep   gotorch.Scalar // how many of the latest are kept, -1 for all; default: 1
+	Best   string         // keep the best one as well, by a number of the epoch's record such as "val_loss", as best.pt
+	Mode   Mode           // which is better; default: Min
+	Resume bool           // go on from the latest one in the folder, if there is one
+}
+
+type checkpoints struct {
+	folder        string
+	steps, epochs int
+	keep          int
+	by            string
+	mode          Mode
+	goOn          bool
+
+	best float64
+}
+
+// Checkpoints saves all that a run needs to go on, in files of a folder, which is made: the states of what was added,
+// random numbers, where in the data the run is, and the history. It does so after epochs, after every so many steps,
+// at the end of the run and where its context is cancelled. A file is step-N.pt, after N steps; it is complete or not
+// there, whatever ends the process, and Python reads it with torch.load. The best one is best.pt.
+//
+// With Resume a run goes on from the latest file, and comes to the same numbers, bit for bit, as one that was never
+// stopped. What is given to the loop must be made as it was then. Without it, a folder with the files of another run is
+// an error of Run. A type of your own that has a state, such as a source of random numbers, is saved if
+// [LoopOf.Add] knows it.
+//
+// It panics with a ValueError if a number is out of range.
+func (l *LoopOf[B]) Checkpoints(folder string, opts ...CheckpointsOptions) {
+	const op = "train.LoopOf.Checkpoints"
+	o := args.Option(opts)
+	c := &checkpoints{folder: folder, steps: o.Steps, by: o.Best, mode: o.Mode, goOn: o.Resume, best: math.NaN(),
+		epochs: int(args.Int(op, "Epochs", o.Epochs, 1)), keep: int(args.Int(op, "Keep", o.Keep, 1))}
+	switch {
+	case folder == "":
+		panic(args.ValueError(op, "the folder has no name"))
+	case c.steps < 0:
+		panic(args.ValueError(op, "Steps must not be negative, but is %d", c.steps))
+	case c.epochs < 1:
+		panic(args.ValueError(op, "Epochs must be positive, but is %d", c.epochs))
+	case c.keep < 1 && c.keep != -1:
+		panic(args.ValueError(op, "Keep must be positive, or -1 for all, but is %d", c.keep))
+	}
+	l.checkpoints = c
+}
+
+var checkpointName = regexp.MustCompile(`^step-(\d+)\.pt$`)
+
+// LatestCheckpoint returns the path of the latest file of [LoopOf.Checkpoints] in a folder, and "" if there is none.
+func LatestCheckpoint(folder string) (string, error) {
+	files, err := checkpointsIn(folder)
+	if err != nil || len(files) == 0 {
+		return "", err
+	}
+	return filepath.Join(folder, fileOf(files[len(files)-1])), nil
+}
+
+func fileOf(step int) string { return fmt.Sprintf("step-%08d.pt", step) }
+
+// checkpointsIn returns the steps of which a folder has checkpoints, in order.
+func checkpointsIn(folder string) (steps []int, err error) {
+	entries, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		if m := checkpointName.FindStringSubmatch(e.Name()); m != nil {
+			if step, err := strconv.Atoi(m[1]); err == nil && e.Name() == fileOf(step) {
+				steps = append(steps, step)
+			}
+		}
+	}
+	slices.Sort(steps)
+	return steps, nil
+}
+
+// Saving -------------------------------------------------------------------------------------------
+
+// stepCheckpoint is called after each step.
+func (r *run[B]) stepCheckpoint() error {
+	c := r.checkpoints
+	if c == nil || c.steps == 0 || r.step.Number%c.steps != 0 {
+		return nil
+	}
+	return r.save(false)
+}
+
+// epochCheckpoint is called after an epoch and its hooks.
+func (r *run[B]) epochCheckpoint(e *Epoch, whole bool) error {
+	c := r.checkpoints
+	if c == nil {
+		return nil
+	}
+	better := false
+	if c.by != "" {
+		value, err := e.recorded(c.by)
+		if err != nil {
+			return err
+		}
+		if better = c.mode.better(value, c.best); better {
+			c.best = value
+		}
+	}
+	if !whole {
+		if better {
+			return r.write("best.pt", false)
+		}
+		return nil
+	}
+	if r.at.epoch%c.epochs == 0 || better || r.ended || r.step.Number >= r.step.Total {
+		if err := r.save(true); err != nil {
+			return err
+		}
+	}
+	if better {
+		return c.link(fileOf(r.step.Number), "best.pt")
+	}
+	return nil
+}
+
+// lastCheckpoint saves where a run ends, if that was not saved.
+func (r *run[B]) lastCheckpoint() error {
+	if r.checkpoints == nil || r.saved == r.step.Number || r.step.Number == 0 || r.at.taken == 0 {
+		return nil
+	}
+	return r.save(false)
+}
+
+// save writes a checkpoint, and removes those that are not kept.
+func (r *run[B]) save(epochDone bool) error {
+	c := r.checkpoints
+	if err := os.MkdirAll(c.folder, 0o777); err != nil {
+		return err
+	}
+	if err := r.write(fileOf(r.step.Number), epochDone); err != nil {
+		return err
+	}
+	r.saved = r.step.Number
+	if c.keep < 0 {
+		return nil
+	}
+	steps, err := checkpointsIn(c.folder)
+	if err != nil {
+		return err
+	}
+	for len(steps) > c.keep {
+		if err := os.Remove(filepath.Join(c.folder, fileOf(steps[0]))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		steps = steps[1:]
+	}
+	return nil
+}
+
+// link makes name lead to what file is, which may be removed then.
+func (c *checkpoints) link(file, name string) error {
+	temporary := filepath.Join(c.folder, name+".new")
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Link(filepath.Join(c.folder, file), temporary); err != nil {
+		return err
+	}
+	return os.Rename(temporary, filepath.Join(c.folder, name))
+}
+
+const formatVersion = 1
+
+// write saves everything to a file of the folder.
+func (r *run[B]) write(file string, epochDone bool) error {
+	r.read()
+	return gotorch.Try0(func() {
+		gotorch.Scope0(func(*gotorch.ScopeHandle) {
+			var dict gotorch.Dict
+			for _, p := range r.parts {
+				dict = append(dict, gotorch.DictItem{Key: p.key(), Value: p.state()})
+			}
+			dict = append(dict, gotorch.DictItem{Key: "train", Value: r.state(epochDone)})
+			if err := gotorch.Save(filepath.Join(r.checkpoints.folder, file), dict); err != nil {
+				panic(err)
+			}
+		})
+	})
+}
+
+func (p part) key() string { return p.name + "_state_dict" }
+
+func (p part) state() gotorch.Dict {
+	model, is := p.value.(nn.Modular)
+	if !is {
+		return p.value.(Stateful).StateDict()
+	}
+	return dictOf(model.StateDict())
+}
+
+// dictOf returns a state dict in the order of its names.
+func dictOf(state nn.StateDict) (dict gotorch.Dict) {
+	for _, name := range state.Names() {
+		dict = append(dict, gotorch.DictItem{Key: name, Value: state[name]})
+	}
+	return dict
+}
+
+// state is what the run itself needs to go on.
+func (r *run[B]) state(epochDone bool) gotorch.Dict {
+	at := r.at
+	at.elapsed += time.Since(at.begun)
+	if epochDone {
+		at = position{epoch: at.epoch + 1, first: r.step.Number}
+	}
+	dict := gotorch.Dict{
+		{Key: "version", Value: formatVersion},
+		{Key: "epoch", Value: at.epoch},
+		{Key: "step", Value: r.step.Number},
+		{Key: "taken", Value: at.taken},
+		{Key: "first", Value: at.first},
+		{Key: "ended", Value: r.ended},
+		{Key: "elapsed", Value: at.elapsed.Seconds()},
+		{Key: "random", Value: r.random()},
+		{Key: "history", Value: r.history.state()},
+	}
+	if loader, is := r.batches.(Stateful); is {
+		dict = append(dict, gotorch.DictItem{Key: "batches", Value: loader.StateDict()})
+	} else if at.random != nil {
+		dict = append(dict, gotorch.DictItem{Key: "random_of_epoch", Value: at.random})
+	}
+	if r.checkpoints.by != "" {
+		dict = append(dict, gotorch.DictItem{Key: "best", Value: r.checkpoints.best})
+	}
+	if !r.step.Updated && r.model != nil && at.taken > 0 { // amid Accumulate
+		var gradients []any
+		for _, p := range r.model.Parameters() {
+			if g := p.Grad(); g.Defined() {
+				gradients = append(gradients, g)
+			} else {
+				gradients = append(gradients, nil)
+			}
+		}
+		dict = append(dict, gotorch.DictItem{Key: "gradients", Value: gradients})
+	}
+	return dict
+}
+
+// generators are those whose numbers a run draws.
+func (r *run[B]) generators() map[string]*gotorch.Generator {
+	all := map[string]*gotorch.Generator{"cpu": gotorch.DefaultGenerator(gotorch.CPU)}
+	if t := r.device.Type(); t != gotorch.DeviceTypeCPU && t != gotorch.DeviceTypeMeta {
+		all[r.device.String()] = gotorch.DefaultGenerator(r.device)
+	}
+	return all
+}
+
+// random is the states of generators.
+func (r *run[B]) random() (dict gotorch.Dict) {
+	all := r.generators()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		dict = append(dict, gotorch.DictItem{Key: name, Value: all[name].State()})
+	}
+	return dict
+}
+
+// keepRandom notes the random numbers of the epoch's begin, where checkpoints will need them.
+func (r *run[B]) keepRandom() {
+	if _, is := r.batches.(Stateful); r.checkpoints != nil && !is {
+		gotorch.Unscoped(func() { r.at.random = r.random() })
+	}
+}
+
+// Going on -----------------------------------------------------------------------------------------
+
+// resume is called before the first step.
+func (r *run[B]) resume() error {
+	c := r.checkpoints
+	path, err := LatestCheckpoint(c.folder)
+	if err != nil {
+		return err
+	}
+	if path == "" {
+		return nil
+	}
+	if !c.goOn {
+		return fmt.Errorf("train: %s has checkpoints of a run already: give Checkpoints the option Resume to go on from %s, or another folder",
+			c.folder, filepath.Base(path))
+	}
+	value, err := gotorch.Load(path)
+	if err != nil {
+		return err
+	}
+	if err := r.load(value); err != nil {
+		return fmt.Errorf("train: %s does not fit this run: %w", path, err)
+	}
+	return nil
+}
+
+// load sets everything to what a checkpoint says, or returns an error and changes nothing.
+func (r *run[B]) load(value any) (err error) {
+	dict, _ := value.(gotorch.Dict)
+	mine, ok := dict.Get("train").(gotorch.Dict)
+	if !ok {
+		return errors.New("it is no checkpoint of a loop")
+	}
+	d := &decoder{dict: mine}
+	if v := d.int("version"); d.err == nil && v != formatVersion {
+		return fmt.Errorf("it is of version %d, and this program reads version %d", v, formatVersion)
+	}
+	number := d.int("step")
+	at := position{epoch: d.int("epoch"), taken: d.int("taken"), first: d.int("first"),
+		elapsed: time.Duration(d.float("elapsed") * float64(time.Second))}
+	ended, _ := mine.Get("ended").(bool)
+	random := d.dict_("random")
+	history := loadHistory(d.dict_("history"), d)
+	best := math.NaN()
+	if r.checkpoints.by != "" && mine.Get("best") != nil {
+		best = d.float("best")
+	}
+	if d.err != nil {
+		return d.err
+	}
+	if number < 0 || at.epoch < 1 || at.taken < 0 || at.first < 0 || at.first > number || len(history.Losses) != number {
+		return errors.New("its numbers contradict each other")
+	}
+	gradients, _ := mine.Get("gradients").([]any)
+	if gradients != nil && (r.model == nil || len(gradients) != len(r.model.Parameters())) {
+		return errors.New("its gradients are of another model")
+	}
+	generators := r.generators()
+	for name := range random.All() {
+		if name, is := name.(string); !is || generators[name] == nil {
+			return fmt.Errorf("it was made on another device: %v", name)
+		}
+	}
+
+	undo, err := loadParts(r.parts, dict)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, undo())
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	if loader, is := r.batches.(Stateful); is {
+		state, has := mine.Get("batches").(gotorch.Dict)
+		if !has {
+			return errors.New("it has no state of the batches")
+		}
+		if err := loader.LoadStateDict(state); err != nil {
+			return fmt.Errorf("the batches: %w", err)
+		}
+	}
+	if !isStateful(r.batches) && at.taken > 0 {
+		if at.random, ok = mine.Get("random_of_epoch").(gotorch.Dict); !ok {
+			return errors.New("it was made with batches of another kind, which had a state of their own")
+		}
+	}
+	return gotorch.Try0(func() {
+		for i, g := range gradients {
+			if g, is := g.(gotorch.Tensor); is {
+				r.model.Parameters()[i].SetGrad(g)
+			}
+		}
+		for name, state := range random.All() {
+			t, is := state.(gotorch.Tensor)
+			if !is {
+				panic(args.ValueError("train.LoopOf.Run", "the random numbers of %v are no tensor", name))
+			}
+			generators[name.(string)].SetState(t)
+		}
+		r.at, r.history, r.step.Number, r.saved, r.ended, r.checkpoints.best = at, history, number, number, ended, best
+	})
+}
+
+func isStateful(v any) bool {
+	_, is := v.(Stateful)
+	return is
+}
+
+// loadParts sets parts to what a checkpoint says. undo sets those back that were set.
+func loadParts(parts []part, dict gotorch.Dict) (undo func() error, err error) {
+	var set []func() error
+	undo = func() (err error) {
+		for _, back := range slices.Backward(set) {
+			err = errors.Join(err, back())
+		}
+		return err
+	}
+	// Modules last: what they had is copied to be kept.
+	modules := func(p part) int {
+		if _, is := p.value.(nn.Modular); is {
+			return 1
+		}
+		return 0
+	}
+	for _, p := range parts {
+		if _, is := dict.Get(p.key()).(gotorch.Dict); !is {
+			return undo, fmt.Errorf("it has no dict %s", p.key())
+		}
+	}
+	for _, p := range slices.SortedStableFunc(slices.Values(parts), func(p, q part) int { return modules(p) - modules(q) }) {
+		back := p.keep()
+		if err := p.load(dict.Get(p.key()).(gotorch.Dict)); err != nil {
+			return undo, fmt.Errorf("%s: %w", p.key(), err)
+		}
+		set = append(set, back)
+	}
+	return undo, nil
+}
+
+// keep returns what puts the part's state back.
+func (p part) keep() func() error {
+	if model, is := p.value.(nn.Modular); is {
+		state := nn.StateDict{}
+		for name, t := range model.StateDict() {
+			state[name] = t.Detach().Clone()
+		}
+		return func() error { return model.LoadStateDict(state) }
+	}
+	before := p.value.(Stateful).StateDict()
+	return func() error { return p.value.(Stateful).LoadStateDict(before) }
+}
+
+func (p part) load(dict gotorch.Dict) error {
+	model, is := p.value.(nn.Modular)
+	if !is {
+		return p.value.(Stateful).LoadStateDict(dict)
+	}
+	state, err := stateOf(dict)
+	if err != nil {
+		return err
+	}
+	return model.LoadStateDict(state)
+}
+
+// stateOf returns a dict as the state of a module.
+func stateOf(dict gotorch.Dict) (nn.StateDict, error) {
+	state := nn.StateDict{}
+	for key, value := range dict.All() {
+		name, ok1 := key.(string)
+		t, ok2 := value.(gotorch.Tensor)
+		if !ok1 || !ok2 {
+			return nil, fmt.Errorf("it holds %v, a %T, where only named tensors may be", key, value)
+		}
+		state[name] = t
+	}
+	return state, nil
+}
+
+// left are the batches of the epoch that the run has not seen.
+func (r *run[B]) left() iter.Seq2[B, error] {
+	seen := r.at.taken
+	if seen == 0 || isStateful(r.batches) {
+		return r.batches.All()
+	}
+	return func(yield func(B, error) bool) {
+		// They are drawn as they were drawn then, and what was drawn since is as it is now.
+		now := r.random()
+		set := func(random gotorch.Dict) {
+			generators := r.generators()
+			for name, state := range random.All() {
+				generators[name.(string)].SetState(state.(gotorch.Tensor))
+			}
+		}
+		set(r.at.random)
+		passed := 0
+		for batch, err := range r.batches.All() {
+			if passed < seen && err == nil {
+				if passed++; passed == seen {
+					set(now)
+				}
+				if c, is := any(batch).(interface{ Close() }); is {
+					c.Close()
+				}
+				continue
+			}
+			if !yield(batch, err) {
+				return
+			}
+		}
+	}
+}
+
+// decoder reads a dict, and keeps the first error.
+type decoder struct {
+	dict gotorch.Dict
+	err  error
+}
+
+func (d *decoder) fail(key any, want string) {
+	if d.err == nil {
+		d.err = fmt.Errorf("%v is a %T, where %s is expected", key, d.dict.Get(key), want)
+	}
+}
+
+func (d *decoder) int(key any) int {
+	switch v := d.dict.Get(key).(type) {
+	case int:
+		return v
+	case int64:
+		return int(v)
+	}
+	d.fail(key, "an integer")
+	return 0
+}
+
+func (d *decoder) float(key any) float64 {
+	if v, is := d.dict.Get(key).(float64); is {
+		return v
+	}
+	d.fail(key, "a number")
+	return 0
+}
+
+func (d *decoder) dict_(key any) gotorch.Dict {
+	v, is := d.dict.Get(key).(gotorch.Dict)
+	if !is {
+		d.fail(key, "a dict")
+	}
+	return v
+}
+
+func (d *decoder) floats(key any) []float64 {
+	if t, is := d.dict.Get(key).(gotorch.Tensor); is && t.DType() == gotorch.Float64 && t.Dim() == 1 {
+		return gotorch.ToSlice[float64](t)
+	}
+	d.fail(key, "a tensor of float64 with one dimension")
+	return nil
+}

@@ -1,0 +1,284 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"time"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/nn"
+)
+
+// run is the state of one Run.
+type run[B any] struct {
+	*LoopOf[B]
+	ctx     context.Context
+	history *History
+	device  gotorch.Device
+	step    StepOf[B]
+	unread  []unread // numbers that are not in the history yet
+
+	batches BatchesOf[B]
+	at      position
+	saved   int  // the step of the last checkpoint; -1 before
+	ended   bool // by a hook, before the limit
+}
+
+// position is where in an epoch a run is.
+type position struct {
+	epoch   int           // from 1
+	taken   int           // batches of the epoch
+	first   int           // steps before the epoch
+	elapsed time.Duration // of the epoch, before it was resumed
+	begun   time.Time
+	random  gotorch.Dict // at the epoch's begin; kept for checkpoints of batches that are not Stateful
+}
+
+// unread is a number that a device may still be computing.
+type unread struct {
+	name  string
+	step  int
+	value gotorch.Tensor
+}
+
+// Run trains the model, in training mode but for what in it was frozen by Eval, until the limit, or until ctx is
+// cancelled or a hook or a batch fails. It returns what was recorded up to there, and ctx's error or the other one. A
+// step is never left half done.
+//
+// Batches are moved to the device of the model's first parameter: tensors, and types with a method
+// To(gotorch.Device) that returns such a batch. The goroutine is locked to its OS thread meanwhile.
+func (l *LoopOf[B]) Run(ctx context.Context, batches BatchesOf[B], limit Limit) (history *History, err error) {
+	r := &run[B]{LoopOf: l, ctx: ctx, history: &History{}, batches: batches, at: position{epoch: 1}, saved: -1}
+	r.device = r.deviceOf()
+	defer func() {
+		if errors.Is(err, ErrStop) {
+			err = nil
+		}
+		if err == nil || ctx.Err() != nil {
+			err = errors.Join(err, r.lastCheckpoint())
+		}
+		for _, hook := range l.onEnd {
+			err = errors.Join(err, hook(err))
+		}
+		l.progress.end()
+	}()
+	// The threads that share an op's work belong to the thread that calls it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	n := batches.Len()
+	if n <= 0 {
+		return r.history, errors.New("train: there are no batches")
+	}
+	steps, epochs := limit.total(n)
+	r.step = StepOf[B]{Model: l.model, Optimizer: l.opt, Total: steps, run: r}
+	if l.checkpoints != nil {
+		if err := r.resume(); err != nil {
+			return r.history, err
+		}
+	}
+	// An epoch may have had more steps than batches.Len says.
+	for !r.ended && (r.at.taken > 0 || r.at.epoch <= epochs && r.step.Number < steps) {
+		l.progress.begin(r.at.epoch, epochs, r.at.taken, min(n, r.at.taken+steps-r.step.Number))
+		if err := r.epoch(); err != nil {
+			return r.history, err
+		}
+		r.at = position{epoch: r.at.epoch + 1}
+	}
+	return r.history, nil
+}
+
+// deviceOf returns where the first parameter is that is trained.
+func (l *LoopOf[B]) deviceOf() gotorch.Device {
+	for _, p := range l.parts {
+		if model, is := p.value.(nn.Modular); is {
+			return deviceOf(model)
+		}
+	}
+	return gotorch.CPU
+}
+
+func deviceOf(model nn.Modular) gotorch.Device {
+	for _, p := range model.NamedParameters() {
+		return p.Device()
+	}
+	return gotorch.CPU
+}
+
+// epoch goes through the batches, from where the run is.
+func (r *run[B]) epoch() error {
+	r.at.begun = time.Now()
+	if r.at.taken == 0 {
+		r.at.first = r.step.Number
+		r.keepRandom()
+	}
+	for _, p := range r.parts {
+		if model, is := p.value.(nn.Modular); is && p.trains && !model.Training() {
+			model.Train(true)
+		}
+	}
+	r.step.Epoch = r.at.epoch
+	failed := func(err error) error {
+		r.read()
+		return fmt.Errorf("train: epoch %d, step %d: %w", r.at.epoch, r.step.Number, err)
+	}
+	// A batch that was drawn is learnt from, so that a checkpoint is between two steps.
+	if err := canceled(r.ctx); err != nil {
+		return failed(err)
+	}
+	whole := true
+	if r.step.Number < r.step.Total {
+		for batch, err := range r.left() {
+			if err == nil {
+				err = r.do(batch)
+			}
+			if err == nil {
+				err = r.stepCheckpoint()
+			}
+			if err == nil {
+				err = canceled(r.ctx)
+			}
+			if err != nil {
+				return failed(err)
+			}
+			if r.step.Number >= r.step.Total {
+				whole = r.at.taken >= r.batches.Len()
+				break
+			}
+		}
+	} else {
+		whole = r.at.taken >= r.batches.Len()
+	}
+	r.read()
+	if !whole {
+		// What follows would be done once more by who goes on.
+		if err := r.lastCheckpoint(); err != nil {
+			return failed(err)
+		}
+	}
+	record := EpochRecord{Number: r.at.epoch, Steps: r.step.Number, Loss: mean(r.history.Losses[r.at.first:]),
+		Duration: r.at.elapsed + time.Since(r.at.begun)}
+	r.history.Epochs = append(r.history.Epochs, record)
+	epoch := &Epoch{EpochRecord: &r.history.Epochs[len(r.history.Epochs)-1], Model: r.model, Optimizer: r.opt,
+		History: r.history, loss: r.pairLoss, ctx: r.ctx}
+	stop := error(nil)
+	for _, hook := range r.onEpoch {
+		err := hook(epoch)
+		if errors.Is(err, ErrStop) { // the others have their turn
+			stop = err
+		} else if err != nil {
+			return fmt.Errorf("train: after epoch %d: %w", r.at.epoch, err)
+		}
+	}
+	r.progress.done(epoch.EpochRecord)
+	r.ended = stop != nil
+	if err := r.epochCheckpoint(epoch, whole); err != nil {
+		return fmt.Errorf("train: after epoch %d: %w", r.at.epoch, err)
+	}
+	return stop
+}
+
+// canceled returns the error of a cancelled context, with its cause.
+func canceled(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// do takes a step.
+func (r *run[B]) do(batch B) error {
+	s := &r.step
+	s.Batch = moved(batch, r.device)
+	s.Updated = false
+	var hookErr error
+	err := gotorch.Try0(func() {
+		if r.LoopOf.step != nil {
+			s.Number++
+			s.Updated = true
+			gotorch.Scope0(func(*gotorch.ScopeHandle) { hookErr = r.LoopOf.step(s) })
+			if hookErr != nil {
+				s.Number--
+			}
+			return
+		}
+		hookErr = r.learn()
+	})
+	if err == nil {
+		err = hookErr
+	}
+	if err != nil {
+		return err
+	}
+	r.at.taken++
+	// Reading a loss waits for a device that works by itself. A CPU does not.
+	if r.device.Type() == gotorch.DeviceTypeCPU || len(r.unread) >= maxUnread {
+		r.read()
+	}
+	if s.Updated {
+		for _, update := range r.updates {
+			if err := gotorch.Try0(update); err != nil {
+				return err
+			}
+		}
+	}
+	for _, hook := range r.onStep {
+		if err := hook(s); err != nil {
+			return err
+		}
+	}
+	r.progress.step(r.history.Losses, s.Loss)
+	return nil
+}
+
+// moved returns a batch on a device.
+func moved[B any](batch B, device gotorch.Device) B {
+	switch b := any(batch).(type) {
+	case gotorch.Tensor:
+		return any(b.To(device)).(B)
+	case interface{ To(gotorch.Device) B }:
+		return b.To(device)
+	}
+	return batch
+}
+
+const maxUnread = 32
+
+// read moves numbers into the history.
+func (r *run[B]) read() {
+	h := r.history
+	for _, u := range r.unread {
+		value := gotorch.Item[float64](u.value)
+		u.value.Close()
+		if u.name == "loss" {
+			h.Losses = put(h.Losses, u.step, value)
+			continue
+		}
+		if h.Series == nil {
+			h.Series = map[string][]float64{}
+		}
+		h.Series[u.name] = put(h.Series[u.name], u.step, value)
+	}
+	r.unread = r.unread[:0]
+	h.Losses = put(h.Losses, r.step.Number+1, 0)[:r.step.Number]
+}
+
+// put sets the number of a step, counted from 1. Those between that nobody set are NaN.
+func put(values []float64, step int, value float64) []float64 {
+	for len(values) < step {
+		values = append(values, math.NaN())
+	}
+	values[step-1] = value
+	return values
+}
+
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
