@@ -69,7 +69,9 @@ func laidOutAs(params, grads []gotorch.Tensor) []gotorch.Tensor {
 func layOut(p gotorch.Tensor, remembered []gotorch.Tensor) {
 	for i, t := range remembered {
 		if t.Defined() && t.Numel() == p.Numel() && !sameOrder(p, t) {
-			remembered[i] = remember(func() gotorch.Tensor { return gotorch.EmptyLike(p.Detach(), gotorch.TensorOptions{DType: t.DType()}).Copy_(t) })
+			remembered[i] = remember(func() gotorch.Tensor {
+				return gotorch.EmptyLike(p.Detach(), gotorch.TensorOptions{DType: t.DType()}).Copy_(t)
+			})
 		}
 	}
 }
