@@ -21,8 +21,8 @@ type EfficientNet struct {
 // EfficientNetOptions are the arguments of the functions for the architectures of [EfficientNet] that have defaults.
 type EfficientNetOptions struct {
 	// StochasticDepthProb is with which probability the last block is left out, while training; those before
-	// are more seldom. Default: 0.2.
-	StochasticDepthProb gotorch.Scalar
+	// are more seldom.
+	StochasticDepthProb gotorch.Scalar // default: 0.2
 	NumClasses          gotorch.Scalar // default: 1000
 	NormLayer           NormLayer      // default: nn.BatchNorm2d, from B5 on with Eps 0.001 and Momentum 0.01
 	Dropout             gotorch.Scalar // before the classifier; default: the architecture's
