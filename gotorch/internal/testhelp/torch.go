@@ -16,7 +16,7 @@ type Since struct {
 // that nothing is skipped for another reason, and that what no supported version lacks any more is found in
 // one place.
 var (
-	BComplex32     = Since{"2.15", "the dtype bcomplex32"}
+	BComplex32     = Since{"2.14", "the dtype bcomplex32"}
 	AOTIAssertions = Since{"2.13", "assertions of all sizes in the source of a compiled package"}
 	IndexErrors    = Since{"2.15", "what the recorded errors of indexing say, and of which class one is"}
 )
