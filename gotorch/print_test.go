@@ -127,7 +127,7 @@ func TestPrintStrided(t *testing.T) {
 		t.Fatal("no cases in", *printGolden)
 	}
 	for _, c := range cases {
-		if !hasDType(c.memory(t)) {
+		if !hasDType(t, c.memory(t)) {
 			continue
 		}
 		if got := c.text(t); got != c.Want {

@@ -122,7 +122,7 @@ func TestDTypes(t *testing.T) {
 		if back, err := gotorch.ParseDType(name); err != nil || back != d {
 			t.Errorf("%s parses as %s, %v", name, back, err)
 		}
-		if !hasDType(d) {
+		if !hasDType(t, d) {
 			mustFail(t, gotorch.TypeError, "this torch has no dtype number", func() {
 				gotorch.Empty([]int64{3}, gotorch.TensorOptions{DType: d, Device: gotorch.Meta})
 			})

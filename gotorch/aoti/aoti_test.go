@@ -106,7 +106,7 @@ func TestResultsAreThoseOfPython(t *testing.T) {
 func TestDescription(t *testing.T) {
 	m := open(t)
 	wanted := "[0 float32[1..64, 8] 1 int64[1..64] temperature float32[]]"
-	if !testhelp.AOTIAssertions.In(gotorch.TorchVersion()) {
+	if !testhelp.AOTIAssertions.In(t, gotorch.TorchVersion()) {
 		wanted = "[0 float32[?] 1 int64[?] temperature float32[?]]"
 	}
 	if got := fmt.Sprint(m.Inputs()); got != wanted {
@@ -177,7 +177,7 @@ func TestBadInputs(t *testing.T) {
 		{[]gotorch.Tensor{x.ToSparse(), kind, temperature}, gotorch.ValueError, "input 0 is not a dense tensor"},
 		{[]gotorch.Tensor{x.To(gotorch.Meta), kind, temperature}, gotorch.ValueError, "input 0 must be on cpu, but is on meta"},
 	}
-	if testhelp.AOTIAssertions.In(gotorch.TorchVersion()) {
+	if testhelp.AOTIAssertions.In(t, gotorch.TorchVersion()) {
 		cases = append(cases,
 			bad{[]gotorch.Tensor{x.Unsqueeze(0), kind, temperature}, gotorch.ValueError, "it must have 2 dimensions"},
 			bad{[]gotorch.Tensor{x, kind.Narrow(0, 0, 2), temperature}, gotorch.ValueError, "input 1 has shape [2]: dimension 0 must be 3 to go with"},
