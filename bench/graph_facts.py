@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from graph_models import make
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "graph"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "graph"))  # before bench/models.py
 from models import resnet50
 
 torch.set_num_threads(1)

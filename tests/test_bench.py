@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -52,6 +53,13 @@ def test_workers_have_the_cases(worker):
         answers = done.stdout.splitlines()
         assert len(answers) == asked.count("\n")
         assert all(re.fullmatch(r"\d+ \d+", line) for line in answers), answers
+
+
+def test_the_facts_of_graphs_are_found():
+    command = [sys.executable, str(ROOT / "bench/graph_facts.py"), "mlp"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)
 
 
 def test_peers_that_are_missing_are_left_out_with_a_sentence(monkeypatch):
