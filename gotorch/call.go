@@ -2,6 +2,7 @@ package gotorch
 
 /*
 #include <cgotorch.h>
+#include <profiler.h>
 // cgo checks what a pointer argument points to, and would call these with heap memory in case C
 // kept or called something. They do neither.
 #cgo noescape cgotorch_run
@@ -116,6 +117,7 @@ func finish(op opID, block unsafe.Pointer, warnings warningsOf) {
 type slowCall struct {
 	slow, counted bool
 	warnings      warningsOf
+	profiled      profiledCall
 }
 
 func beforeCall() (c slowCall) {
@@ -129,11 +131,12 @@ func beforeCall() (c slowCall) {
 func beforeSlow() slowCall {
 	drainSome()
 	counted := enterC()
-	return slowCall{true, counted, gatherWarnings()}
+	return slowCall{true, counted, gatherWarnings(), enterProfiled()}
 }
 
 func (c slowCall) after() (warnings warningsOf) {
 	if c.slow {
+		c.profiled.leave()
 		warnings = c.warnings.gathered()
 		leaveC(c.counted)
 	}
