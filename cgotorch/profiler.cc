@@ -24,7 +24,6 @@
 #include <unordered_map>
 
 #include "internal.h"
-#include "profiler.h"
 
 namespace cgotorch {
 namespace {
@@ -173,6 +172,11 @@ void add_input(Buffer &b, const c10::IValue &v) {
   }
 }
 
+// Of what it has no formula for Kineto warns, each time.
+class Silent final : public c10::WarningHandler {
+  void process(const c10::Warning &) override {}
+};
+
 // Kineto's estimate, which goes by other formulas than the counter's in flops.cc: torch.profiler's.
 int64_t estimate(const at::RecordFunction &fn) {
   static const std::set<std::string_view> known{"aten::mm",  "aten::addmm",   "aten::conv2d",
@@ -180,6 +184,8 @@ int64_t estimate(const at::RecordFunction &fn) {
                                                 "aten::add"};
   const char *name = fn.name();
   if (!known.contains(name)) return 0;
+  static Silent silent;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silent);
   try {
     const auto args = prof::saveExtraArgs(fn);
     return args.empty() ? 0 : static_cast<int64_t>(prof::computeFlops(name, args));
@@ -552,7 +558,7 @@ const char *StopProfile(int64_t profile, ProfileData **result) {
       if (session->options.memory) end_memory();
       if (session->options.device) activities = end_device(names);
     }
-    const int64_t stop = now(), offset = session->wall - session->start;
+    const int64_t offset = session->wall - session->start;
     std::vector<std::shared_ptr<Buffer>> buffers;
     {
       const std::lock_guard<std::mutex> lock(session->mutex);
@@ -561,6 +567,12 @@ const char *StopProfile(int64_t profile, ProfileData **result) {
     std::vector<ProfileEvent> events;
     std::vector<ProfileMemory> memory;
     std::vector<int64_t> ints;
+    // From then on nothing begins, so that what has not ended is not said to have begun later.
+    for (const auto &b : buffers) {
+      const std::lock_guard<std::mutex> lock(b->mutex);
+      b->over = true;
+    }
+    const int64_t stop = now();
     for (const auto &b : buffers) {
       std::vector<ProfileEvent> some;
       std::vector<ProfileMemory> some_memory;
@@ -568,7 +580,6 @@ const char *StopProfile(int64_t profile, ProfileData **result) {
       Names some_names;
       {
         const std::lock_guard<std::mutex> lock(b->mutex);
-        b->over = true;
         some.swap(b->events);
         some_memory.swap(b->memory);
         some_ints.swap(b->ints);

@@ -1,4 +1,5 @@
 /* profiler.h: what PyTorch's functions take, call by call: times, shapes, memory, and who called.
+ * Included by cgotorch.h, inside its extern "C".
  *
  * A profile records calls on all threads of the process from its start to its stop. Several may be
  * there at a time, and each records everything. What is still running when a profile stops is in it
@@ -6,12 +7,6 @@
  * over. */
 #ifndef CGOTORCH_PROFILER_H
 #define CGOTORCH_PROFILER_H
-
-#include "cgotorch.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct {
   bool shapes; /* sizes and dtypes of inputs */
@@ -104,9 +99,5 @@ CGOTORCH_API struct cgotorch_profile_place cgotorch_profile_enter(
 CGOTORCH_API void cgotorch_profile_leave(struct cgotorch_profile_place before);
 /* The steady clock that durations are measured by, in nanoseconds. */
 CGOTORCH_API int64_t cgotorch_profile_clock(void);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -2,7 +2,6 @@ package gotorch
 
 /*
 #include <cgotorch.h>
-#include <profiler.h>
 // cgo checks what a pointer argument points to, and would call these with heap memory in case C
 // kept or called something. They do neither.
 #cgo noescape cgotorch_run

@@ -2,7 +2,6 @@ package gotorch
 
 /*
 #include <cgotorch.h>
-#include <profiler.h>
 */
 import "C"
 

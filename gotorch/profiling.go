@@ -2,7 +2,6 @@ package gotorch
 
 /*
 #include <cgotorch.h>
-#include <profiler.h>
 #include <stdlib.h>
 #cgo noescape cgotorch_profile_enter
 #cgo nocallback cgotorch_profile_enter

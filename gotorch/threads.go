@@ -2,7 +2,6 @@ package gotorch
 
 /*
 #include <cgotorch.h>
-#include <profiler.h>
 #include <os_thread.h>
 #cgo noescape cgotorch_this_thread
 #cgo nocallback cgotorch_this_thread

@@ -333,8 +333,7 @@ func (a *Averages) Table(opts ...TableOptions) string {
 			if len(r.Stack) == 0 {
 				return ""
 			}
-			f := r.Stack[0]
-			return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Function)
+			return r.Stack[0].String()
 		})
 		w.tail = len(w.columns) - 1
 	}

@@ -150,6 +150,8 @@ func (t *Trace) Goroutines() map[int64]string { return maps.Clone(t.names) }
 // String returns the table of KeyAverages.
 func (t *Trace) String() string { return t.KeyAverages().String() }
 
+const evaluates = "autograd::engine::evaluate_function: "
+
 // What torch.profiler leaves out.
 var leftOut = map[string]bool{
 	"profiler::_record_function_enter": true, "profiler::_record_function_enter_new": true,
@@ -177,6 +179,10 @@ func newTrace(d *door.ProfileData, names map[int64]string, steps []stepRange, op
 		switch from.Scope {
 		case 1:
 			e.Kind, e.sequenceThread = Backward, from.ForwardThread
+			// The engine's event around a node's has no number. Kineto gives it that of the node.
+			if next := i + 1; strings.HasPrefix(e.Name, evaluates) && next < len(d.Events) && d.Events[next].Parent == i {
+				e.Sequence, e.sequenceThread = d.Events[next].Sequence, d.Events[next].ForwardThread
+			}
 		case 7:
 			e.Kind = Range
 		}
