@@ -380,10 +380,10 @@ func dimsOf(in Input) any {
 	return in.Shape
 }
 
-// arrows are from calls to the outermost events of a backward pass that belong to them.
+// arrows are from calls to the nodes of a backward pass that belong to them.
 func (c *chromeWriter) arrows(numbers map[*Event]int) {
 	for _, e := range c.t.events {
-		if e.Forward == nil || e.Parent != nil && e.Parent.Forward == e.Forward {
+		if e.Forward == nil || strings.HasPrefix(e.Name, evaluates) {
 			continue
 		}
 		for i, at := range []*Event{e.Forward, e} {

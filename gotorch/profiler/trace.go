@@ -179,12 +179,15 @@ func newTrace(d *door.ProfileData, names map[int64]string, steps []stepRange, op
 		switch from.Scope {
 		case 1:
 			e.Kind, e.sequenceThread = Backward, from.ForwardThread
-			// The engine's event around a node's has no number. Kineto gives it that of the node.
-			if next := i + 1; strings.HasPrefix(e.Name, evaluates) && next < len(d.Events) && d.Events[next].Parent == i {
-				e.Sequence, e.sequenceThread = d.Events[next].Sequence, d.Events[next].ForwardThread
-			}
 		case 7:
 			e.Kind = Range
+		}
+		if strings.HasPrefix(e.Name, evaluates) {
+			// The engine's event around a node's has no number. Kineto gives it that of the node.
+			e.Kind = Backward
+			if next := i + 1; next < len(d.Events) && d.Events[next].Parent == i {
+				e.Sequence, e.sequenceThread = d.Events[next].Sequence, d.Events[next].ForwardThread
+			}
 		}
 		if from.End < 0 {
 			e.Unfinished = true

@@ -68,7 +68,7 @@ def python_event(e: FunctionEvent, numbers: dict[int, int]) -> Event:
         kind = "Memory"
     elif e.is_user_annotation:
         kind = "Range"
-    elif e.scope == 1:
+    elif e.scope == 1 or e.name.startswith("autograd::engine::evaluate_function: "):
         kind = "Backward"
     shapes = [list(s) for s in e.input_shapes or []]
     return {
