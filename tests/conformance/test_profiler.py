@@ -64,7 +64,10 @@ def samples() -> Iterator[tuple[str, Callable[[], Any]]]:
                 continue
             for i in draw.sample(range(len(inputs)), min(len(inputs), 4 if FULL else 2)):
                 s = inputs[i]
-                yield f"{o.formatted_name} {dtype} {i}", lambda o=o, s=s: o(s.input, *s.args, **s.kwargs)
+                yield (
+                    f"{o.formatted_name} {dtype} {i}",
+                    lambda o=o, s=s: o(s.input, *s.args, **s.kwargs),
+                )
 
 
 def test_the_operator_database(harness: Harness) -> None:
@@ -110,7 +113,9 @@ def test_training_steps_with_ranges(harness: Harness) -> None:
 
     for by_shape in (False, True):
         python, go = both_record(harness, run, by_shape)
-        problems = differences(python, go) + of_averages(python, go, by_shape) + check_chrome(go.chrome)
+        problems = (
+            differences(python, go) + of_averages(python, go, by_shape) + check_chrome(go.chrome)
+        )
         assert not problems, "\n".join(problems[:20])
     forward = [e for e in go.events if e["Forward"] >= 0]
     linked = {(e["Name"], go.events[e["Forward"]]["Name"]) for e in forward if ":" not in e["Name"]}
@@ -151,7 +156,10 @@ def test_every_arrow_is_kinetos(harness: Harness, tmp_path: Any) -> None:
 
 
 MODELS: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
-    "mm": lambda: ("mm", {"self": torch.randn(4, 3, requires_grad=True), "mat2": torch.randn(3, 2)}),
+    "mm": lambda: (
+        "mm",
+        {"self": torch.randn(4, 3, requires_grad=True), "mat2": torch.randn(3, 2)},
+    ),
     "linear": lambda: (
         "linear",
         {

@@ -134,8 +134,8 @@ def of_averages(theirs: EventList, go: Recorded, by_shape: bool = True) -> list[
 
 
 def check_chrome(text: str) -> list[str]:
-    """What is wrong with a Chrome trace, as what reads it needs it: JSON, slices that nest in their lane,
-    arrows with two ends, lanes with names."""
+    """What is wrong with a Chrome trace for who reads it: it is JSON, slices nest in their lane, arrows
+    have two ends, lanes have names."""
     trace = json.loads(text)
     problems: list[str] = []
     lanes: dict[tuple[Any, Any], list[tuple[float, float, str]]] = {}
@@ -159,13 +159,17 @@ def check_chrome(text: str) -> list[str]:
             case other:
                 problems.append(f"there is a phase {other}")
     problems += [f"the lane {lane} has no name" for lane in used - named]
-    problems += [f"the arrow {i} has ends {ends}" for i, ends in arrows.items() if ends != ["s", "f"]]
+    problems += [
+        f"the arrow {i} has ends {ends}" for i, ends in arrows.items() if ends != ["s", "f"]
+    ]
     for slices in lanes.values():
         open_until: list[float] = []
         for ts, dur, name in slices:  # as they are written: outer ones first
             while open_until and ts >= open_until[-1] - 1e-9:
                 open_until.pop()
             if open_until and ts + dur > open_until[-1] + 2e-3:
-                problems.append(f"{name} ends at {ts + dur}, after what is around it: {open_until[-1]}")
+                problems.append(
+                    f"{name} ends at {ts + dur}, after what is around it: {open_until[-1]}"
+                )
             open_until.append(ts + dur)
     return problems
