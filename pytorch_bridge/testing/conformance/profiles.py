@@ -134,7 +134,7 @@ def of_averages(theirs: EventList, go: Recorded, by_shape: bool = True) -> list[
 
 
 def check_chrome(text: str) -> list[str]:
-    """What is wrong with a Chrome trace for who reads it: it is JSON, slices nest in their lane, arrows
+    """What is wrong with a Chrome trace, which is JSON: slices nest in their lane, arrows
     have two ends, lanes have names."""
     trace = json.loads(text)
     problems: list[str] = []
