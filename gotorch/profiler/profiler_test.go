@@ -45,7 +45,7 @@ func one(tb testing.TB, t *profiler.Trace, name string) *profiler.Event {
 	return found[0]
 }
 
-func TestAnEventSaysWhatWasCalled(t *testing.T) {
+func TestSmokeAnEventSaysWhatWasCalled(t *testing.T) {
 	a, b := gotorch.Ones([]int64{2, 3}), gotorch.Ones([]int64{3, 4})
 	trace := profiler.Profile(func(*profiler.Profiler) {
 		a.MM(b)
@@ -67,7 +67,7 @@ func TestAnEventSaysWhatWasCalled(t *testing.T) {
 		t.Errorf("%d FLOPs, %d bytes", mm.FLOPs, mm.Memory)
 	}
 	if len(mm.Stack) == 0 || !strings.HasSuffix(mm.Stack[0].File, "profiler_test.go") ||
-		!strings.HasSuffix(mm.Stack[0].Function, "TestAnEventSaysWhatWasCalled.func1") {
+		!strings.HasSuffix(mm.Stack[0].Function, "TestSmokeAnEventSaysWhatWasCalled.func1") {
 		t.Errorf("the stack is %v", mm.Stack)
 	}
 	if mm.Start <= 0 || mm.Duration <= 0 || mm.End() > trace.Duration {
