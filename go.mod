@@ -8,6 +8,7 @@ ignore ./build
 require (
 	github.com/cheggaaa/pb/v3 v3.2.1
 	github.com/mattn/go-isatty v0.0.24
+	github.com/petermattis/goid v0.0.0-20261109124353-7cfa343ad0ab
 	golang.org/x/image v0.46.0
 	gonum.org/v1/plot v0.17.0
 )

@@ -5,6 +5,7 @@
 #include "autograd.h"
 #include "modes.h"
 #include "flops.h"
+#include "profiler.h"
 #include "generator.h"
 #include "io.h"
 #include "dispatch.h"

@@ -4,7 +4,7 @@
 #ifndef CGOTORCH_OPS_GEN_H
 #define CGOTORCH_OPS_GEN_H
 
-#define CGOTORCH_API_HASH "d16be53fae278a39"
+#define CGOTORCH_API_HASH "512e098349743c09"
 
 /* Abs returns the absolute value of each element; of a complex element its modulus, as a real
  * number.

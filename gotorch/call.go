@@ -116,6 +116,7 @@ func finish(op opID, block unsafe.Pointer, warnings warningsOf) {
 type slowCall struct {
 	slow, counted bool
 	warnings      warningsOf
+	profiled      profiledCall
 }
 
 func beforeCall() (c slowCall) {
@@ -129,11 +130,12 @@ func beforeCall() (c slowCall) {
 func beforeSlow() slowCall {
 	drainSome()
 	counted := enterC()
-	return slowCall{true, counted, gatherWarnings()}
+	return slowCall{true, counted, gatherWarnings(), enterProfiled()}
 }
 
 func (c slowCall) after() (warnings warningsOf) {
 	if c.slow {
+		c.profiled.leave()
 		warnings = c.warnings.gathered()
 		leaveC(c.counted)
 	}

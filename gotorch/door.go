@@ -20,10 +20,13 @@ func init() {
 	door.CallC = door.Calls[Tensor]{
 		Before: func() door.CallState {
 			c := beforeCall()
-			return door.CallState{Slow: c.slow, Counted: c.counted, Warnings: unsafe.Pointer(c.warnings.w)}
+			before := c.profiled.before
+			return door.CallState{Slow: c.slow, Counted: c.counted, Warnings: unsafe.Pointer(c.warnings.w), Profiled: c.profiled.on,
+				Goroutine: int64(before.goroutine), ProfiledCall: int64(before.call), Site: int64(before.site)}
 		},
 		After: func(s door.CallState) unsafe.Pointer {
-			c := slowCall{s.Slow, s.Counted, warningsOf{(*C.struct_cgotorch_warnings)(s.Warnings)}}
+			before := C.struct_cgotorch_profile_place{C.int64_t(s.Goroutine), C.int64_t(s.ProfiledCall), C.int64_t(s.Site)}
+			c := slowCall{s.Slow, s.Counted, warningsOf{(*C.struct_cgotorch_warnings)(s.Warnings)}, profiledCall{s.Profiled, before}}
 			return unsafe.Pointer(c.after().w)
 		},
 		HandOn: func(w unsafe.Pointer) {

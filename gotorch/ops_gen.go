@@ -45,7 +45,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "d16be53fae278a39"
+const apiHash = "512e098349743c09"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (

@@ -182,6 +182,7 @@ func enterBack() (state backState) {
 	state.thread = C.cgotorch_this_thread()
 	state.outer, state.thread.within = state.thread.within, within
 	state.warnings = gatherWarnings()
+	state.profiled = enterProfiled()
 	return state
 }
 
@@ -189,10 +190,12 @@ type backState struct {
 	thread   *osThread
 	outer    C.int64_t
 	warnings warningsOf
+	profiled profiledCall
 }
 
 // leaveBack needs no defer: nothing that C calls ends but by returning, see asCallback.
 func leaveBack(state backState) warningsOf {
+	state.profiled.leave()
 	warnings := state.warnings.gathered()
 	if state.thread.within == inBackCount {
 		givePlaces()

@@ -68,6 +68,7 @@ IMPORTS = {
     "gotorch.dev/gotorch/metrics": "Eval",
     "gotorch.dev/gotorch/optim": "AdamW",
     "gotorch.dev/gotorch/optim/lrscheduler": "StepLR",
+    "gotorch.dev/gotorch/profiler": "New",
     "gotorch.dev/gotorch/train": "Accuracy",
     "gotorch.dev/gotorch/vision/models": "ResNet18",
 }

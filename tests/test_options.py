@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 import torch.nn.functional as F
-from torch import amp, autograd, distributions, nn
+from torch import amp, autograd, distributions, nn, profiler
+from torch.autograd.profiler_util import EventList
 from torch.distributions import constraints, relaxed_bernoulli, relaxed_categorical, transforms
 from torch.nn import init
 from torch.nn import utils as nn_utils
@@ -36,6 +37,10 @@ PYTHON: dict[str, Callable[..., Any]] = {
     "gotorch/optim: GradScalerOptions": amp.GradScaler,
     "gotorch/nn: LoadOptions": nn.Module.load_state_dict,
     "gotorch/data: LoaderOptions": DataLoader,
+    "gotorch/profiler: KeyAveragesOptions": profiler.profile.key_averages,
+    "gotorch/profiler: Options": profiler.profile,
+    "gotorch/profiler: ScheduleOptions": profiler.schedule,
+    "gotorch/profiler: TableOptions": EventList.table,
 }
 SHARED = {
     "gotorch/gotorchtest: GradCheckOptions": autograd.gradcheck,
@@ -213,7 +218,7 @@ OURS = {
 # Names of Go's own, in the packages of PYTHON.
 NAMES = {
     "Workers": "num_workers", "Prefetch": "prefetch_factor", "Partial": "strict",
-    "Disabled": "enabled",
+    "Disabled": "enabled", "WithFLOPs": "with_flops",
 }  # fmt: skip
 OPPOSITE = {"Partial", "Disabled"}
 
@@ -233,6 +238,7 @@ OTHERS = {
     "NoCausalCheck",  # is_causal=False, where None has the mask looked at
     "Mask", "KeyPaddingMask", "IsCausal", "TgtIsCausal",  # mask or src_mask; None is not given
     "Freeze", "Weight",  # of embeddings, from_pretrained
+    "Modules", "CallerOnly", "MaxEvents", "GroupByGoroutine",  # a profile's, of Go's own
 }  # fmt: skip
 
 # Where PyTorch's signature has None, and says elsewhere what that is.

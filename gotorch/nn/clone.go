@@ -75,6 +75,12 @@ func (c *cloner) module(m Modular) Modular {
 	if h := mod.hooks; h != nil {
 		all := *h
 		own.hooks = &all
+		if len(all.spans) > 0 { // they are a profile's, which knows of the model alone
+			all.spans = nil
+			if all.watch == nil {
+				own.dropHooks()
+			}
+		}
 	}
 	if h := mod.stateHooks; h != nil {
 		all := *h

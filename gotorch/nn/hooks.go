@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/nndoor"
 )
 
 // hooks is what is registered with a module.
@@ -15,8 +16,13 @@ type hooks struct {
 	forward     []hook[ForwardHook]
 	backwardPre []hook[BackwardPreHook]
 	backward    []hook[BackwardHook]
+	spans       []hook[span]
 	watch       watcher
 }
+
+// span sees a call of Forward with everything that belongs to it, other hooks too. What it returns is called at the
+// call's end, also when that is a panic.
+type span func() (leave func())
 
 // watcher, where not nil, sees a call of Forward; what it returns sees what the call returns. Other hooks are
 // outside of it.
@@ -99,7 +105,7 @@ func (m *Module) dropHooks() {
 }
 
 func (h *hooks) empty() bool {
-	return len(h.forwardPre)+len(h.forward)+len(h.backwardPre)+len(h.backward) == 0
+	return len(h.forwardPre)+len(h.forward)+len(h.backwardPre)+len(h.backward)+len(h.spans) == 0
 }
 
 // RegisterForwardPreHook has fn called before each Forward of the module. It is for the modules of this
@@ -282,6 +288,9 @@ func (m *Module) withHooks(forward func(inputs []gotorch.Tensor) []gotorch.Tenso
 	if m.parts != nil {
 		defer m.parts.Turn.Take()()
 	}
+	for _, span := range h.spans {
+		defer span.fn()()
+	}
 	for _, hook := range h.forwardPre {
 		if changed := hook.fn(self, inputs); changed != nil {
 			inputs = sameNumber("nn.RegisterForwardPreHook", self, changed, len(inputs))
@@ -354,4 +363,20 @@ func ofThisPackage(m Modular) bool {
 // implement it, where it is true.
 type KeepsNothing interface {
 	KeepsNothing() bool
+}
+
+func init() {
+	nndoor.Spans = func(model any, enter func(name, class string) (leave func())) (remove func()) {
+		var handles []*HookHandle
+		for name, m := range bind(model.(Modular)).NamedModules() {
+			class := className(m)
+			handles = append(handles, register(m.module(), func(h *hooks) *[]hook[span] { return &h.spans },
+				func() func() { return enter(name, class) }))
+		}
+		return func() {
+			for _, h := range handles {
+				h.Remove()
+			}
+		}
+	}
 }

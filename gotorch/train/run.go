@@ -68,6 +68,11 @@ func (l *LoopOf[B]) Run(ctx context.Context, batches BatchesOf[B], limit Limit) 
 	// The threads that share an op's work belong to the thread that calls it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	for _, begin := range l.onBegin {
+		if err := begin(); err != nil {
+			return r.history, err
+		}
+	}
 	n := batches.Len()
 	if n <= 0 {
 		return r.history, errors.New("train: there are no batches")

@@ -123,6 +123,7 @@ type LoopOf[B any] struct {
 
 	onBackward, onStep []func(*StepOf[B]) error
 	onEpoch            []func(*Epoch) error
+	onBegin            []func() error
 	onEnd              []func(err error) error
 	progress           *progress
 	finite             bool // see StopAtNonFinite
@@ -205,6 +206,40 @@ func (l *LoopOf[B]) OnStep(hook func(*StepOf[B]) error) { l.onStep = append(l.on
 // OnEpoch adds a function that is called after every epoch. The run ends with the error that it
 // returns.
 func (l *LoopOf[B]) OnEpoch(hook func(*Epoch) error) { l.onEpoch = append(l.onEpoch, hook) }
+
+// Profiler is what [LoopOf.Profile] takes: a profiler.Profiler is one.
+type Profiler interface {
+	Start() error
+	Step() error // the next step begins
+	Stop() error
+}
+
+// Profile starts p with each run, tells it of each step, after the hooks that were added before, and stops it with the
+// run, however that ends. The run ends with an error of p's.
+//
+//	p := profiler.New(profiler.Options{Schedule: profiler.Schedule(profiler.ScheduleOptions{Wait: 5, Active: 3, Repeat: 1})})
+//	loop.Profile(p)
+//	history, err := loop.Run(ctx, loader, train.Epochs(1))
+//	fmt.Println(p.Trace())
+func (l *LoopOf[B]) Profile(p Profiler) {
+	if isNil(p) {
+		panic(&gotorch.Error{Op: "train.LoopOf.Profile", Kind: gotorch.TypeError, Msg: "the profiler is nil"})
+	}
+	started := false
+	l.onBegin = append(l.onBegin, func() error {
+		err := p.Start()
+		started = err == nil
+		return err
+	})
+	l.OnStep(func(*StepOf[B]) error { return p.Step() })
+	l.onEnd = append(l.onEnd, func(error) error {
+		if !started {
+			return nil
+		}
+		started = false
+		return p.Stop()
+	})
+}
 
 // Checkpoint saves the model's state to a file after every epoch, after the hooks that were added
 // before, and when the run is interrupted. The file is always a complete one, of the latest state that

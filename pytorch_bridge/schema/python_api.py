@@ -52,6 +52,8 @@ NAMESPACES = (
     "torch.distributions.transforms",
     "torch.distributions.constraints",
     "torch.utils.checkpoint",
+    "torch.profiler",
+    "torch.autograd.profiler",
 )
 
 # Names without an underscore that are no part of what a user calls.

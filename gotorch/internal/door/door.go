@@ -63,6 +63,9 @@ var LoadCompiled any
 type CallState struct {
 	Slow, Counted bool
 	Warnings      unsafe.Pointer
+
+	Profiled                      bool
+	Goroutine, ProfiledCall, Site int64 // what there was before
 }
 
 // Calls is how a package with C of its own calls it as gotorch calls its ops. Arguments and results are

@@ -1,5 +1,5 @@
-// Package nndoor is how package train reaches what package nn has for it alone. nn fills these variables when the
-// program starts; it cannot be imported here, so modules come as any.
+// Package nndoor is how packages train and profiler reach what package nn has for them alone. nn fills these variables
+// when the program starts; it cannot be imported here, so modules come as any.
 package nndoor
 
 var (
@@ -13,6 +13,10 @@ var (
 
 	// NonFiniteParameter returns the name of the first parameter that is not finite.
 	NonFiniteParameter func(model any) (name string, found bool)
+
+	// Spans calls enter before each call of Forward of a model's modules, and leave at its end, also where that is a
+	// panic. For package profiler.
+	Spans func(model any, enter func(name, class string) (leave func())) (remove func())
 
 	// Finite reports whether all numbers of a gotorch.Tensor are neither infinite nor NaN.
 	Finite func(tensor any) bool
