@@ -239,6 +239,92 @@ func WeightedRandomSampler(weights []float64, numSamples int, opts ...WeightedRa
 	}}
 }
 
+// DistributedSamplerOptions are the arguments of [DistributedSampler] that have defaults.
+type DistributedSamplerOptions struct {
+	NoShuffle bool   // give the samples in their order
+	Seed      uint64 // of the order, the same in all processes
+	DropLast  bool   // leave out samples so that all processes have equally many; otherwise some are given twice
+}
+
+// DistributedSamples is what [DistributedSampler] returns.
+type DistributedSamples struct {
+	set                 Sized
+	numReplicas, rank   int
+	seed                uint64
+	noShuffle, dropLast bool
+	epoch               int
+}
+
+// DistributedSampler gives one of numReplicas processes that train together its part of a data set: those at rank,
+// rank+numReplicas and so on of an order that is the same in all of them. [DistributedSamples.SetEpoch] is called
+// before each epoch, or all have the same order. Its counterpart is torch.utils.data.DistributedSampler.
+//
+// It panics with a ValueError if rank is not between 0 and numReplicas-1, and with a TypeError if there is no set.
+func DistributedSampler(set Sized, numReplicas, rank int, opts ...DistributedSamplerOptions) *DistributedSamples {
+	const op = "data.DistributedSampler"
+	checkSized(op, set)
+	o := args.Option(opts)
+	if rank < 0 || rank >= numReplicas {
+		panic(args.ValueError(op, "Invalid rank %d, rank should be in the interval [0, %d]", rank, numReplicas-1))
+	}
+	return &DistributedSamples{set, numReplicas, rank, o.Seed, o.NoShuffle, o.DropLast, 0}
+}
+
+// SetEpoch says which epoch is next; each has another order.
+func (s *DistributedSamples) SetEpoch(epoch int) { s.epoch = epoch }
+
+// Len returns the number of samples that this process gets in an epoch.
+func (s *DistributedSamples) Len() int {
+	n := max(s.set.Len(), 0)
+	if s.dropLast {
+		return n / s.numReplicas
+	}
+	return numBatches(n, s.numReplicas, false)
+}
+
+// All gives the indices of the epoch that SetEpoch has said.
+func (s *DistributedSamples) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		order, _ := s.plan(nil)
+		for _, i := range order {
+			if !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+func (s *DistributedSamples) plan(*gotorch.Generator) ([]int, func()) {
+	n := max(s.set.Len(), 0)
+	var order []int
+	if !s.noShuffle && n > 0 {
+		order = permutation(n, gotorch.NewGenerator(gotorch.CPU).ManualSeed(s.seed+uint64(s.epoch)))
+	}
+	mine := make([]int, s.Len())
+	for k := range mine {
+		at := (s.rank + k*s.numReplicas) % n // where there are too few, from the begin again
+		if mine[k] = at; order != nil {
+			mine[k] = order[at]
+		}
+	}
+	return mine, nothing
+}
+
+// StateDict returns which epoch it is.
+func (s *DistributedSamples) StateDict() gotorch.Dict {
+	return gotorch.Dict{{Key: "epoch", Value: s.epoch}}
+}
+
+// LoadStateDict sets which epoch it is. It returns a ValueError if dict does not say it.
+func (s *DistributedSamples) LoadStateDict(dict gotorch.Dict) error {
+	epoch, is := plain(dict.Get("epoch")).(int)
+	if !is {
+		return args.ValueError("data.DistributedSampler.LoadStateDict", "epoch is %v, where a number is expected", shown(dict.Get("epoch")))
+	}
+	s.epoch = epoch
+	return nil
+}
+
 // BatchSampler gives what sampler does in batches of batchSize. The last one is left out if it is smaller and dropLast is
 // true. Its counterpart is torch.utils.data.BatchSampler; a [Loader] makes one itself of its options BatchSize and
 // DropLast.

@@ -52,6 +52,7 @@ NAMESPACES = (
     "torch.distributions.transforms",
     "torch.distributions.constraints",
     "torch.utils.checkpoint",
+    "torch.utils.data",
 )
 
 # Names without an underscore that are no part of what a user calls.
