@@ -180,8 +180,8 @@ func (l *Loader[B]) Len() int {
 //
 // A batch belongs to whoever took it: the collector frees it, or Close does it sooner.
 //
-// At most Workers·Prefetch batches are prepared besides the one that is taken, and at most Workers more samples are being
-// made; of an [Iterable], the samples of two more batches are read.
+// Besides the batch that was taken last, at most Workers·Prefetch of them are prepared or being made (one, if Prefetch is
+// 0); of an [Iterable], the samples of two more are read.
 //
 // Do not give All to iter.Pull2 where next may be called inside a [gotorch.Scope], or another function
 // that keeps the goroutine on its thread, that iter.Pull2 was not called in: Go ends the program, because a coroutine may
