@@ -257,11 +257,11 @@ func TestNoMoreIsInMemoryThanIsSaid(t *testing.T) {
 
 func TestInterleavedSetsAreReadBoundedAndInTurn(t *testing.T) {
 	before := runtime.NumGoroutine()
-	read := 0
+	var read atomic.Int64
 	part := func(first, n int) data.Iterable[int] {
 		return data.IterableOf(func(yield func(int, error) bool) {
 			for i := range n {
-				read++ // one lane is one goroutine: with one lane this is no race
+				read.Add(1)
 				if !yield(first+i, nil) {
 					return
 				}
@@ -276,14 +276,14 @@ func TestInterleavedSetsAreReadBoundedAndInTurn(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	settle(t, before)
-	read = 0
+	read.Store(0)
 	for range data.Interleave(1, []data.Iterable[int]{part(0, 1000)}, data.InterleaveOptions{Buffer: 3}).All() {
 		time.Sleep(5 * time.Millisecond)
 		break
 	}
 	settle(t, before)
-	if read > 6 {
-		t.Errorf("%d samples were read", read)
+	if n := read.Load(); n > 6 {
+		t.Errorf("%d samples were read", n)
 	}
 	for _, panics := range []bool{true, false} {
 		broken := data.IterableOf(func(yield func(int, error) bool) {

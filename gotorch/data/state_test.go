@@ -377,6 +377,7 @@ func TestACanceledLoopEndsWithItsContext(t *testing.T) {
 	for _, workers := range []int{0, 1, 3} {
 		before, openBefore := runtime.NumGoroutine(), open.Load()
 		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
 		l := data.NewLoader[number](&numbers{n: 1000}, data.LoaderOptions{BatchSize: 5, Workers: workers})
 		n, errs := 0, []error(nil)
 		for batch, err := range l.AllContext(ctx) {
