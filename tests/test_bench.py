@@ -44,8 +44,7 @@ def test_models_train_alike_in_go_and_python(worker):
 
 
 def test_loaders_load_alike_in_go_and_python(worker, tmp_path):
-    """To the last bit of the sums in the same order; JPEGs are decoded by two libraries, which round
-    in two ways."""
+    """The same batches in the same order; two libraries decode JPEGs, and round in two ways."""
     kinds = [kind for kind in loading.KINDS if f"loader_{kind}_0" in loading.CASES]
     subprocess.run([worker, "pictures", tmp_path], check=True)
     python = [sys.executable, str(ROOT / "bench/loading_worker.py")]

@@ -24,7 +24,7 @@ type Iterable[S any] interface {
 // Start is where a sequence of samples begins.
 type Start struct {
 	Seed uint64 // of what is random in this epoch
-	Skip int    // how many samples of the epoch are passed over, those too that were an error
+	Skip int    // how many samples of the epoch are passed over, those too that were an error; it may be more than there are
 }
 
 // Seekable is an Iterable that can begin in the middle without reading what comes before, or that draws random numbers.
@@ -411,6 +411,17 @@ func (t *shuffled[S]) laters(start Start) iter.Seq[later[S]] {
 // refill returns the buffer as it was when Skip samples had been given, and which sample is read next; ended says that
 // there is none.
 func (t *shuffled[S]) refill(start Start, seed uint64) (s *shuffle[later[S]], next int, ended bool) {
+	// A place that no set reaches, as in a file that somebody has changed, would be played through for ever.
+	if start.Skip > 1<<20 {
+		reached := false
+		for range latersOf(t.set, Start{seed, start.Skip - 1}) {
+			reached = true
+			break
+		}
+		if !reached {
+			return newShuffle[later[S]](start.Seed, t.size), start.Skip, true
+		}
+	}
 	// What was where is played through with numbers in place of samples, as if the set had no end; if it turns out to
 	// have one, once more.
 	count := -1

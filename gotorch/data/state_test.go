@@ -340,6 +340,29 @@ func TestAStateOfAnotherLoaderIsRefused(t *testing.T) {
 	}
 }
 
+func TestAStateBeyondTheEndOfAStreamEndsTheEpoch(t *testing.T) {
+	for name, make := range loaders {
+		l := make(data.LoaderOptions{BatchSize: 4})
+		for range l.All() {
+			break
+		}
+		state := l.StateDict()
+		for i := range state {
+			if state[i].Key == "samples" || state[i].Key == "batches" {
+				state[i].Value = int64(1) << 60
+			}
+		}
+		again := make(data.LoaderOptions{BatchSize: 4})
+		testhelp.Must(t, again.LoadStateDict(state))
+		if got := epochOf(t, again); len(got) != 0 {
+			t.Errorf("%s: got %v", name, got)
+		}
+		if got := epochOf(t, again); len(got) == 0 {
+			t.Errorf("%s: the next epoch is empty", name)
+		}
+	}
+}
+
 func TestSkippedSamplesCountInAState(t *testing.T) {
 	make := func() *data.Loader[drawnBatch] {
 		fails := data.Transform[number](&numbers{n: 40}, func(s number, rng *rand.Rand) (drawnNumber, error) {

@@ -1,7 +1,6 @@
 package train
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
 )
@@ -540,12 +540,11 @@ func stateOf(dict gotorch.Dict) (nn.StateDict, error) {
 	return state, nil
 }
 
-// all are the batches of an epoch, until the run's context ends if they hear of it.
+// all are the batches of an epoch, of a loader until the run's context ends. What has a loader within may have an All of its
+// own, and is asked for that.
 func (r *run[B]) all() iter.Seq2[B, error] {
-	if b, is := r.batches.(interface {
-		AllContext(ctx context.Context) iter.Seq2[B, error]
-	}); is {
-		return b.AllContext(r.ctx)
+	if loader, is := r.batches.(*data.Loader[B]); is {
+		return loader.AllContext(r.ctx)
 	}
 	return r.batches.All()
 }

@@ -167,3 +167,32 @@ func TestARunIsCancelledWhileItWaitsForABatch(t *testing.T) {
 		t.Errorf("got %d steps, %v", len(history.Losses), err)
 	}
 }
+
+// doubled has a loader within, and batches of its own.
+type doubled struct{ *data.Loader[data.Pair] }
+
+func (d doubled) All() iter.Seq2[data.Pair, error] {
+	return func(yield func(data.Pair, error) bool) {
+		for batch, err := range d.Loader.All() {
+			if !yield(data.Pair{Input: batch.Input.MulScalar(2), Target: batch.Target}, err) {
+				return
+			}
+		}
+	}
+}
+
+func TestBatchesThatEmbedALoaderAreAskedForTheirOwn(t *testing.T) {
+	sum := 0.0
+	plain := points(10)
+	loader := data.NewLoader(plain, data.LoaderOptions{BatchSize: 10})
+	_, _, err := fit(t.Context(), doubled{loader}, "", train.Steps(1), func(s *train.Step) error {
+		sum = gotorch.Item[float64](s.Batch.Input.Sum())
+		return nil
+	})
+	testhelp.Must(t, err)
+	for batch := range loader.All() {
+		if want := 2 * gotorch.Item[float64](batch.Input.Sum()); sum != want {
+			t.Errorf("got %v, want %v", sum, want)
+		}
+	}
+}
