@@ -42,6 +42,15 @@ func DefaultCollate[S, B any](samples []S) (batch B, err error) {
 	if len(samples) == 0 {
 		return batch, &gotorch.Error{Op: "data.DefaultCollate", Kind: gotorch.ValueError, Msg: "there are no samples to join"}
 	}
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case failure:
+			err = v.err
+		default:
+			panic(v)
+		}
+	}()
 	return gotorch.Try(func() (batch B) {
 		join(rows{reflect.ValueOf(samples)}, reflect.ValueOf(&batch).Elem())
 		return batch
@@ -251,19 +260,14 @@ func byMethod(t reflect.Type, method int) joiner {
 	return func(values rows, into reflect.Value) {
 		out := reflect.Zero(t).Method(method).Call([]reflect.Value{values.values})
 		if err, _ := out[1].Interface().(error); err != nil {
-			panic(asError(err))
+			panic(failure{err})
 		}
 		into.Set(out[0])
 	}
 }
 
-// asError returns err as something that gotorch.Try returns.
-func asError(err error) *gotorch.Error {
-	if e, is := err.(*gotorch.Error); is {
-		return e
-	}
-	return &gotorch.Error{Op: "data.DefaultCollate", Kind: gotorch.RuntimeError, Msg: err.Error()}
-}
+// failure is the error of a method Collate, or of finding out how to join, on its way to DefaultCollate.
+type failure struct{ err error }
 
 func tensorsOf(values rows) []gotorch.Tensor { return values.values.Interface().([]gotorch.Tensor) }
 
@@ -423,7 +427,7 @@ func joinDynamic(values rows, into reflect.Value) {
 	to := dynamicType(t)
 	join, err := joinerOf(t, to)
 	if err != nil {
-		panic(asError(err))
+		panic(failure{err})
 	}
 	joined := reflect.New(to).Elem()
 	join(values, joined)

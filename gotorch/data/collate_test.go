@@ -147,6 +147,22 @@ func TestTypesOfTensorsAreJoinedByThemselves(t *testing.T) {
 	}
 }
 
+// failing is a sample that cannot be joined.
+type failing struct{}
+
+func (failing) Collate([]failing) (failing, error) { return failing{}, errBroken }
+
+func TestTheErrorOfAMethodComesOutAsItIs(t *testing.T) {
+	type outer struct{ Inner failing }
+	if _, err := data.DefaultCollate[outer, outer]([]outer{{}}); err != errBroken {
+		t.Errorf("got %v", err)
+	}
+	type bad struct{ C chan int }
+	if _, err := data.DefaultCollate[any, any]([]any{bad{}}); !errors.Is(err, gotorch.TypeError) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestPadIsPadSequence(t *testing.T) {
 	long, short := gotorch.FromSlice([]float32{1, 2, 3}), gotorch.FromSlice([]float32{4})
 	got, err := data.Pad([]gotorch.Tensor{short, long}, data.PadOptions{PaddingValue: -1, PaddingSide: "left"})

@@ -88,6 +88,9 @@ func TestARunGoesOnWithTheRestOfALoadersEpoch(t *testing.T) {
 		testhelp.Must(t, err)
 		for stop := 1; stop < steps; stop++ {
 			for _, how := range []string{"cancelled", "limit", "failed"} {
+				if how == "failed" && stop%4 != 2 {
+					continue // half a second of processor time
+				}
 				folder := t.TempDir()
 				ctx, cancel := context.WithCancel(t.Context())
 				limit, broken := train.Steps(steps), errors.New("broken")
