@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytorch_bridge import toolchain
-from pytorch_bridge.bench import functions, peers, training
+from pytorch_bridge.bench import functions, loading, peers, training
 from pytorch_bridge.env import variables
 from pytorch_bridge.toolchain import ROOT
 
@@ -41,6 +41,29 @@ def test_models_train_alike_in_go_and_python(worker):
     first_and_second = list(zip(python[:: int(STEPS)], python[1 :: int(STEPS)], strict=True))
     assert len(first_and_second) == len(NAMES)
     assert all(a != b for a, b in first_and_second)  # they are trained
+
+
+def test_loaders_load_alike_in_go_and_python(worker, tmp_path):
+    """The same batches in the same order; two libraries decode JPEGs, and round in two ways."""
+    kinds = [kind for kind in loading.KINDS if f"loader_{kind}_0" in loading.CASES]
+    subprocess.run([worker, "pictures", tmp_path], check=True)
+    python = [sys.executable, str(ROOT / "bench/loading_worker.py")]
+    go, torchs = (
+        [
+            [float(x) for x in line.split()]
+            for line in subprocess.run(
+                [*command, "loaded", str(tmp_path), *kinds],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout.splitlines()
+        ]
+        for command in ([str(worker)], python)
+    )
+    assert [targets for _, targets in go] == [targets for _, targets in torchs]
+    assert len(go) == 2 * 157 + (8 if "jpegs" in kinds else 0)
+    for (ours, _), (theirs, _) in zip(go, torchs, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-3 if theirs < 1 else 1e-6)
 
 
 def test_workers_have_the_cases(worker):

@@ -46,7 +46,9 @@ IMPORTS = {
     "context": "Background",
     "errors": "Is",
     "fmt": "Println",
+    "iter": "Pull2[int, int]",
     "math": "Pi",
+    "math/rand/v2": "NewPCG",
     "os": "Remove",
     "runtime": "GC",
     "strings": "Repeat",
@@ -72,7 +74,7 @@ IMPORTS = {
     "gotorch.dev/gotorch/train": "Accuracy",
     "gotorch.dev/gotorch/vision/models": "ResNet18",
 }
-ALIASES = {"gotorch.dev/gotorch/nn/functional": "F"}
+ALIASES = {"gotorch.dev/gotorch/nn/functional": "F", "math/rand/v2": "rand"}
 
 END = "\x1e"
 """Ends what a block prints."""

@@ -43,6 +43,7 @@ PYTHON: dict[str, Callable[..., Any]] = {
     "gotorch/profiler: TableOptions": EventList.table,
 }
 SHARED = {
+    "gotorch/data: PadOptions": nn_utils.rnn.pad_sequence,
     "gotorch/gotorchtest: GradCheckOptions": autograd.gradcheck,
     "gotorch/gotorchtest: GradGradCheckOptions": autograd.gradgradcheck,
     "gotorch/nn: AttentionOptions": nn.MultiheadAttention.forward,
@@ -206,6 +207,7 @@ def _go_name(python: str) -> str:
 # Structs of functions that PyTorch does not have. Their plain fields begin with a zero that is meant.
 OURS = {
     "gotorch/aoti: LoadOptions",
+    "gotorch/data: InterleaveOptions",
     "gotorch/gotorchtest: Options",
     "gotorch/nn: SummaryOptions",
     "gotorch/train: CheckpointsOptions",
@@ -231,6 +233,8 @@ OTHERS = {
     "NumThresholds",  # thresholds, as a number
     "FanOut",  # mode="fan_out"
     "Seed",  # generator=
+    "NoBatching",  # batch_size=None
+    "MaxErrors", "OnError",  # of samples that fail, which end a loop in Python
     "ActivationFunc",  # activation, as a function
     "embedded",
     "Nonlinearity",  # RNNBase has it in mode

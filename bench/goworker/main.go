@@ -2,7 +2,8 @@
 // all threads, the collector's included), or "none" for a case that its mode does not have.
 //
 // The mode says who frees what the loop makes: "gc" the collector, "scope" a Scope of a hundred
-// iterations, "close" the program. "train_gc" and "train_scope" train models (training.go). "first",
+// iterations, "close" the program. "train_gc" and "train_scope" train models (training.go), "load" goes through data
+// (loading.go). "first",
 // "memory", "parallel", "handles", "module" and "steps" are measurements of their own.
 package main
 
@@ -27,7 +28,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: goworker gc|scope|close|train_gc|train_scope|first|memory|parallel|handles|module|steps|losses")
+		fmt.Fprintln(os.Stderr, "usage: goworker gc|scope|close|train_gc|train_scope|first|memory|parallel|handles|module|steps|losses|load|pictures|loaded")
 		os.Exit(2)
 	}
 	switch mode := os.Args[1]; mode {
@@ -45,6 +46,14 @@ func main() {
 		report(memoryOf(os.Args[2], os.Args[3]))
 	case "losses":
 		losses(os.Args[2], os.Args[3:])
+	case "load":
+		serve(loading(os.Args[2]))
+	case "pictures":
+		if err := drawPictures(os.Args[2]); err != nil {
+			panic(err)
+		}
+	case "loaded":
+		loaded(os.Args[2], os.Args[3:])
 	case "train_gc", "train_scope":
 		serve(training(mode == "train_scope"))
 	default:

@@ -1,5 +1,5 @@
 // Package data hands a data set to a model: it draws the examples in random order, joins them to
-// batches, and prepares the next ones while the model computes.
+// batches, and prepares the next ones while the model computes. It is what torch.utils.data is in Python.
 //
 //	inputs := gotorch.Randn([]int64{1000, 20})
 //	targets := gotorch.Randint(10, []int64{1000})
@@ -14,18 +14,25 @@
 //		...
 //	}
 //
-// A data set of your own is anything with Len and At. What At returns is up to you: a [Pair], a
-// Tensor, or a struct with a method that joins several of it to a batch:
+// A data set of your own is a [Dataset], anything with Len and At, or an [Iterable], whose samples come one after
+// the other. What a sample is is up to you: a [Pair], a Tensor, a struct or map of tensors, or a type with a method
+// that joins several of it to a batch:
 //
 //	func (Words) Collate(samples []Words) (Words, error)
 //
-// A data set that also has the method of [Batcher] makes whole batches itself, which is faster.
-// [Transform] changes the samples of a data set, for instance at random.
+// Where a batch is of another type than its samples, [NewLoaderWith] takes the function that joins them;
+// [DefaultCollate] is one, for structs of numbers, texts and tensors. A data set that also has the method of
+// [Batcher] makes whole batches itself, which is faster.
 //
-// With the same seed a loader gives the same batches, however many workers prepare them.
+// [Transform], [Subset], [RandomSplit], [Concat] and [Stack] make data sets of data sets, and [TransformIterable],
+// [Shuffle], [Interleave] and [Chain] iterables of iterables. A [Sampler] says which samples an epoch has.
+//
+// With the same seed a loader gives the same batches, in PyTorch's order, however many workers prepare them. It has a
+// state, which goes on in the middle of an epoch; train.LoopOf.Checkpoints saves it. docs/data.md is a longer introduction.
 package data
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 
@@ -33,7 +40,7 @@ import (
 )
 
 // Dataset is a collection of samples, numbered from 0. A loader with several workers calls At from
-// several goroutines at a time.
+// several goroutines at a time. Its counterpart is torch.utils.data.Dataset.
 type Dataset[S any] interface {
 	Len() int
 	At(i int) (S, error)
@@ -44,6 +51,19 @@ type Dataset[S any] interface {
 type Batcher[S any] interface {
 	Dataset[S]
 	Batch(indices []int, rng *rand.Rand) (S, error)
+}
+
+// ContextDataset is a Dataset that can be interrupted, for samples that take long to come. A loader calls AtContext in
+// place of At, with a context that ends when the loop over the loader is left, or the one of [Loader.AllContext] does.
+type ContextDataset[S any] interface {
+	Dataset[S]
+	AtContext(ctx context.Context, i int) (S, error)
+}
+
+// Namer is a data set that has names for its samples, such as the paths of their files. A [SampleError] tells them. The
+// data sets of this package pass on what the one within says.
+type Namer interface {
+	Name(i int) string
 }
 
 // Pair is what a model learns from: an input and what it should answer. It is both a sample and, with
@@ -75,7 +95,8 @@ func (p Pair) Close() {
 	p.Target.Close()
 }
 
-// TensorDataset is a data set whose inputs, and whose targets, lie in one tensor.
+// TensorDataset is a data set whose inputs, and whose targets, lie in one tensor. Its counterpart is
+// torch.utils.data.TensorDataset with two tensors; [TensorRows] is for any number.
 type TensorDataset struct {
 	inputs, targets gotorch.Tensor
 }
@@ -83,11 +104,30 @@ type TensorDataset struct {
 // NewTensorDataset makes a data set of the rows of inputs and targets, which it keeps and does not
 // copy. It panics with a ValueError if they differ in number.
 func NewTensorDataset(inputs, targets gotorch.Tensor) *TensorDataset {
-	if inputs.Dim() == 0 || targets.Dim() == 0 || inputs.Size(0) != targets.Size(0) {
-		panic(&gotorch.Error{Op: "data.NewTensorDataset", Kind: gotorch.ValueError, Msg: fmt.Sprintf(
-			"inputs and targets must have the same number of rows, got shapes %v and %v", inputs.Shape(), targets.Shape())})
-	}
+	checkRows("data.NewTensorDataset", "inputs and targets", inputs, targets)
 	return &TensorDataset{inputs, targets}
+}
+
+func checkRows(op, what string, tensors ...gotorch.Tensor) {
+	for _, t := range tensors {
+		if t.Dim() > 0 && tensors[0].Dim() > 0 && t.Size(0) == tensors[0].Size(0) {
+			continue
+		}
+		var shapes [][]int64
+		for _, t := range tensors {
+			shapes = append(shapes, t.Shape())
+		}
+		msg := fmt.Sprintf("%s must have the same number of rows, got shapes %v", what, shapes[0])
+		for i, shape := range shapes[1:] {
+			switch {
+			case i == len(shapes)-2:
+				msg += fmt.Sprintf(" and %v", shape)
+			default:
+				msg += fmt.Sprintf(", %v", shape)
+			}
+		}
+		panic(&gotorch.Error{Op: op, Kind: gotorch.ValueError, Msg: msg})
+	}
 }
 
 // Len returns the number of rows.
@@ -103,112 +143,53 @@ func (d *TensorDataset) At(i int) (Pair, error) {
 // Batch returns copies of the rows.
 func (d *TensorDataset) Batch(indices []int, _ *rand.Rand) (Pair, error) {
 	return gotorch.Try(func() Pair {
-		rows := gotorch.FromSlice(indices, int64(len(indices)))
-		defer rows.Close()
-		if at := d.inputs.Device(); at.Type() != gotorch.DeviceTypeCPU {
-			onCPU := rows
-			defer onCPU.Close()
-			rows = rows.To(at)
-		}
-		return Pair{d.inputs.IndexSelect(0, rows), d.targets.IndexSelect(0, rows)}
+		rows := selectRows(indices, d.inputs, d.targets)
+		return Pair{rows[0], rows[1]}
 	})
 }
 
-// Subset is the part of a data set that is at the given indices.
-func Subset[S any](set Dataset[S], indices []int) Dataset[S] { return &subset[S]{set, indices} }
-
-type subset[S any] struct {
-	set     Dataset[S]
-	indices []int
-}
-
-func (d *subset[S]) Len() int { return len(d.indices) }
-
-func (d *subset[S]) At(i int) (S, error) { return d.set.At(d.indices[i]) }
-
-func (d *subset[S]) Batch(indices []int, rng *rand.Rand) (S, error) {
-	inner := make([]int, len(indices))
-	for i, at := range indices {
-		inner[i] = d.indices[at]
+// selectRows returns copies of the rows of tensors, which are on one device.
+func selectRows(indices []int, tensors ...gotorch.Tensor) []gotorch.Tensor {
+	rows := gotorch.FromSlice(indices, int64(len(indices)))
+	defer rows.Close()
+	if at := tensors[0].Device(); at.Type() != gotorch.DeviceTypeCPU {
+		onCPU := rows
+		defer onCPU.Close()
+		rows = rows.To(at)
 	}
-	return batch(d.set, inner, rng)
-}
-
-// Transform is a data set with every sample of set changed by fn. rng is for random changes; At,
-// which has no batch to belong to, gives each index always the same.
-func Transform[S, R any](set Dataset[S], fn func(sample S, rng *rand.Rand) (R, error)) Dataset[R] {
-	return &transformed[S, R]{set, fn}
-}
-
-type transformed[S, R any] struct {
-	set Dataset[S]
-	fn  func(S, *rand.Rand) (R, error)
-}
-
-func (d *transformed[S, R]) Len() int { return d.set.Len() }
-
-func (d *transformed[S, R]) At(i int) (R, error) {
-	return d.at(i, rand.New(rand.NewPCG(0, uint64(i))))
-}
-
-func (d *transformed[S, R]) at(i int, rng *rand.Rand) (R, error) {
-	sample, err := d.set.At(i)
-	if err != nil {
-		var none R
-		return none, err
+	selected := make([]gotorch.Tensor, len(tensors))
+	for i, t := range tensors {
+		selected[i] = t.IndexSelect(0, rows)
 	}
-	return d.fn(sample, rng)
+	return selected
 }
 
-func (d *transformed[S, R]) Batch(indices []int, rng *rand.Rand) (R, error) {
-	samples := make([]R, len(indices))
-	for i, at := range indices {
-		sample, err := d.at(at, rng)
-		if err != nil {
-			var none R
-			return none, err
+// TensorRows is a data set of the rows of any number of tensors, which it keeps and does not copy: a sample has a view of
+// the row of each. Its counterpart is torch.utils.data.TensorDataset. It panics with a ValueError if there are none, or
+// if they differ in the number of rows.
+func TensorRows(tensors ...gotorch.Tensor) Dataset[[]gotorch.Tensor] {
+	const op = "data.TensorRows"
+	if len(tensors) == 0 {
+		panic(&gotorch.Error{Op: op, Kind: gotorch.ValueError, Msg: "there must be at least one tensor"})
+	}
+	checkRows(op, "the tensors", tensors...)
+	return &tensorRows{tensors}
+}
+
+type tensorRows struct{ tensors []gotorch.Tensor }
+
+func (d *tensorRows) Len() int { return int(d.tensors[0].Size(0)) }
+
+func (d *tensorRows) At(i int) ([]gotorch.Tensor, error) {
+	return gotorch.Try(func() []gotorch.Tensor {
+		rows := make([]gotorch.Tensor, len(d.tensors))
+		for k, t := range d.tensors {
+			rows[k] = t.Select(0, int64(i))
 		}
-		samples[i] = sample
-	}
-	return collate(samples)
+		return rows
+	})
 }
 
-// batch returns the samples of set that are at indices, joined.
-func batch[S any](set Dataset[S], indices []int, rng *rand.Rand) (S, error) {
-	if set, ok := set.(Batcher[S]); ok {
-		return set.Batch(indices, rng)
-	}
-	samples := make([]S, len(indices))
-	for i, at := range indices {
-		sample, err := set.At(at)
-		if err != nil {
-			var none S
-			return none, err
-		}
-		samples[i] = sample
-	}
-	return collate(samples)
-}
-
-// collater is what a sample type has that can be joined to batches.
-type collater[S any] interface {
-	Collate(samples []S) (S, error)
-}
-
-func collate[S any](samples []S) (S, error) {
-	var none S
-	switch kind := any(none).(type) {
-	case collater[S]:
-		return kind.Collate(samples)
-	case gotorch.Tensor:
-		stacked, err := gotorch.Try(func() gotorch.Tensor { return gotorch.Stack(any(samples).([]gotorch.Tensor)) })
-		return any(stacked).(S), err
-	}
-	return none, notCollatable[S]()
-}
-
-// notCollatable is the error for a type of sample that cannot be joined.
-func notCollatable[S any]() error {
-	return &gotorch.Error{Op: "data.Loader", Kind: gotorch.TypeError, Msg: fmt.Sprintf(
-		"samples of type %T cannot be joined to batches: give the type a method Collate([]%[1]T) (%[1]T, error)", *new(S))}
+func (d *tensorRows) Batch(indices []int, _ *rand.Rand) ([]gotorch.Tensor, error) {
+	return gotorch.Try(func() []gotorch.Tensor { return selectRows(indices, d.tensors...) })
 }

@@ -183,19 +183,29 @@ func TestErrorsEndTheLoopAtTheirPlace(t *testing.T) {
 	}
 }
 
-func TestAPanicInAWorkerComesOutOfTheLoop(t *testing.T) {
+// What gotorch panics with is the error itself; other panics are a PanicError with their stack.
+func TestAPanicInADataSetIsTheErrorOfItsSample(t *testing.T) {
 	for _, workers := range []int{0, 2} {
 		before := runtime.NumGoroutine()
 		set := &numbers{n: 100, failAt: 42, panics: true}
-		err := gotorch.Try0(func() {
-			for batch := range data.NewLoader[number](set, data.LoaderOptions{BatchSize: 10, Workers: workers}).All() {
+		var got error
+		for batch, err := range data.NewLoader[number](set, data.LoaderOptions{BatchSize: 10, Workers: workers}).All() {
+			if got = err; err == nil {
 				batch.Close()
 			}
-		})
-		if !errors.Is(err, gotorch.RuntimeError) {
-			t.Errorf("%d workers: got %v", workers, err)
+		}
+		sample, is := errors.AsType[*data.SampleError](got)
+		if !is || sample.Index != 42 || sample.Batch != 4 || !errors.Is(got, gotorch.RuntimeError) {
+			t.Errorf("%d workers: got %v", workers, got)
 		}
 		settle(t, before)
+		broken := data.Transform[number](set, func(number, *rand.Rand) (number, error) { panic(errBroken) })
+		for _, err := range data.NewLoader(broken, data.LoaderOptions{Workers: workers}).All() {
+			panicked, is := errors.AsType[*data.PanicError](err)
+			if !is || !errors.Is(err, errBroken) || !strings.Contains(string(panicked.Stack), "TestAPanicInADataSet") {
+				t.Errorf("%d workers: got %v", workers, err)
+			}
+		}
 	}
 }
 

@@ -1,11 +1,11 @@
 package data
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"math/rand/v2"
 	"runtime"
-	"runtime/debug"
 	"sync"
 
 	"gotorch.dev/gotorch"
@@ -14,24 +14,44 @@ import (
 
 // LoaderOptions say how a [Loader] walks through a data set.
 type LoaderOptions struct {
-	BatchSize gotorch.Scalar // samples to a batch; default: 1
-	Shuffle   bool           // draw the samples in another order in every epoch
-	Seed      gotorch.Scalar // of the order and of random transforms; default: drawn from gotorch's default generator
-	DropLast  bool           // leave out the last batch if it is smaller than the others
-	Workers   int            // goroutines that prepare batches; default: the one that takes them
-	Prefetch  gotorch.Scalar // batches that each worker prepares ahead; default: 2
+	BatchSize    gotorch.Scalar     // samples to a batch; default: 1
+	Shuffle      bool               // draw the samples in another order in every epoch
+	Sampler      Sampler[int]       // which samples an epoch has, and their order, in place of Shuffle
+	BatchSampler Sampler[[]int]     // which batches an epoch has, in place of BatchSize, Shuffle, Sampler and DropLast
+	Seed         gotorch.Scalar     // of the order and of random transforms; default: drawn from gotorch's default generator
+	Generator    *gotorch.Generator // where the order and seeds come from, in place of Seed
+	DropLast     bool               // leave out the last batch if it is smaller than the others
+	NoBatching   bool               // give samples as they are, not joined: what batch_size=None is in Python
+	Workers      int                // goroutines that prepare batches; default: the one that takes them
+	Prefetch     gotorch.Scalar     // batches that each worker prepares ahead; default: 2
+	MaxErrors    int                // how many samples of an epoch may fail and are left out, -1 for any number
+	OnError      func(*SampleError) // hears of each sample that is left out, in the goroutine that takes batches
 }
 
 // Loader makes batches of a data set's samples. All methods may be called from several goroutines.
-type Loader[S any] struct {
-	set                          Dataset[S]
-	batchSize, workers, prefetch int
-	shuffle, dropLast            bool
-	generator                    *gotorch.Generator // nil: the default one
+//
+// Its counterpart is torch.utils.data.DataLoader.
+type Loader[B any] struct {
+	source              source[B]
+	workers, prefetch   int
+	maxErrors           int
+	onError             func(*SampleError)
+	shuffle             bool
+	sampler             Sampler[int]
+	batchSampler        Sampler[[]int]
+	batchSize           int
+	dropLast, noBatches bool
+	generator           *gotorch.Generator // nil: the default one
+
+	mu     sync.Mutex
+	at     *progress // of the epoch that was begun last; nil before the first
+	resume *resume   // what the next epoch goes on from
 }
 
-// NewLoader makes a loader. It panics with a ValueError if BatchSize is not positive, or Workers or
-// Prefetch negative, and with a TypeError if there is no set.
+// NewLoader makes a loader of a data set whose samples are joined to batches of the same type: by the data set, if it is
+// a [Batcher], by the type's method Collate, or as [DefaultCollate] does.
+//
+// It panics with a ValueError if an option is out of range or contradicts another, and with a TypeError if there is no set.
 //
 // The order is that of PyTorch's DataLoader: with Seed, that of one whose generator was seeded so,
 // and without it that of one without a generator after the same manual_seed.
@@ -41,10 +61,79 @@ func NewLoader[S any](set Dataset[S], opts ...LoaderOptions) *Loader[S] {
 	if set == nil {
 		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the data set is nil"})
 	}
-	l := &Loader[S]{
-		set: set, shuffle: opt.Shuffle, dropLast: opt.DropLast, workers: opt.Workers,
-		batchSize: int(args.Int(op, "BatchSize", opt.BatchSize, 1)), prefetch: int(args.Int(op, "Prefetch", opt.Prefetch, 2)),
+	m := &mapped[S, S]{set: set, get: getterOf(set), batcher: batcherOf(set), collate: collate[S]}
+	if opt.NoBatching {
+		m.batcher, m.collate, m.unjoined = nil, single[S], true
 	}
+	return newLoader(op, m, opt)
+}
+
+// NewLoaderWith is [NewLoader] with a function that joins samples to batches, of any type: collate_fn in Python. collate
+// is called by several workers at a time, and must not keep the slice that it is given.
+func NewLoaderWith[S, B any](set Dataset[S], collate func(samples []S) (B, error), opts ...LoaderOptions) *Loader[B] {
+	const op = "data.NewLoaderWith"
+	opt := args.Option(opts)
+	if set == nil || collate == nil {
+		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the data set or the function is nil"})
+	}
+	if opt.NoBatching {
+		panic(args.ValueError(op, "with NoBatching there is nothing to join: use NewLoader"))
+	}
+	return newLoader(op, &mapped[S, B]{set: set, get: getterOf(set), collate: collate}, opt)
+}
+
+// NewIterableLoader is [NewLoader] for an [Iterable]. One goroutine reads it, and workers make of what was read what
+// [TransformIterable] says, and join it; without workers, both is done as batches are taken.
+//
+// Shuffle, Sampler and BatchSampler are a ValueError: the set itself says the order, for instance by [Shuffle].
+func NewIterableLoader[S any](set Iterable[S], opts ...LoaderOptions) *Loader[S] {
+	const op = "data.NewIterableLoader"
+	opt := args.Option(opts)
+	join := collate[S]
+	if opt.NoBatching {
+		join = single[S]
+	}
+	return newIterableLoader(op, set, join, opt)
+}
+
+// NewIterableLoaderWith is [NewIterableLoader] with a function that joins samples to batches, as [NewLoaderWith].
+func NewIterableLoaderWith[S, B any](set Iterable[S], collate func(samples []S) (B, error), opts ...LoaderOptions) *Loader[B] {
+	const op = "data.NewIterableLoaderWith"
+	opt := args.Option(opts)
+	if collate == nil {
+		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the function is nil"})
+	}
+	if opt.NoBatching {
+		panic(args.ValueError(op, "with NoBatching there is nothing to join: use NewIterableLoader"))
+	}
+	return newIterableLoader(op, set, collate, opt)
+}
+
+func newIterableLoader[S, B any](op string, set Iterable[S], collate func([]S) (B, error), opt LoaderOptions) *Loader[B] {
+	switch {
+	case set == nil:
+		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the data set is nil"})
+	case opt.Shuffle:
+		panic(args.ValueError(op, "an Iterable has its own order, so Shuffle cannot be given: data.Shuffle(set, size) draws from a buffer"))
+	case opt.Sampler != nil || opt.BatchSampler != nil:
+		panic(args.ValueError(op, "an Iterable has its own order, so a sampler cannot be given"))
+	}
+	l := newLoader[B](op, nil, opt)
+	l.source = &streamed[S, B]{set: set, collate: collate, batchSize: l.batchSize, dropLast: l.dropLast, unjoined: l.noBatches}
+	return l
+}
+
+// single is how samples are joined that are not.
+func single[S any](samples []S) (S, error) { return samples[0], nil }
+
+func newLoader[B any](op string, src source[B], opt LoaderOptions) *Loader[B] {
+	l := &Loader[B]{
+		source: src, shuffle: opt.Shuffle, dropLast: opt.DropLast, workers: opt.Workers, sampler: opt.Sampler,
+		batchSampler: opt.BatchSampler, noBatches: opt.NoBatching, maxErrors: opt.MaxErrors, onError: opt.OnError,
+		batchSize: int(args.Int(op, "BatchSize", opt.BatchSize, 1)), prefetch: int(args.Int(op, "Prefetch", opt.Prefetch, 2)),
+		generator: opt.Generator,
+	}
+	seed, seeded := args.Seed(op, "Seed", opt.Seed)
 	switch {
 	case l.batchSize <= 0:
 		panic(args.ValueError(op, "BatchSize must be positive, but got %d", l.batchSize))
@@ -52,39 +141,58 @@ func NewLoader[S any](set Dataset[S], opts ...LoaderOptions) *Loader[S] {
 		panic(args.ValueError(op, "Workers must not be negative, but got %d; with 0 the goroutine that takes batches prepares them", l.workers))
 	case l.prefetch < 0:
 		panic(args.ValueError(op, "Prefetch must not be negative, but got %d", l.prefetch))
-	}
-	if seed, given := args.Seed(op, "Seed", opt.Seed); given {
-		l.generator = gotorch.NewGenerator(gotorch.CPU)
-		l.generator.ManualSeed(seed)
+	case l.maxErrors < -1:
+		panic(args.ValueError(op, "MaxErrors must not be negative, but for -1, but got %d", l.maxErrors))
+	case l.sampler != nil && l.shuffle:
+		panic(args.ValueError(op, "Sampler says the order, so Shuffle cannot be given as well"))
+	case l.batchSampler != nil && (args.Given(opt.BatchSize) || l.shuffle || l.sampler != nil || l.dropLast || l.noBatches):
+		panic(args.ValueError(op, "BatchSampler says what batches there are, so BatchSize, Shuffle, Sampler, DropLast and NoBatching cannot be given as well"))
+	case l.noBatches && (args.Given(opt.BatchSize) || l.dropLast):
+		panic(args.ValueError(op, "with NoBatching there are no batches, so BatchSize and DropLast cannot be given as well"))
+	case seeded && l.generator != nil:
+		panic(args.ValueError(op, "Seed and Generator cannot both be given"))
+	case seeded:
+		l.generator = gotorch.NewGenerator(gotorch.CPU).ManualSeed(seed)
 	}
 	return l
 }
 
-// Len returns the number of batches in an epoch.
-func (l *Loader[S]) Len() int { return l.batches(l.set.Len()) }
-
-// batches is Len for a data set of n samples.
-func (l *Loader[S]) batches(n int) int {
-	n = max(n, 0) // newEpoch refuses less
-	batches := n / l.batchSize
-	if n%l.batchSize > 0 && !l.dropLast {
-		batches++
+// Len returns the number of batches in an epoch; -1 if that is not known, for an [Iterable] that does not say how many
+// samples it has.
+func (l *Loader[B]) Len() int {
+	switch {
+	case l.batchSampler != nil:
+		return l.batchSampler.Len()
+	case l.sampler != nil:
+		return numBatches(l.sampler.Len(), l.batchSize, l.dropLast)
 	}
-	return batches
+	n, known := l.source.samples()
+	if !known {
+		return -1
+	}
+	return numBatches(n, l.batchSize, l.dropLast)
 }
 
 // All is one epoch: it yields each batch once. After an error, which comes with an empty batch, it
-// ends. A loop that is left early stops the workers and waits for them; what they had prepared is
+// ends; what a data set, a transform or a function that joins samples returns or panics with is a [SampleError].
+// A loop that is left early stops the workers and waits for them; what they had prepared is
 // closed, if it has a method Close.
 //
 // A batch belongs to whoever took it: the collector frees it, or Close does it sooner.
 //
-// Do not give All to iter.Pull2: where its next is called inside a [gotorch.Scope] or another function
-// that keeps the goroutine on its thread, Go ends the program, because a coroutine may not change its
-// thread. [Loader.Pull] is for that.
-func (l *Loader[S]) All() iter.Seq2[S, error] {
-	return func(yield func(S, error) bool) {
-		w := walk[S]{loader: l}
+// Besides the batch that was taken last, at most Workers·Prefetch of them are prepared or being made (one, if Prefetch is
+// 0); of an [Iterable], the samples of two more are read.
+//
+// Do not give All to iter.Pull2 where next may be called inside a [gotorch.Scope], or another function
+// that keeps the goroutine on its thread, that iter.Pull2 was not called in: Go ends the program, because a coroutine may
+// not change its thread. [Loader.Pull] is for that.
+func (l *Loader[B]) All() iter.Seq2[B, error] { return l.AllContext(context.Background()) }
+
+// AllContext is [Loader.All] until ctx ends: then the loop gets ctx's error, with its cause, also where it is waiting for
+// a batch, and ends, with no goroutine left. Samples that are being made are waited for; a [ContextDataset] hears of it.
+func (l *Loader[B]) AllContext(ctx context.Context) iter.Seq2[B, error] {
+	return func(yield func(B, error) bool) {
+		w := walk[B]{loader: l, ctx: ctx}
 		defer w.stop()
 		for {
 			batch, err, ok := w.next()
@@ -107,241 +215,280 @@ func (l *Loader[S]) All() iter.Seq2[S, error] {
 //	for batch, err, ok := next(); ok; batch, err, ok = next() {
 //		...
 //	}
-func (l *Loader[S]) Pull() (next func() (S, error, bool), stop func()) {
-	w := &walk[S]{loader: l}
+func (l *Loader[B]) Pull() (next func() (B, error, bool), stop func()) {
+	w := &walk[B]{loader: l, ctx: context.Background()}
 	return w.next, w.stop
 }
 
 // walk is an epoch under way.
-type walk[S any] struct {
-	loader  *Loader[S]
+type walk[B any] struct {
+	loader  *Loader[B]
+	ctx     context.Context
 	started bool
 	done    bool
-	epoch   epoch
-	taken   int       // batches
-	ahead   *ahead[S] // nil: there are no workers
+	epoch   *epoch
+	at      *progress
+	failed  int       // samples that were left out
+	pull    *jobs     // where there are no workers
+	ahead   *ahead[B] // where there are
 	cleanup runtime.Cleanup
 }
 
+// jobs is where batches to prepare come from when they are asked for.
+type jobs struct {
+	next func() (job, bool)
+	stop func()
+}
+
 // next returns the next batch; false at the end.
-func (w *walk[S]) next() (batch S, err error, ok bool) {
-	if w.done {
-		return batch, nil, false
-	}
-	l := w.loader
-	if !w.started {
-		w.started = true
-		if w.epoch, err = gotorch.Try(l.newEpoch); err != nil {
+func (w *walk[B]) next() (batch B, err error, ok bool) {
+	for !w.done {
+		if err := w.canceled(); err != nil {
 			w.stop()
 			return batch, err, true
 		}
-		if l.workers > 0 {
-			w.ahead = l.loadAhead(w.epoch)
-			// Where stop is not called, the workers are stopped when nobody can call next any more.
-			w.cleanup = runtime.AddCleanup(w, func(a *ahead[S]) { go a.close() }, w.ahead)
+		if !w.started {
+			w.started = true
+			if err := w.begin(); err != nil {
+				w.stop()
+				return batch, err, true
+			}
 		}
-	}
-	if w.taken == l.batches(w.epoch.size) {
-		w.stop()
-		if l.shuffle && l.generator != nil {
-			// At the end of an epoch PyTorch's sampler draws an order of which it uses nothing.
-			gotorch.RandpermGenerator(int64(w.epoch.size), l.generator).Close()
-		}
-		return batch, nil, false
-	}
-	if w.ahead == nil {
-		batch, err = l.load(w.epoch, w.taken)
-	} else {
-		r := w.ahead.take()
-		if r.failed != nil {
+		r, more := w.take()
+		if err := w.canceled(); err != nil {
+			if r.n > 0 {
+				w.loader.source.discard(r.batch)
+			}
 			w.stop()
-			panic(r.failed)
+			return batch, err, true
 		}
-		if r.ended {
+		switch {
+		case !more:
+			w.stop()
+			w.loader.finish(w.at, w.epoch)
+			return batch, nil, false
+		case r.ended:
 			w.stop()
 			runtime.Goexit()
 		}
-		batch, err = r.batch, r.err
+		for _, e := range r.errs {
+			if err := w.leftOut(e); err != nil {
+				if r.n > 0 {
+					w.loader.source.discard(r.batch)
+				}
+				w.stop()
+				return batch, err, true
+			}
+		}
+		w.loader.taken(w.at, r.job, w.failed)
+		if r.n > 0 {
+			return r.batch, nil, true
+		}
 	}
-	w.taken++
+	return batch, nil, false
+}
+
+// leftOut is called for each sample that failed. An error ends the epoch.
+func (w *walk[B]) leftOut(e *SampleError) error {
+	l := w.loader
+	if l.maxErrors >= 0 && w.failed >= l.maxErrors {
+		if w.failed > 0 {
+			return fmt.Errorf("%w (%d others were left out before, and MaxErrors is %d)", e, w.failed, l.maxErrors)
+		}
+		return e
+	}
+	w.failed++
+	if l.onError != nil {
+		l.onError(e)
+	}
+	return nil
+}
+
+// canceled returns the error of the context, with its cause.
+func (w *walk[B]) canceled() error {
+	err, cause := w.ctx.Err(), context.Cause(w.ctx)
+	if err == nil || cause == err {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+func (w *walk[B]) begin() (err error) {
+	l := w.loader
+	w.epoch, w.at, err = l.begin()
 	if err != nil {
-		w.stop()
+		return err
 	}
-	return batch, err, true
+	w.failed = w.at.failed
+	if l.workers > 0 {
+		w.ahead = l.loadAhead(w.ctx, w.epoch, w.at)
+		// Where stop is not called, the workers are stopped when nobody can call next any more.
+		w.cleanup = runtime.AddCleanup(w, func(a *ahead[B]) { go a.close() }, w.ahead)
+		return nil
+	}
+	next, stop := l.source.pull(w.epoch, w.at.batches, w.at.samples)
+	w.pull = &jobs{next, stop}
+	return nil
+}
+
+// take returns the next batch that is prepared.
+func (w *walk[B]) take() (r result[B], more bool) {
+	if w.ahead != nil {
+		return w.ahead.take(w.ctx)
+	}
+	j, more := w.pull.next()
+	if !more {
+		return r, false
+	}
+	return w.loader.source.prepare(w.ctx, w.epoch, j), true
 }
 
 // stop ends the epoch.
-func (w *walk[S]) stop() {
+func (w *walk[B]) stop() {
 	w.done = true
 	if w.ahead != nil {
 		w.cleanup.Stop()
 		w.ahead.close()
 		w.ahead = nil
 	}
+	if w.pull != nil {
+		w.pull.stop()
+		w.pull = nil
+	}
 }
 
 // epoch is the plan for one walk through the data set.
 type epoch struct {
-	order []int  // nil: as they come
-	size  int    // of the data set
-	seed  uint64 // of random transforms
+	seed    uint64  // of random transforms
+	size    int     // samples; of an Iterable, 0
+	order   []int   // of them; nil: as they come
+	groups  [][]int // batches, if the data set's samples are not taken one after the other
+	batches int
+	length  int    // of the data set
+	goOn    bool   // where a sample fails
+	noBatch bool   // samples are not joined
+	end     func() // what is drawn when it is over
+
+	batchSize int
 }
 
-// newEpoch draws the same random numbers, in the same order, as an iterator over PyTorch's DataLoader.
-func (l *Loader[S]) newEpoch() epoch {
-	e := epoch{size: l.set.Len()}
-	if e.size < 0 {
-		panic(args.ValueError("data.Loader", "the data set's Len is %d", e.size))
+// indices returns what samples the i-th batch has.
+func (e *epoch) indices(i int) []int {
+	if e.groups != nil {
+		return e.groups[i]
 	}
-	draw := func() uint64 {
-		seed := gotorch.Empty(nil, gotorch.TensorOptions{DType: gotorch.Int64})
-		defer seed.Close()
-		seed.Random_(gotorch.RandomOptions{Generator: l.generator})
-		return uint64(gotorch.Item[int64](seed))
+	first := i * e.batchSize
+	n := min(e.batchSize, e.size-first)
+	if e.order != nil {
+		return e.order[first : first+n : first+n]
 	}
-	e.seed = draw()
-	if !l.shuffle {
+	indices := make([]int, n)
+	for k := range indices {
+		indices[k] = first + k
+	}
+	return indices
+}
+
+// draw plans an epoch. It draws the same random numbers, in the same order, as an iterator over PyTorch's DataLoader; base
+// takes the place of the default generator.
+func (l *Loader[B]) draw(base *gotorch.Generator) *epoch {
+	n, known := l.source.samples()
+	if known && n < 0 {
+		panic(args.ValueError("data.Loader", "the data set's Len is %d", n))
+	}
+	e := &epoch{length: n, batchSize: l.batchSize, goOn: l.maxErrors != 0, noBatch: l.noBatches, end: nothing}
+	own := l.generator
+	if own == nil {
+		own = base
+	}
+	e.seed = draw(own)
+	if l.source.streams() {
 		return e
 	}
-	generator := l.generator
-	if generator == nil {
-		generator = gotorch.NewGenerator(gotorch.CPU)
-		generator.ManualSeed(draw())
+	e.size = n
+	switch {
+	case l.batchSampler != nil:
+		e.groups, e.end = l.groups(base)
+		e.size = 0
+		for _, group := range e.groups {
+			e.size += len(group)
+		}
+		e.batches = len(e.groups)
+		return e
+	case l.sampler != nil:
+		e.order, e.end = planOf(l.sampler, base)
+		e.size = len(e.order)
+	case l.shuffle && n > 0:
+		g := own
+		if l.generator == nil {
+			g = gotorch.NewGenerator(gotorch.CPU).ManualSeed(draw(own))
+		}
+		e.order, e.end = permuted(n, n, g)
+		if l.generator == nil {
+			e.end = nothing // nobody else draws from it
+		}
 	}
-	order := gotorch.RandpermGenerator(int64(e.size), generator)
-	defer order.Close()
-	e.order = gotorch.ToSlice[int](order)
+	e.batches = numBatches(e.size, l.batchSize, l.dropLast)
 	return e
 }
 
-// load prepares the i-th batch of an epoch.
-func (l *Loader[S]) load(e epoch, i int) (S, error) {
-	first := i * l.batchSize
-	n := min(l.batchSize, e.size-first)
-	indices := make([]int, 0, n)
-	for at := first; at < first+n; at++ {
-		if e.order != nil {
-			indices = append(indices, e.order[at])
-		} else {
-			indices = append(indices, at)
-		}
-	}
-	return batch(l.set, indices, rand.New(rand.NewPCG(e.seed, uint64(i))))
-}
-
-// result is what a worker made of a batch.
-type result[S any] struct {
-	batch  S
-	err    error
-	failed *workerPanic
-	ended  bool // its goroutine did, by runtime.Goexit
-}
-
-// ahead is workers that prepare batches. The batches' places are queued in order; each worker takes the
-// next place that is not taken and puts its batch there.
-type ahead[S any] struct {
-	queue   chan place[S]
-	stop    chan struct{}
-	running sync.WaitGroup
-}
-
-type place[S any] struct {
-	i      int
-	result chan result[S]
-}
-
-func (l *Loader[S]) loadAhead(e epoch) *ahead[S] {
-	// No more of either than there is work for.
-	batches := l.batches(e.size)
-	workers, prepared := min(l.workers, batches), batches
-	if workers > 0 && l.prefetch < batches/workers {
-		prepared = workers * l.prefetch
-	}
-	a := &ahead[S]{queue: make(chan place[S], prepared), stop: make(chan struct{})}
-	todo := make(chan place[S])
-	a.running.Go(func() {
-		defer close(a.queue)
-		defer close(todo)
-		for i := range batches {
-			p := place[S]{i, make(chan result[S], 1)}
-			select {
-			case a.queue <- p:
-			case <-a.stop:
-				return
-			}
-			select {
-			case todo <- p:
-			case <-a.stop:
-				return
-			}
-		}
-	})
-	for range workers {
-		a.running.Go(func() {
-			for p := range todo {
-				l.work(e, p)
+// planOf draws an epoch of a sampler.
+func planOf(s Sampler[int], base *gotorch.Generator) (order []int, end func()) {
+	if p, is := s.(planner); is {
+		order, end = p.plan(base)
+	} else {
+		order, end = []int{}, nothing
+		n := s.Len()
+		withDefault(base, func() {
+			for i := range s.All() {
+				if order = append(order, i); len(order) > n {
+					panic(args.ValueError("data.Loader", "the sampler's Len is %d, and it gives more", n))
+				}
 			}
 		})
 	}
-	return a
+	if order == nil {
+		order = []int{}
+	}
+	return order, end
 }
 
-// take waits for the next batch.
-func (a *ahead[S]) take() result[S] {
-	p := <-a.queue
-	return <-p.result
-}
-
-// close stops the workers, waits for them, and closes what they had prepared.
-func (a *ahead[S]) close() {
-	close(a.stop)
-	a.running.Wait()
-	for p := range a.queue {
-		select {
-		case r := <-p.result:
-			discard(r.batch)
-		default: // no worker had taken it
+// groups draws an epoch of the batch sampler.
+func (l *Loader[B]) groups(base *gotorch.Generator) (groups [][]int, end func()) {
+	groups, end = [][]int{}, nothing
+	add := func(all iter.Seq[[]int]) {
+		for batch := range all {
+			groups = append(groups, append([]int{}, batch...))
 		}
 	}
-}
-
-// work is load in a worker. A panic would end the program there before anybody could catch it, and the
-// end of the goroutine, as by t.Fatal, would leave whoever takes the batch waiting: he does the same
-// instead.
-func (l *Loader[S]) work(e epoch, p place[S]) {
-	r := result[S]{ended: true}
-	defer func() {
-		if v := recover(); v != nil {
-			r = result[S]{failed: &workerPanic{v, debug.Stack()}}
-		}
-		p.result <- r
-	}()
-	batch, err := l.load(e, p.i)
-	r = result[S]{batch: batch, err: err}
-}
-
-// discard closes a batch that nobody will take.
-func discard(batch any) {
-	switch b := batch.(type) {
-	case interface{ Close() }:
-		b.Close()
-	case interface{ Close() error }:
-		_ = b.Close()
+	if of, is := l.batchSampler.(*batches); is {
+		var order []int
+		order, end = planOf(of.sampler, base)
+		add(of.of(func(yield func(int) bool) {
+			for _, i := range order {
+				if !yield(i) {
+					return
+				}
+			}
+		}))
+		return groups, end
 	}
+	withDefault(base, func() { add(l.batchSampler.All()) })
+	return groups, end
 }
 
-// workerPanic is what a loop over a loader panics with when a worker did.
-type workerPanic struct {
-	value any
-	stack []byte
+// withDefault calls fn with base's state in the default generator, which has its own again afterwards.
+func withDefault(base *gotorch.Generator, fn func()) {
+	if base != nil {
+		g := gotorch.DefaultGenerator(gotorch.CPU)
+		before, other := g.State(), base.State()
+		defer before.Close()
+		defer other.Close()
+		g.SetState(other)
+		defer g.SetState(before)
+	}
+	fn()
 }
 
-func (p *workerPanic) Error() string {
-	return fmt.Sprintf("data: a worker of a loader panicked: %v\n\n%s", p.value, p.stack)
-}
-
-// Unwrap lets gotorch.Try see the *gotorch.Error that an op in the worker panicked with.
-func (p *workerPanic) Unwrap() error {
-	err, _ := p.value.(error)
-	return err
-}
+// rand returns the source of randomness of a batch.
+func (e *epoch) rand(batch int) *rand.Rand { return rand.New(rand.NewPCG(e.seed, uint64(batch))) }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
 )
@@ -213,7 +214,7 @@ func (r *run[B]) epochCheckpoint(e *Epoch, whole bool) error {
 
 // lastCheckpoint saves where a run ends, if that was not saved.
 func (r *run[B]) lastCheckpoint() error {
-	if r.checkpoints == nil || r.saved == r.step.Number || r.step.Number == 0 || r.at.taken == 0 {
+	if r.checkpoints == nil || r.astray || r.saved == r.step.Number || r.step.Number == 0 || r.at.taken == 0 {
 		return nil
 	}
 	return r.save(false)
@@ -460,6 +461,7 @@ func (r *run[B]) load(value any) (err error) {
 			generators[name.(string)].SetState(t)
 		}
 		r.at, r.history, r.step.Number, r.saved, r.ended, r.checkpoints.best = at, history, number, number, ended, best
+		r.resumed = true
 	})
 }
 
@@ -538,11 +540,35 @@ func stateOf(dict gotorch.Dict) (nn.StateDict, error) {
 	return state, nil
 }
 
+// all are the batches of an epoch, of a loader until the run's context ends. What has a loader within may have an All of its
+// own, and is asked for that.
+func (r *run[B]) all() iter.Seq2[B, error] {
+	if loader, is := r.batches.(*data.Loader[B]); is {
+		return loader.AllContext(r.ctx)
+	}
+	return r.batches.All()
+}
+
 // left are the batches of the epoch that the run has not seen.
 func (r *run[B]) left() iter.Seq2[B, error] {
 	seen := r.at.taken
+	if isStateful(r.batches) && seen == 0 && r.resumed {
+		// Where it was saved after the last batch of an epoch, the rest of that one is empty.
+		return func(yield func(B, error) bool) {
+			empty := true
+			for batch, err := range r.all() {
+				empty = false
+				if !yield(batch, err) {
+					return
+				}
+			}
+			if empty {
+				r.all()(yield)
+			}
+		}
+	}
 	if seen == 0 || isStateful(r.batches) {
-		return r.batches.All()
+		return r.all()
 	}
 	return func(yield func(B, error) bool) {
 		// They are drawn as they were drawn then, and what was drawn since is as it is now.
@@ -555,7 +581,7 @@ func (r *run[B]) left() iter.Seq2[B, error] {
 		}
 		set(r.at.random)
 		passed := 0
-		for batch, err := range r.batches.All() {
+		for batch, err := range r.all() {
 			if passed < seen && err == nil {
 				if passed++; passed == seen {
 					set(now)

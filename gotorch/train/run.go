@@ -25,6 +25,8 @@ type run[B any] struct {
 	at      position
 	saved   int  // the step of the last checkpoint; -1 before
 	ended   bool // by a hook, before the limit
+	resumed bool // and no epoch was begun since
+	astray  bool // a batch was taken and not learnt from, so that the batches' state is not the run's
 }
 
 // position is where in an epoch a run is.
@@ -74,7 +76,7 @@ func (l *LoopOf[B]) Run(ctx context.Context, batches BatchesOf[B], limit Limit) 
 		}
 	}
 	n := batches.Len()
-	if n <= 0 {
+	if n == 0 {
 		return r.history, errors.New("train: there are no batches")
 	}
 	steps, epochs := limit.total(n)
@@ -86,13 +88,29 @@ func (l *LoopOf[B]) Run(ctx context.Context, batches BatchesOf[B], limit Limit) 
 	}
 	// An epoch may have had more steps than batches.Len says.
 	for !r.ended && (r.at.taken > 0 || r.at.epoch <= epochs && r.step.Number < steps) {
-		l.progress.begin(r.at.epoch, epochs, r.at.taken, min(n, r.at.taken+steps-r.step.Number))
+		l.progress.begin(r.at.epoch, epochs, r.at.taken, ofEpoch(n, r.at.taken, steps-r.step.Number))
 		if err := r.epoch(); err != nil {
 			return r.history, err
 		}
+		if n < 0 && r.at.taken == 0 && !r.resumed {
+			return r.history, errors.New("train: there are no batches")
+		}
 		r.at = position{epoch: r.at.epoch + 1}
+		r.resumed = false
 	}
 	return r.history, nil
+}
+
+// ofEpoch returns how many batches an epoch will have had, of n or of a number that is not known, when so many steps are
+// left; 0 if nobody can tell.
+func ofEpoch(n, taken, left int) int {
+	switch {
+	case n < 0 && left > math.MaxInt-taken:
+		return 0
+	case n < 0 || left < n-taken:
+		return taken + left
+	}
+	return n
 }
 
 // deviceOf returns where the first parameter is that is trained.
@@ -149,12 +167,12 @@ func (r *run[B]) epoch() error {
 				return failed(err)
 			}
 			if r.step.Number >= r.step.Total {
-				whole = r.at.taken >= r.batches.Len()
+				whole = r.tookAll()
 				break
 			}
 		}
 	} else {
-		whole = r.at.taken >= r.batches.Len()
+		whole = r.tookAll()
 	}
 	r.read()
 	if !whole {
@@ -183,6 +201,13 @@ func (r *run[B]) epoch() error {
 		return fmt.Errorf("train: after epoch %d: %w", r.at.epoch, err)
 	}
 	return stop
+}
+
+// tookAll reports whether the epoch's last batch was taken. Where nobody knows how many there are, it is never known to be
+// the last.
+func (r *run[B]) tookAll() bool {
+	n := r.batches.Len()
+	return n >= 0 && r.at.taken >= n
 }
 
 // canceled returns the error of a cancelled context, with its cause.
@@ -216,6 +241,7 @@ func (r *run[B]) do(batch B) error {
 		err = hookErr
 	}
 	if err != nil {
+		r.astray = isStateful(r.batches)
 		return err
 	}
 	r.at.taken++

@@ -23,7 +23,8 @@ type changes struct {
 
 // Accumulate has the optimiser change parameters only after every n steps, by the mean of their gradients, as if the
 // batches were one: each loss is divided by n before the backward pass. At the end of an epoch it does so with the
-// batches that are left. It panics with a ValueError if n is not positive.
+// batches that are left, if it is known how many there are; if not, those are not learnt from. It panics with a ValueError if
+// n is not positive.
 func (l *LoopOf[B]) Accumulate(n int) {
 	l.automatic("Accumulate")
 	if n <= 0 {
@@ -110,7 +111,8 @@ func (r *run[B]) learn() (err error) {
 	s := &r.step
 	n := r.changes.accumulate
 	number, first := s.Number+1, r.at.taken%n == 0
-	s.Updated = (r.at.taken+1)%n == 0 || r.at.taken+1 >= r.batches.Len() || number >= s.Total
+	length := r.batches.Len()
+	s.Updated = (r.at.taken+1)%n == 0 || length >= 0 && r.at.taken+1 >= length || number >= s.Total
 	restore := func() {}
 	if r.finite {
 		var free func()

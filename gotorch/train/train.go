@@ -53,7 +53,7 @@ import (
 )
 
 // BatchesOf is what a loop learns from: a data.Loader, or anything that yields batches. Len is the number of batches in
-// an epoch.
+// an epoch; -1 if it is not known.
 //
 // Where it is [Stateful], as data.Loader is, a run that resumes goes on with the next batch. Of others the batches that
 // were seen in the epoch are drawn once more and passed over, which gives the same if all their random numbers come
@@ -86,6 +86,12 @@ func notNegative(op string, n int) int {
 
 // total returns the number of steps and epochs, where an epoch has n steps.
 func (l Limit) total(n int) (steps, epochs int) {
+	if n < 0 { // nobody knows
+		if l.steps > 0 {
+			return l.steps, math.MaxInt
+		}
+		return math.MaxInt, l.epochs
+	}
 	if l.steps > 0 {
 		return l.steps, (l.steps-1)/n + 1
 	}

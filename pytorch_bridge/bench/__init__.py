@@ -1,8 +1,8 @@
 """`make bench`: measures, and writes docs/benchmarks.md and build/bench.json. `make bench-peers`
 measures beside other libraries, and writes docs/benchmarks-peers.md.
 
-`functions` are calls of single functions from Go, `training` are training steps, `graphs` are
-compiled graphs; `measuring` says how.
+`functions` are calls of single functions from Go, `training` are training steps, `loading` are data
+loaders, `graphs` are compiled graphs; `measuring` says how.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..schema.functions import torch_version
 from ..toolchain import ROOT, build_dir
-from . import functions, graphs, peers, training
+from . import functions, graphs, loading, peers, training
 from .measuring import Family, Figures, measure
 
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
@@ -113,7 +113,7 @@ def main(
 ) -> int:
     """Builds the workers, measures, prints and writes. With `cases` it only measures those."""
     results = []
-    for part in (peers,) if beside_peers else (functions, training, graphs):
+    for part in (peers,) if beside_peers else (functions, training, loading, graphs):
         if cases and not set(cases) & set(part.CASES):
             continue
         family = part.family()

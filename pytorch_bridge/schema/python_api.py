@@ -54,6 +54,7 @@ NAMESPACES = (
     "torch.utils.checkpoint",
     "torch.profiler",
     "torch.autograd.profiler",
+    "torch.utils.data",
 )
 
 # Names without an underscore that are no part of what a user calls.

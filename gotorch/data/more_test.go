@@ -1,0 +1,568 @@
+package data_test
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/internal/testhelp"
+)
+
+// files is a data set with names, some samples of which fail.
+type files struct {
+	numbers
+	fails func(i int) error
+}
+
+func (f *files) Name(i int) string { return fmt.Sprintf("cats/%d.jpg", i) }
+
+func (f *files) At(i int) (number, error) {
+	if err := f.fails(i); err != nil {
+		return number{}, err
+	}
+	return f.numbers.At(i)
+}
+
+func TestAnErrorTellsTheSampleAndItsFile(t *testing.T) {
+	set := &files{numbers{n: 50}, func(i int) error {
+		if i == 37 {
+			return errBroken
+		}
+		return nil
+	}}
+	ofSets := data.Concat(data.Subset[number](set, []int{1, 2, 3}), data.Subset[number](set, []int{37, 4}))
+	for _, workers := range []int{0, 2} {
+		var got error
+		for _, err := range data.NewLoader(ofSets, data.LoaderOptions{BatchSize: 2, Workers: workers}).All() {
+			got = err
+		}
+		sample, is := errors.AsType[*data.SampleError](got)
+		if !is || sample.Index != 3 || sample.Batch != 1 || sample.Name != "cats/37.jpg" || !errors.Is(got, errBroken) {
+			t.Errorf("got %v", got)
+		}
+		if want := "data: sample 3 (cats/37.jpg), in batch 1: the disk is broken"; fmt.Sprint(got) != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestSamplesThatFailAreLeftOutUpToABound(t *testing.T) {
+	third := func(i int) error {
+		switch {
+		case i%9 == 3:
+			panic("no picture")
+		case i%3 == 0:
+			return errBroken
+		}
+		return nil
+	}
+	for _, workers := range []int{0, 3} {
+		var heard []int
+		o := data.LoaderOptions{BatchSize: 3, Workers: workers, MaxErrors: -1, OnError: func(e *data.SampleError) { heard = append(heard, e.Index) }}
+		l := data.NewLoader[number](&files{numbers{n: 12}, third}, o)
+		want := [][]int{{1, 2}, {4, 5}, {7, 8}, {10, 11}}
+		for range 2 { // what is left out is counted for each epoch
+			heard = nil
+			if got := walk(t, l); !slices.EqualFunc(got, want, slices.Equal) {
+				t.Errorf("%d workers: got %v", workers, got)
+			}
+			if !slices.Equal(heard, []int{0, 3, 6, 9}) || l.Skipped() != 4 {
+				t.Errorf("%d workers: heard of %v, skipped %d", workers, heard, l.Skipped())
+			}
+		}
+		o.MaxErrors = 2
+		before, openBefore := runtime.NumGoroutine(), open.Load()
+		var got [][]int
+		var last error
+		for batch, err := range data.NewLoader[number](&files{numbers{n: 12}, third}, o).All() {
+			if last = err; err == nil {
+				got = append(got, batch.values)
+				batch.Close()
+			}
+		}
+		sample, is := errors.AsType[*data.SampleError](last)
+		if len(got) != 2 || !is || sample.Index != 6 || !strings.Contains(last.Error(), "MaxErrors is 2") {
+			t.Errorf("%d workers: got %v, %v", workers, got, last)
+		}
+		settle(t, before)
+		if n := open.Load() - openBefore; n != 0 {
+			t.Errorf("%d batches are not closed", n)
+		}
+		// Where nothing of a batch is left, there is no batch.
+		o.MaxErrors = -1
+		o.BatchSize = 1
+		if got := walk(t, data.NewLoader[number](&files{numbers{n: 4}, third}, o)); !slices.EqualFunc(got, [][]int{{1}, {2}}, slices.Equal) {
+			t.Errorf("got %v", got)
+		}
+	}
+}
+
+// wholesale is a Batcher one of whose samples fails.
+type wholesale struct{ *data.TensorDataset }
+
+func (w wholesale) At(i int) (data.Pair, error) {
+	if i == 5 {
+		return data.Pair{}, errBroken
+	}
+	return w.TensorDataset.At(i)
+}
+
+func (w wholesale) Batch(indices []int, rng *rand.Rand) (data.Pair, error) {
+	if slices.Contains(indices, 5) {
+		return data.Pair{}, errBroken
+	}
+	return w.TensorDataset.Batch(indices, rng)
+}
+
+func TestOfABatcherTheSampleThatFailsIsFoundOneByOne(t *testing.T) {
+	var sizes []int
+	for batch, err := range data.NewLoader[data.Pair](wholesale{pairs(10)}, data.LoaderOptions{BatchSize: 4, MaxErrors: 1}).All() {
+		testhelp.Must(t, err)
+		sizes = append(sizes, batch.Len())
+	}
+	if !slices.Equal(sizes, []int{4, 3, 2}) {
+		t.Errorf("got %v", sizes)
+	}
+	for _, err := range data.NewLoader[data.Pair](wholesale{pairs(10)}, data.LoaderOptions{BatchSize: 4}).All() {
+		if sample, is := errors.AsType[*data.SampleError](err); err != nil && (!is || sample.Index != -1 || !slices.Equal(sample.Indices, []int{4, 5, 6, 7})) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestASamplerThatIsWrongIsAnError(t *testing.T) {
+	set := &numbers{n: 5}
+	for _, workers := range []int{0, 2} {
+		for name, c := range map[string]struct {
+			o    data.LoaderOptions
+			kind gotorch.ErrorKind
+		}{
+			"beyond":    {data.LoaderOptions{Sampler: data.SubsetRandomSampler([]int{5})}, gotorch.IndexError},
+			"negative":  {data.LoaderOptions{Sampler: data.SubsetRandomSampler([]int{-1})}, gotorch.IndexError},
+			"no weight": {data.LoaderOptions{Sampler: data.WeightedRandomSampler([]float64{0, 0}, 2)}, gotorch.RuntimeError},
+			"endless":   {data.LoaderOptions{Sampler: endless{}}, gotorch.ValueError},
+		} {
+			c.o.Workers = workers
+			var got error
+			for _, err := range data.NewLoader[number](set, c.o).All() {
+				got = err
+			}
+			if !errors.Is(got, c.kind) {
+				t.Errorf("%s: got %v", name, got)
+			}
+		}
+	}
+	stream := data.IterableOf(count{3, new(int)}.All())
+	for name, fn := range map[string]func(){
+		"two orders": func() {
+			data.NewLoader[number](set, data.LoaderOptions{Shuffle: true, Sampler: data.SequentialSampler(set)})
+		},
+		"two batchings": func() {
+			data.NewLoader[number](set, data.LoaderOptions{BatchSize: 2, BatchSampler: data.BatchSampler(data.SequentialSampler(set), 2, false)})
+		},
+		"two seeds": func() {
+			data.NewLoader[number](set, data.LoaderOptions{Seed: 1, Generator: gotorch.NewGenerator(gotorch.CPU)})
+		},
+		"no batching": func() { data.NewLoader[number](set, data.LoaderOptions{NoBatching: true, BatchSize: 2}) },
+		"max errors":  func() { data.NewLoader[number](set, data.LoaderOptions{MaxErrors: -2}) },
+		"a stream":    func() { data.NewIterableLoader(stream, data.LoaderOptions{Shuffle: true}) },
+		"no buffer":   func() { data.Shuffle(stream, 0) },
+		"no lanes":    func() { data.Interleave(0, []data.Iterable[number]{stream}) },
+		"no samples":  func() { data.RandomSampler(set, data.RandomSamplerOptions{NumSamples: 0}) },
+		"no sets":     func() { data.Concat[number]() },
+		"lengths":     func() { data.Stack[number](set, &numbers{n: 4}) },
+		"lengths of two": func() {
+			data.Zip[number, number, number](set, &numbers{n: 4}, func(a, _ number) (number, error) { return a, nil })
+		},
+		"NaN": func() { data.RandomSplit[number](set, []float64{nan(), 1}) },
+	} {
+		if err := gotorch.Try0(fn); !errors.Is(err, gotorch.ValueError) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func nan() float64 { zero := 0.0; return zero / zero }
+
+type endless struct{}
+
+func (endless) Len() int { return 7 }
+func (endless) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for yield(1) {
+		}
+	}
+}
+
+// alive counts the samples that are between At and the end of their batch.
+type alive struct {
+	n         int
+	now, most atomic.Int64
+}
+
+func (d *alive) Len() int { return d.n }
+
+func (d *alive) At(i int) (int, error) {
+	now := d.now.Add(1)
+	for most := d.most.Load(); now > most && !d.most.CompareAndSwap(most, now); most = d.most.Load() {
+	}
+	return i, nil
+}
+
+func TestNoMoreIsInMemoryThanIsSaid(t *testing.T) {
+	const batch = 4
+	for _, workers := range []int{1, 3} {
+		for _, prefetch := range []int{0, 1, 5} {
+			set := &alive{n: 400}
+			o := data.LoaderOptions{BatchSize: batch, Workers: workers, Prefetch: prefetch}
+			join := func(samples []int) (int, error) { return len(samples), nil }
+			bound := int64((max(workers*prefetch, 1) + 1) * batch)
+			slowly := func(l *data.Loader[int], more int64) {
+				t.Helper()
+				taken := 0
+				for n, err := range l.All() {
+					testhelp.Must(t, err)
+					if taken++; taken < 6 {
+						time.Sleep(3 * time.Millisecond) // the workers go as far as they can
+					}
+					set.now.Add(int64(-n))
+				}
+				if most := set.most.Load(); taken != 100 || most > bound+more {
+					t.Errorf("%d workers, %d ahead: %d samples at a time, of %d batches; %d are said", workers, prefetch, most, taken, bound+more)
+				}
+			}
+			slowly(data.NewLoaderWith(set, join, o), 0)
+			set.now.Store(0)
+			set.most.Store(0)
+			stream := data.IterableOf(func(yield func(int, error) bool) {
+				for i := range set.n {
+					if !yield(set.At(i)) {
+						return
+					}
+				}
+			})
+			slowly(data.NewIterableLoaderWith(stream, join, o), 2*batch)
+		}
+	}
+}
+
+func TestInterleavedSetsAreReadBoundedAndInTurn(t *testing.T) {
+	before := runtime.NumGoroutine()
+	var read atomic.Int64
+	part := func(first, n int) data.Iterable[int] {
+		return data.IterableOf(func(yield func(int, error) bool) {
+			for i := range n {
+				read.Add(1)
+				if !yield(first+i, nil) {
+					return
+				}
+			}
+		})
+	}
+	var got []int
+	for i := range data.Interleave(2, []data.Iterable[int]{part(0, 3), part(10, 1), part(20, 2), part(30, 4)}).All() {
+		got = append(got, i)
+	}
+	if want := []int{0, 10, 1, 30, 2, 31, 20, 32, 21, 33}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	settle(t, before)
+	read.Store(0)
+	for range data.Interleave(1, []data.Iterable[int]{part(0, 1000)}, data.InterleaveOptions{Buffer: 3}).All() {
+		time.Sleep(5 * time.Millisecond)
+		break
+	}
+	settle(t, before)
+	if n := read.Load(); n > 6 {
+		t.Errorf("%d samples were read", n)
+	}
+	for _, panics := range []bool{true, false} {
+		broken := data.IterableOf(func(yield func(int, error) bool) {
+			yield(1, nil)
+			if panics {
+				panic(errBroken)
+			}
+			yield(0, errBroken)
+		})
+		var last error
+		for _, err := range data.NewIterableLoader(data.Interleave(2, []data.Iterable[int]{part(0, 5), broken}), data.LoaderOptions{NoBatching: true}).All() {
+			last = err
+		}
+		if sample, is := errors.AsType[*data.SampleError](last); !is || !errors.Is(last, errBroken) || sample.Index != 3 {
+			t.Errorf("got %v", last)
+		}
+		settle(t, before)
+	}
+}
+
+// A stream goes on after an error, if the loader does.
+func TestAStreamGoesOnAfterAnError(t *testing.T) {
+	stream := data.IterableOf(func(yield func(number, error) bool) {
+		for i := range 7 {
+			err := error(nil)
+			if i == 2 {
+				err = errBroken
+			}
+			if !yield(number{values: []int{i}}, err) {
+				return
+			}
+		}
+		panic("at the end")
+	})
+	for _, workers := range []int{0, 2} {
+		before := runtime.NumGoroutine()
+		o := data.LoaderOptions{BatchSize: 3, Workers: workers, MaxErrors: 2}
+		l := data.NewIterableLoader(stream, o)
+		if got := walk(t, l); !slices.EqualFunc(got, [][]int{{0, 1}, {3, 4, 5}, {6}}, slices.Equal) || l.Skipped() != 2 {
+			t.Errorf("%d workers: got %v, %d left out", workers, got, l.Skipped())
+		}
+		o.MaxErrors = 0
+		var errs []error
+		for _, err := range data.NewIterableLoader(stream, o).All() {
+			errs = append(errs, err)
+		}
+		if sample, is := errors.AsType[*data.SampleError](errs[0]); len(errs) != 1 || !is || sample.Index != 2 {
+			t.Errorf("%d workers: got %v", workers, errs)
+		}
+		settle(t, before)
+	}
+}
+
+func TestAStreamThatEndsItsGoroutineEndsTheLoops(t *testing.T) {
+	for _, workers := range []int{0, 2} {
+		before := runtime.NumGoroutine()
+		stream := data.IterableOf(func(yield func(number, error) bool) {
+			for i := range 5 {
+				if !yield(number{values: []int{i}}, nil) {
+					return
+				}
+			}
+			runtime.Goexit()
+		})
+		good, wentOn, done := 0, false, make(chan struct{})
+		go func() {
+			defer close(done)
+			for batch := range data.NewIterableLoader(stream, data.LoaderOptions{BatchSize: 2, Workers: workers}).All() {
+				batch.Close()
+				good++
+			}
+			wentOn = true
+		}()
+		<-done
+		if good != 2 || wentOn {
+			t.Errorf("%d workers: %d batches; the goroutine went on: %v", workers, good, wentOn)
+		}
+		settle(t, before)
+	}
+}
+
+func TestTheLengthOfAStreamIsKnownIfItTellsIt(t *testing.T) {
+	c := count{10, new(int)}
+	if n := data.NewIterableLoader[number](c, data.LoaderOptions{BatchSize: 3}).Len(); n != -1 {
+		t.Errorf("got %d", n)
+	}
+	set := data.Shuffle(data.Chain[number](sized{c}, sized{c}), 3)
+	for _, drop := range []bool{false, true} {
+		l := data.NewIterableLoader(set, data.LoaderOptions{BatchSize: 3, DropLast: drop})
+		if n := len(walk(t, l)); n != l.Len() || drop && n != 6 || !drop && n != 7 {
+			t.Errorf("%d batches, Len %d", n, l.Len())
+		}
+	}
+}
+
+type sized struct{ count }
+
+func (s sized) Len() int { return s.n }
+
+func TestAShuffleBufferGivesEachSampleOnceAndNoneTooEarly(t *testing.T) {
+	for _, n := range []int{0, 1, 5, 100} {
+		for _, size := range []int{1, 2, 7, 100, 1 << 40} {
+			var got []int
+			for s := range data.Shuffle[number](count{n, new(int)}, size).All() {
+				got = append(got, s.values[0])
+			}
+			for at, i := range got {
+				if i > at+size {
+					t.Errorf("n %d, size %d: sample %d comes at %d", n, size, i, at)
+				}
+			}
+			if n == 100 && size > 1 && slices.IsSorted(got) || size == 1 && !slices.IsSorted(got) {
+				t.Errorf("n %d, size %d: got %v", n, size, got)
+			}
+			slices.Sort(got)
+			for i := range got {
+				if got[i] != i {
+					t.Fatalf("n %d, size %d: got %v", n, size, got)
+				}
+			}
+			if len(got) != n {
+				t.Errorf("n %d, size %d: %d samples", n, size, len(got))
+			}
+		}
+	}
+}
+
+// A shuffle buffer of a length that nobody knows goes on from each place.
+func TestAShuffleBufferGoesOnFromAnyPlace(t *testing.T) {
+	for _, n := range []int{0, 1, 6, 30} {
+		for _, size := range []int{1, 4, 29, 30, 31, 1 << 40} {
+			set := data.Shuffle[number](count{n, new(int)}, size).(data.Seekable[number])
+			var want []int
+			for s := range set.From(data.Start{Seed: 5}) {
+				want = append(want, s.values[0])
+			}
+			for skip := range n + 3 {
+				var got []int
+				for s := range set.From(data.Start{Seed: 5, Skip: skip}) {
+					got = append(got, s.values[0])
+				}
+				if !slices.Equal(got, want[min(skip, n):]) {
+					t.Fatalf("n %d, size %d, from %d: got %v, want %v", n, size, skip, got, want[min(skip, n):])
+				}
+			}
+		}
+	}
+}
+
+// The rules of Go's own iter.Pull2 are in docs/data.md: it may be made and called inside of one and the same Scope. Calling
+// its next with another number of scopes around would end the test program.
+func TestPullsWorkInsideOfAScope(t *testing.T) {
+	loader := data.NewLoader(pairs(12), data.LoaderOptions{BatchSize: 4, Workers: 1})
+	sum := 0
+	gotorch.Scope0(func(*gotorch.ScopeHandle) {
+		next, stop := iter.Pull2(loader.All())
+		defer stop()
+		for batch, err, ok := next(); ok; batch, err, ok = next() {
+			testhelp.Must(t, err)
+			sum += gotorch.Item[int](batch.Target.Sum())
+			gotorch.Scope0(func(*gotorch.ScopeHandle) { batch.Target.Add(batch.Target) })
+		}
+	})
+	if sum != 66 {
+		t.Errorf("the sum is %d", sum)
+	}
+	// With Pull2 of this package, anywhere.
+	before := runtime.NumGoroutine()
+	for _, l := range []*data.Loader[data.Pair]{loader, data.NewLoader(pairs(12), data.LoaderOptions{BatchSize: 4})} {
+		next, stop := data.Pull2(l.All())
+		sum = 0
+		take := func() bool {
+			batch, err, ok := next()
+			testhelp.Must(t, err)
+			if ok {
+				sum += gotorch.Item[int](batch.Target.Sum())
+			}
+			return ok
+		}
+		take()
+		gotorch.Scope0(func(*gotorch.ScopeHandle) {
+			take()
+			gotorch.Scope0(func(*gotorch.ScopeHandle) { take() })
+		})
+		if take() || sum != 66 {
+			t.Errorf("the sum is %d", sum)
+		}
+		stop()
+		settle(t, before)
+	}
+}
+
+func TestPull2IsAsGosOwn(t *testing.T) {
+	before := runtime.NumGoroutine()
+	ended := 0
+	numbers := func(n int) iter.Seq2[int, string] {
+		return func(yield func(int, string) bool) {
+			defer func() { ended++ }()
+			for i := range n {
+				if !yield(i, fmt.Sprint(i)) {
+					return
+				}
+			}
+		}
+	}
+	next, stop := data.Pull2(numbers(2))
+	for i := range 4 {
+		if k, v, ok := next(); ok != (i < 2) || ok && (k != i || v != fmt.Sprint(i)) {
+			t.Errorf("got %d, %q, %v", k, v, ok)
+		}
+	}
+	stop()
+	next, stop = data.Pull2(numbers(5))
+	next()
+	stop()
+	stop()
+	if _, _, ok := next(); ok || ended != 2 {
+		t.Errorf("after stop there is more, or the sequence has not ended: %d", ended)
+	}
+	_, stop = data.Pull2(numbers(5))
+	stop() // which was never begun
+	if ended != 2 {
+		t.Errorf("%d sequences have ended", ended)
+	}
+	next, _ = data.Pull2(func(func(int, string) bool) { panic(errBroken) })
+	func() {
+		defer func() {
+			if recover() != errBroken {
+				t.Error("the panic does not come out")
+			}
+		}()
+		next()
+	}()
+	if _, _, ok := next(); ok {
+		t.Error("there is more after a panic")
+	}
+	func() { // forgotten
+		next, _ := data.Pull2(numbers(5))
+		next()
+	}()
+	for range 10 {
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
+	settle(t, before)
+}
+
+func TestStackedAndZippedSets(t *testing.T) {
+	a, b := &numbers{n: 3}, data.Subset[number](&numbers{n: 9}, []int{8, 7, 6})
+	s, err := data.Stack[number](a, b).At(1)
+	if err != nil || s[0].values[0] != 1 || s[1].values[0] != 7 {
+		t.Errorf("got %v, %v", s, err)
+	}
+	m, err := data.StackMap(map[string]data.Dataset[number]{"x": a, "y": b}).At(2)
+	if err != nil || m["x"].values[0] != 2 || m["y"].values[0] != 6 {
+		t.Errorf("got %v, %v", m, err)
+	}
+	z := data.Zip[number](a, b, func(x, y number) (int, error) { return 10*x.values[0] + y.values[0], nil })
+	if i, err := z.At(1); err != nil || i != 17 || z.Len() != 3 {
+		t.Errorf("got %v, %v", i, err)
+	}
+	rows := data.TensorRows(gotorch.Arange(6).Reshape([]int64{3, 2}), gotorch.Arange(3), gotorch.Arange(3).MulScalar(2))
+	for batch, err := range data.NewLoader(rows, data.LoaderOptions{BatchSize: 3}).All() {
+		if err != nil || len(batch) != 3 || fmt.Sprint(batch[0].Shape()) != "[3 2]" || fmt.Sprint(batch[2]) != "tensor([0, 2, 4])" {
+			t.Errorf("got %v, %v", batch, err)
+		}
+	}
+	c := data.Concat[number](a, &numbers{n: 0}, b)
+	for i, want := range []int{0, 1, 2, 8, 7, 6} {
+		if s, err := c.At(i); err != nil || s.values[0] != want {
+			t.Errorf("got %v, %v", s, err)
+		}
+	}
+	for _, i := range []int{-1, 6} {
+		if _, err := c.At(i); !errors.Is(err, gotorch.IndexError) {
+			t.Errorf("got %v", err)
+		}
+		if _, err := data.Subset[number](a, []int{1}).At(i); !errors.Is(err, gotorch.IndexError) {
+			t.Errorf("got %v", err)
+		}
+	}
+}

@@ -1,0 +1,406 @@
+package data
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"math/rand/v2"
+	"sync"
+)
+
+// job is a batch that is to be prepared.
+type job struct {
+	number  int   // in the epoch
+	indices []int // of a Dataset
+	laters  any   // of an Iterable, a []later[S]
+	first   int   // place of its first sample in the epoch of an Iterable
+	count   int   // samples
+}
+
+// result is what became of a job.
+type result[B any] struct {
+	job
+	batch B
+	n     int // samples that were joined; with 0 there is no batch
+	errs  []*SampleError
+	ended bool // the goroutine, by runtime.Goexit
+}
+
+// source is a data set and how its samples are joined.
+type source[B any] interface {
+	// samples returns how many there are, if that is known.
+	samples() (n int, known bool)
+	// streams reports whether it is an Iterable.
+	streams() bool
+	// push gives what is to be prepared, from a batch and a sample on; pull does when it is asked.
+	push(e *epoch, batch, sample int) iter.Seq[job]
+	pull(e *epoch, batch, sample int) (next func() (job, bool), stop func())
+	// prepare makes the batch.
+	prepare(ctx context.Context, e *epoch, j job) result[B]
+	// discard closes a batch that nobody took.
+	discard(batch B)
+}
+
+// discard closes a batch that nobody will take.
+func discard(batch any) {
+	switch b := batch.(type) {
+	case interface{ Close() }:
+		b.Close()
+	case interface{ Close() error }:
+		_ = b.Close()
+	}
+}
+
+// Data sets ----------------------------------------------------------------------------------------
+
+// mapped is a Dataset.
+type mapped[S, B any] struct {
+	set     Dataset[S]
+	get     getter[S]
+	batcher Batcher[B] // nil: there is none
+	collate func([]S) (B, error)
+
+	unjoined bool // samples are given as they are
+}
+
+func (m *mapped[S, B]) samples() (int, bool) { return m.set.Len(), true }
+
+func (m *mapped[S, B]) streams() bool { return false }
+
+func (m *mapped[S, B]) job(e *epoch, i int) job {
+	indices := e.indices(i)
+	return job{number: i, indices: indices, count: len(indices)}
+}
+
+func (m *mapped[S, B]) push(e *epoch, batch, _ int) iter.Seq[job] {
+	return func(yield func(job) bool) {
+		for i := batch; i < e.batches; i++ {
+			if !yield(m.job(e, i)) {
+				return
+			}
+		}
+	}
+}
+
+func (m *mapped[S, B]) pull(e *epoch, batch, _ int) (func() (job, bool), func()) {
+	i := batch - 1
+	return func() (j job, more bool) {
+		if i++; i >= e.batches {
+			return j, false
+		}
+		return m.job(e, i), true
+	}, nothing
+}
+
+func (m *mapped[S, B]) discard(batch B) {
+	if !m.unjoined {
+		discard(batch)
+	}
+}
+
+func (m *mapped[S, B]) prepare(ctx context.Context, e *epoch, j job) result[B] {
+	for _, i := range j.indices {
+		if i < 0 || i >= e.length {
+			return gather(ctx, e, j, m.at(ctx, e, j), m.fail(j), m.collate) // which says which
+		}
+	}
+	if m.batcher == nil {
+		return gather(ctx, e, j, m.at(ctx, e, j), m.fail(j), m.collate)
+	}
+	batch, err := guarded(func() (B, error) { return m.batcher.Batch(j.indices, e.rand(j.number)) })
+	switch {
+	case err == nil:
+		return result[B]{job: j, batch: batch, n: max(j.count, 1)}
+	case !e.goOn:
+		return result[B]{job: j, errs: []*SampleError{m.fail(j)(-1, err)}}
+	}
+	// Which of them it is that fails comes out one by one.
+	return gather(ctx, e, j, m.at(ctx, e, j), m.fail(j), m.collate)
+}
+
+// at returns the k-th sample of a batch.
+func (m *mapped[S, B]) at(ctx context.Context, e *epoch, j job) func(k int) (S, error) {
+	var rng *rand.Rand
+	return func(k int) (none S, err error) {
+		if rng == nil {
+			rng = e.rand(j.number)
+		}
+		i := j.indices[k]
+		if i < 0 || i >= e.length {
+			return none, noSample("data.Loader", i, e.length)
+		}
+		return m.get(ctx, i, rng)
+	}
+}
+
+func (m *mapped[S, B]) fail(j job) func(k int, err error) *SampleError {
+	return func(k int, err error) *SampleError {
+		if k < 0 {
+			return &SampleError{Index: -1, Batch: j.number, Indices: j.indices, Err: err}
+		}
+		i := j.indices[k]
+		name, _ := guarded(func() (string, error) { return nameIn(m.set, i), nil })
+		return &SampleError{Index: i, Name: name, Batch: j.number, Err: err}
+	}
+}
+
+// gather asks for the samples of a batch, and joins those that there are.
+func gather[S, B any](ctx context.Context, e *epoch, j job, get func(k int) (S, error), fail func(k int, err error) *SampleError, join func([]S) (B, error)) result[B] {
+	r := result[B]{job: j}
+	samples := make([]S, 0, j.count)
+	k := -1
+	some := func() (err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				err = recovered(v)
+			}
+		}()
+		for k++; k < j.count; k++ {
+			if ctx.Err() != nil {
+				return nil
+			}
+			sample, err := get(k)
+			if err != nil {
+				return err
+			}
+			samples = append(samples, sample)
+		}
+		return nil
+	}
+	for {
+		err := some()
+		if err == nil {
+			break
+		}
+		r.errs = append(r.errs, fail(k, err))
+		if !e.goOn {
+			return r
+		}
+	}
+	if ctx.Err() != nil || len(samples) == 0 && len(r.errs) > 0 {
+		return r
+	}
+	batch, err := guarded(func() (B, error) { return join(samples) })
+	if err != nil {
+		r.errs = append(r.errs, fail(-1, err))
+		return r
+	}
+	r.batch, r.n = batch, max(len(samples), 1)
+	return r
+}
+
+// Iterables ----------------------------------------------------------------------------------------
+
+// streamed is an Iterable.
+type streamed[S, B any] struct {
+	set       Iterable[S]
+	collate   func([]S) (B, error)
+	batchSize int
+	dropLast  bool
+	unjoined  bool // samples are given as they are
+}
+
+func (s *streamed[S, B]) samples() (int, bool) {
+	n := lenOf(s.set)
+	return n, n >= 0
+}
+
+func (s *streamed[S, B]) streams() bool { return true }
+
+func (s *streamed[S, B]) push(e *epoch, batch, sample int) iter.Seq[job] {
+	return func(yield func(job) bool) {
+		var laters []later[S]
+		give := func() bool {
+			j := job{number: batch, laters: laters, first: sample, count: len(laters)}
+			batch++
+			sample += len(laters)
+			laters = nil
+			return yield(j)
+		}
+		_, err := guarded(func() (none struct{}, err error) {
+			ended := false
+			for l := range latersOf(s.set, Start{e.seed, sample}) {
+				if laters = append(laters, l); len(laters) == s.batchSize && !give() {
+					ended = true
+					break
+				}
+			}
+			if ended {
+				return none, errLeft
+			}
+			return none, nil
+		})
+		if err == errLeft {
+			return
+		}
+		if err != nil {
+			laters = append(laters, func() (none S, _ error) { return none, err })
+			give()
+			return
+		}
+		if len(laters) > 0 && !s.dropLast {
+			give()
+		}
+	}
+}
+
+var errLeft = errors.New("data: nobody wants more")
+
+func (s *streamed[S, B]) pull(e *epoch, batch, sample int) (func() (job, bool), func()) {
+	next, stop := Pull2(func(yield func(job, struct{}) bool) {
+		for j := range s.push(e, batch, sample) {
+			if !yield(j, struct{}{}) {
+				return
+			}
+		}
+	})
+	return func() (job, bool) {
+		j, _, more := next()
+		return j, more
+	}, stop
+}
+
+func (s *streamed[S, B]) discard(batch B) {
+	if !s.unjoined {
+		discard(batch)
+	}
+}
+
+func (s *streamed[S, B]) prepare(ctx context.Context, e *epoch, j job) result[B] {
+	laters := j.laters.([]later[S])
+	j.laters = nil
+	return gather(ctx, e, j, func(k int) (S, error) {
+		l := laters[k]
+		laters[k] = nil // what was read is not needed any more
+		return l()
+	}, func(k int, err error) *SampleError {
+		if k < 0 {
+			return &SampleError{Index: -1, Batch: j.number, Err: err}
+		}
+		return &SampleError{Index: j.first + k, Batch: j.number, Err: err}
+	}, s.collate)
+}
+
+// Workers ------------------------------------------------------------------------------------------
+
+// ahead is workers that prepare batches. The batches' places are queued in order; each worker takes the
+// next place that is not taken and puts its batch there.
+type ahead[B any] struct {
+	source  source[B]
+	queue   chan place[B]
+	held    *place[B] // whoever takes batches waits for it
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+type place[B any] struct {
+	job
+	result chan result[B]
+}
+
+func (l *Loader[B]) loadAhead(ctx context.Context, e *epoch, at *progress) *ahead[B] {
+	const most = 1 << 16 // places, which are made room for
+	workers, prepared := l.workers, most
+	if !l.source.streams() {
+		// No more of either than there is work for.
+		batches := max(e.batches-at.batches, 0)
+		workers, prepared = min(workers, batches), min(prepared, batches)
+	}
+	workers = min(workers, most)
+	if workers > 0 && l.prefetch < prepared/workers {
+		prepared = workers * l.prefetch
+	}
+	ctx, stop := context.WithCancel(ctx)
+	a := &ahead[B]{source: l.source, queue: make(chan place[B], prepared), stop: stop}
+	todo := make(chan place[B])
+	jobs := l.source.push(e, at.batches, at.samples)
+	a.running.Go(func() {
+		defer close(a.queue)
+		defer close(todo)
+		exited := true
+		defer func() {
+			if exited { // reading has ended the goroutine: whoever takes batches is to do the same
+				p := place[B]{result: make(chan result[B], 1)}
+				p.result <- result[B]{ended: true}
+				select {
+				case a.queue <- p:
+				case <-ctx.Done():
+				}
+			}
+		}()
+		for j := range jobs {
+			p := place[B]{j, make(chan result[B], 1)}
+			select {
+			case a.queue <- p:
+			case <-ctx.Done():
+				exited = false
+				return
+			}
+			select {
+			case todo <- p:
+			case <-ctx.Done():
+				exited = false
+				return
+			}
+		}
+		exited = false
+	})
+	src := l.source
+	for range workers {
+		a.running.Go(func() {
+			for p := range todo {
+				work(ctx, src, e, p)
+			}
+		})
+	}
+	return a
+}
+
+// take waits for the next batch; there is none at the end, and if ctx ends.
+func (a *ahead[B]) take(ctx context.Context) (r result[B], more bool) {
+	select {
+	case p, more := <-a.queue:
+		if !more {
+			return r, false
+		}
+		a.held = &p
+	case <-ctx.Done():
+		return r, false
+	}
+	select {
+	case r = <-a.held.result:
+		a.held = nil
+		return r, true
+	case <-ctx.Done():
+		return r, false
+	}
+}
+
+// close stops the workers, waits for them, and closes what they had prepared.
+func (a *ahead[B]) close() {
+	a.stop()
+	a.running.Wait()
+	drop := func(p place[B]) {
+		select {
+		case r := <-p.result:
+			if r.n > 0 {
+				a.source.discard(r.batch)
+			}
+		default: // no worker had taken it
+		}
+	}
+	if a.held != nil {
+		drop(*a.held)
+	}
+	for p := range a.queue {
+		drop(p)
+	}
+}
+
+// work is prepare in a worker. The end of the goroutine, as by t.Fatal, would leave whoever takes the batch waiting: he
+// does the same instead.
+func work[B any](ctx context.Context, src source[B], e *epoch, p place[B]) {
+	r := result[B]{ended: true}
+	defer func() { p.result <- r }()
+	r = src.prepare(ctx, e, p.job)
+}

@@ -1,0 +1,283 @@
+package data
+
+import (
+	"fmt"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
+)
+
+// progress is how far an epoch has come, and what it began with.
+type progress struct {
+	generator []byte       // state of the loader's generator at the begin; nil if it has none
+	random    []byte       // of the default generator
+	sampler   gotorch.Dict // of the sampler, if it has a state
+
+	batches int // that were taken, or left out because all of their samples failed
+	samples int // of an Iterable
+	failed  int
+	ended   bool
+}
+
+// resume is where an epoch is to begin.
+type resume struct {
+	random                   []byte
+	batches, samples, failed int
+}
+
+// stateOf returns the state of a generator; nil for nil.
+func stateOf(g *gotorch.Generator) []byte {
+	if g == nil {
+		return nil
+	}
+	t := g.State()
+	defer t.Close()
+	return gotorch.ToSlice[byte](t)
+}
+
+func setState(g *gotorch.Generator, state []byte) {
+	t := gotorch.FromSlice(state)
+	defer t.Close()
+	g.SetState(t)
+}
+
+// samplerState returns the sampler that has a state of its own, or nil.
+func (l *Loader[B]) samplerState() stateful {
+	if s, is := l.sampler.(stateful); is {
+		return s
+	}
+	s, _ := l.batchSampler.(stateful)
+	return s
+}
+
+// begin plans the next epoch.
+func (l *Loader[B]) begin() (*epoch, *progress, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := &progress{}
+	e, err := guarded(func() (*epoch, error) {
+		var base *gotorch.Generator
+		if r := l.resume; r != nil {
+			l.resume = nil
+			p.random, p.batches, p.samples, p.failed = r.random, r.batches, r.samples, r.failed
+			base = gotorch.NewGenerator(gotorch.CPU)
+			setState(base, r.random)
+		} else {
+			p.random = stateOf(gotorch.DefaultGenerator(gotorch.CPU))
+		}
+		p.generator = stateOf(l.generator)
+		if s := l.samplerState(); s != nil {
+			gotorch.Unscoped(func() { p.sampler = s.StateDict() })
+		}
+		return l.draw(base), nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	l.at = p
+	return e, p, nil
+}
+
+// taken notes that a batch was taken.
+func (l *Loader[B]) taken(p *progress, j job, failed int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p.batches, p.samples, p.failed = j.number+1, j.first+j.count, failed
+}
+
+// finish notes that an epoch is over.
+func (l *Loader[B]) finish(p *progress, e *epoch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !p.ended {
+		p.ended = true
+		e.end()
+	}
+}
+
+// Skipped returns how many samples of the epoch were left out because they failed: of the one that was begun last.
+func (l *Loader[B]) Skipped() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.resume != nil:
+		return l.resume.failed
+	case l.at != nil:
+		return l.at.failed
+	}
+	return 0
+}
+
+const stateVersion = 1
+
+// order says how an epoch's samples are chosen.
+func (l *Loader[B]) order() string {
+	switch {
+	case l.source.streams():
+		return "iterable"
+	case l.batchSampler != nil:
+		return "batch sampler"
+	case l.sampler != nil:
+		return "sampler"
+	case l.shuffle:
+		return "shuffled"
+	}
+	return "sequential"
+}
+
+// StateDict returns where the loader is: which batch of the epoch that was begun last is next, also where a loop over it was
+// left, and what its order was drawn from. Batches that were prepared and not taken do not count. A loader that is made in
+// the same way, with as many workers as it likes, goes on from it by LoadStateDict with the same batches, bit for bit, and
+// reads nothing that was taken before; of an [Iterable] that is not [Seekable], what was taken is read and dropped.
+//
+// Where neither Seed nor Generator was given, later epochs go on as gotorch's default generator does, whose state is not a
+// part. train.LoopOf.Checkpoints saves both.
+func (l *Loader[B]) StateDict() gotorch.Dict {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, known := l.source.samples()
+	if !known {
+		n = -1
+	}
+	p := progress{ended: true}
+	if l.at != nil {
+		p = *l.at
+	}
+	begun := l.resume != nil || !p.ended
+	if l.resume != nil || p.ended {
+		p = progress{generator: stateOf(l.generator)}
+		if s := l.samplerState(); s != nil {
+			p.sampler = s.StateDict()
+		}
+		if r := l.resume; r != nil {
+			p.random, p.batches, p.samples, p.failed = r.random, r.batches, r.samples, r.failed
+		}
+	}
+	dict := gotorch.Dict{
+		{Key: "version", Value: stateVersion},
+		{Key: "order", Value: l.order()},
+		{Key: "length", Value: n},
+		{Key: "batch_size", Value: l.batchSize},
+		{Key: "drop_last", Value: l.dropLast},
+		{Key: "batching", Value: !l.noBatches},
+		{Key: "begun", Value: begun},
+		{Key: "batches", Value: p.batches},
+		{Key: "samples", Value: p.samples},
+		{Key: "failed", Value: p.failed},
+	}
+	if p.generator != nil {
+		dict = append(dict, gotorch.DictItem{Key: "generator", Value: gotorch.FromSlice(p.generator)})
+	}
+	if begun {
+		dict = append(dict, gotorch.DictItem{Key: "random", Value: gotorch.FromSlice(p.random)})
+	}
+	if l.samplerState() != nil {
+		dict = append(dict, gotorch.DictItem{Key: "sampler", Value: p.sampler})
+	}
+	return dict
+}
+
+// LoadStateDict sets the loader to what StateDict has returned: the next epoch that is begun is the rest of that one. It
+// returns a ValueError, and changes nothing, if the data set has another length, if the options that decide what the
+// batches are differ, or if dict is no such state.
+func (l *Loader[B]) LoadStateDict(dict gotorch.Dict) (err error) {
+	const op = "data.Loader.LoadStateDict"
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	wrong := func(format string, values ...any) error { return args.ValueError(op, format, values...) }
+	n, known := l.source.samples()
+	if !known {
+		n = -1
+	}
+	for _, want := range []gotorch.DictItem{
+		{Key: "version", Value: stateVersion}, {Key: "order", Value: l.order()}, {Key: "length", Value: n},
+		{Key: "batch_size", Value: l.batchSize}, {Key: "drop_last", Value: l.dropLast}, {Key: "batching", Value: !l.noBatches},
+	} {
+		if got := plain(dict.Get(want.Key)); got != want.Value {
+			return wrong("%s is %v in the state, and %v in this loader", want.Key, shown(got), want.Value)
+		}
+	}
+	begun, is := dict.Get("begun").(bool)
+	if !is {
+		return wrong("begun is a %T, where a bool is expected", dict.Get("begun"))
+	}
+	var r resume
+	for _, number := range []struct {
+		key  string
+		into *int
+	}{{"batches", &r.batches}, {"samples", &r.samples}, {"failed", &r.failed}} {
+		value, is := plain(dict.Get(number.key)).(int)
+		if !is || value < 0 {
+			return wrong("%s is %v, where a number is expected that is not negative", number.key, shown(dict.Get(number.key)))
+		}
+		*number.into = value
+	}
+	generator, err := generatorState(dict, "generator", l.generator != nil)
+	if err != nil {
+		return wrong("%v", err)
+	}
+	if r.random, err = generatorState(dict, "random", begun); err != nil {
+		return wrong("%v", err)
+	}
+	if s := l.samplerState(); s != nil {
+		state, is := dict.Get("sampler").(gotorch.Dict)
+		if !is {
+			return wrong("sampler is a %T, where a dict is expected", dict.Get("sampler"))
+		}
+		if err := s.LoadStateDict(state); err != nil {
+			return fmt.Errorf("%s: the sampler: %w", op, err)
+		}
+	}
+	if generator != nil {
+		setState(l.generator, generator)
+	}
+	l.at, l.resume = nil, nil
+	if begun {
+		l.resume = &r
+	}
+	return nil
+}
+
+// plain returns an int64 as an int.
+func plain(value any) any {
+	if v, is := value.(int64); is {
+		return int(v)
+	}
+	return value
+}
+
+// shown is how an error tells a value.
+func shown(value any) any {
+	switch value.(type) {
+	case nil:
+		return "missing"
+	case int, bool, float64:
+		return value
+	case string:
+		return fmt.Sprintf("%.40q", value)
+	}
+	return fmt.Sprintf("a %T", value)
+}
+
+// generatorState returns the state of a generator that a dict has, or must not have.
+func generatorState(dict gotorch.Dict, key string, wanted bool) ([]byte, error) {
+	value := dict.Get(key)
+	t, is := value.(gotorch.Tensor)
+	switch {
+	case value == nil && !wanted:
+		return nil, nil
+	case !wanted:
+		return nil, fmt.Errorf("it has a state %q, for which this loader has no use: was it made with Seed or Generator?", key)
+	case !is || !t.Defined() || t.DType() != gotorch.Uint8 || t.Dim() != 1 || t.Device().Type() != gotorch.DeviceTypeCPU:
+		return nil, fmt.Errorf("%q is %v, where the state of a generator is expected", key, shown(value))
+	}
+	var state []byte
+	err := gotorch.Try0(func() {
+		state = gotorch.ToSlice[byte](t)
+		setState(gotorch.NewGenerator(gotorch.CPU), state)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%q is no state of a generator: %w", key, err)
+	}
+	return state, nil
+}
