@@ -26,7 +26,6 @@ def test_weights_from_python_help(library, tmp_path: Path) -> None:
     assert report.startswith("Net from ")
     assert ": 6 tensors fit, " in report
     with_weights, without = (float(re.search(r"([\d.]+) %", s)[1]) for s in (transferred, alone))
-    # On the machine of the README 91 and 83.
     assert with_weights >= 86
     assert with_weights > without
     assert (tmp_path / "loss.png").read_bytes()[:4] == b"\x89PNG"

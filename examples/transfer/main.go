@@ -87,11 +87,14 @@ func run(from, sample, out string, shown int) error {
 	}
 	fmt.Printf("with the weights from Python: %.1f %% of digits 5 to 9 right\n", 100*history.Last("val_accuracy"))
 
-	alone, err := learn(newNet(channels, 5), trainSet, testSet)
+	// What a last layer makes of layers that have learnt nothing.
+	random := newNet(channels, 5)
+	random.Features.RequiresGrad_(false)
+	without, err := learn(random, trainSet, testSet)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("all layers from nothing:      %.1f %%\n", 100*alone.Last("val_accuracy"))
+	fmt.Printf("with random ones:             %.1f %%\n", 100*without.Last("val_accuracy"))
 
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
@@ -103,7 +106,7 @@ func run(from, sample, out string, shown int) error {
 	return hub.SaveModel(filepath.Join(out, "digits-5-9"), net, hub.SaveOptions{Config: config})
 }
 
-// digits returns some of the digits 5 to 9 to learn from, and those that are left to test with, as classes 0 to 4.
+// digits returns some of the digits 5 to 9 to learn from, and 1,000 others to test with, as classes 0 to 4.
 func digits(sample string, shown int) (trainSet, testSet *data.TensorDataset, err error) {
 	all, err := mnist.OpenSample(sample)
 	if err != nil {
@@ -115,8 +118,9 @@ func digits(sample string, shown int) (trainSet, testSet *data.TensorDataset, er
 			indices = append(indices, i)
 		}
 	}
-	if shown < 1 || shown >= len(indices) {
-		return nil, nil, fmt.Errorf("there are %d digits from 5 to 9, of which to learn from %d leaves none", len(indices), shown)
+	const tested = 1000
+	if shown < 1 || shown+tested > len(indices) {
+		return nil, nil, fmt.Errorf("there are %d digits from 5 to 9, which do not make %d to learn from and %d to test with", len(indices), shown, tested)
 	}
 	rand.New(rand.NewPCG(1, 0)).Shuffle(len(indices), func(i, k int) { indices[i], indices[k] = indices[k], indices[i] })
 	set := func(indices []int) (*data.TensorDataset, error) {
@@ -129,7 +133,7 @@ func digits(sample string, shown int) (trainSet, testSet *data.TensorDataset, er
 	if trainSet, err = set(indices[:shown]); err != nil {
 		return nil, nil, err
 	}
-	testSet, err = set(indices[shown:])
+	testSet, err = set(indices[shown : shown+tested])
 	return trainSet, testSet, err
 }
 
