@@ -1,5 +1,5 @@
-"""Trains a small network on the digits 0 to 4, and saves it as models are saved for others: a folder
-with config.json and model.safetensors. The Go program beside this file goes on from there.
+"""Trains a small network on the digits 0 to 4, and saves it as models are saved for others: a
+folder with config.json and model.safetensors. The Go program beside this file goes on from there.
 
     .venv/bin/python examples/transfer/pretrain.py build/transfer/digits-0-4
 """
