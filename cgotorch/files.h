@@ -23,6 +23,30 @@ CGOTORCH_API const char *cgotorch_tensors_header(const char *const *names, const
                                                  int64_t n_metadata, char **head,
                                                  int64_t *head_size, int64_t *order);
 
+/* What the header of a safetensors file says of a tensor. */
+typedef struct {
+  const char *name;
+  const char *format; /* the dtype as the file has it, "BF16" */
+  bool known;         /* whether this torch has the dtype; sizes are the file's where it has not */
+  ScalarType dtype;
+  int64_t ndim;
+  const int64_t *sizes;
+  int64_t offset, nbytes; /* of its elements, in the file */
+} TensorEntry;
+
+/* In the order of the data. */
+typedef struct {
+  int64_t n;
+  TensorEntry *entries;
+  int64_t n_metadata;
+  const char **metadata; /* n_metadata pairs of key and value */
+} TensorIndex;
+
+/* Reads the header of a safetensors file, and nothing of its data. Errors are those of LoadTensors,
+ * but for a dtype that this torch lacks. *result is given to cgotorch_free_tensor_index. */
+CGOTORCH_API const char *cgotorch_index_open_tensors(int fd, const char *path, TensorIndex *result);
+CGOTORCH_API void cgotorch_free_tensor_index(TensorIndex *index);
+
 #ifdef __cplusplus
 }
 

@@ -407,7 +407,8 @@ class Mapping {
   Mapping(const File &file, uint64_t offset, uint64_t n) : size_(n) {
     const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     skip_ = offset % page;
-    base_ = mmap(nullptr, n + skip_, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.fd(),
+    // Without a reserve, or a file larger than the computer's memory could not be mapped.
+    base_ = mmap(nullptr, n + skip_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.fd(),
                  static_cast<off_t>(offset - skip_));
     if (base_ == MAP_FAILED) throw_errno(file.path(), "map");
   }
@@ -533,7 +534,13 @@ const char *guard_file(const std::string &prefix, F &&f) noexcept {
   });
 }
 
-void load_tensors(const File &file, bool map, TensorFile *result) {
+struct Opened {
+  Header header;
+  uint64_t start;  // of the data
+  uint64_t size;   // of the file
+};
+
+Opened read_header(const File &file) {
   const uint64_t size = file.size();
   if (size < 8) throw safetensors::Malformed{"the file is too short for a safetensors file"};
   unsigned char length[8];
@@ -541,8 +548,65 @@ void load_tensors(const File &file, bool map, TensorFile *result) {
   std::string json(safetensors::header_length(length, size), '\0');
   file.read(json.data(), json.size(), 8);
   const uint64_t start = 8 + json.size();
-  const Header header = safetensors::parse(json, size - start);
+  return {safetensors::parse(json, size - start), start, size};
+}
 
+// The arrays that a caller gets, in one piece of memory, which cgotorch_free_tensor_index frees.
+void index_tensors(const File &file, TensorIndex *result) {
+  const auto [header, start, size] = read_header(file);
+  const auto known = [](const Entry &e) {
+    return std::any_of(std::begin(kFormats), std::end(kFormats),
+                       [&](const Format &f) { return e.dtype == f.name; });
+  };
+  size_t sizes = 0, letters = 0;
+  for (const Entry &e : header.entries) {
+    sizes += e.shape.size();
+    letters += e.name.size() + e.dtype.size() + 2;
+  }
+  for (const auto &[key, value] : header.metadata) letters += key.size() + value.size() + 2;
+  const size_t n = header.entries.size(), n_metadata = header.metadata.size();
+  void *memory = std::malloc(1 + n * sizeof(TensorEntry) + 2 * n_metadata * sizeof(char *) +
+                             sizes * sizeof(int64_t) + letters);
+  if (memory == nullptr) throw std::bad_alloc();
+  std::unique_ptr<void, decltype(&std::free)> owner(memory, &std::free);
+  auto *entries = static_cast<TensorEntry *>(memory);
+  auto **metadata = reinterpret_cast<const char **>(entries + n);
+  auto *size_at = reinterpret_cast<int64_t *>(metadata + 2 * n_metadata);
+  auto *letter_at = reinterpret_cast<char *>(size_at + sizes);
+  const auto copy = [&](const std::string &s) {
+    const char *begin = letter_at;
+    letter_at = std::copy_n(s.c_str(), s.size() + 1, letter_at);
+    return begin;
+  };
+  for (size_t i = 0; i < n; i++) {
+    const Entry &e = header.entries[i];
+    TensorEntry &t = entries[i];
+    t = {};
+    t.name = copy(e.name);
+    t.format = copy(e.dtype);
+    t.known = known(e);
+    std::vector<int64_t> shape = e.shape;
+    if (t.known) {
+      const auto [dtype, sized] = type_of(e);
+      t.dtype = static_cast<ScalarType>(dtype);
+      shape = sized;
+    }
+    t.ndim = static_cast<int64_t>(shape.size());
+    t.sizes = size_at;
+    size_at = std::copy(shape.begin(), shape.end(), size_at);
+    t.offset = static_cast<int64_t>(start + e.begin);
+    t.nbytes = static_cast<int64_t>(e.end - e.begin);
+  }
+  for (size_t i = 0; i < n_metadata; i++) {
+    metadata[2 * i] = copy(header.metadata[i].first);
+    metadata[2 * i + 1] = copy(header.metadata[i].second);
+  }
+  *result = {static_cast<int64_t>(n), entries, static_cast<int64_t>(n_metadata), metadata};
+  (void)owner.release();
+}
+
+void load_tensors(const File &file, bool map, TensorFile *result) {
+  const auto [header, start, size] = read_header(file);
   MappingPtr mapping;
   if (map && size > start) mapping = std::make_shared<Mapping>(file, start, size - start);
   build(header, result, [&](const Entry &e, at::ScalarType dtype, at::IntArrayRef shape) {
@@ -615,6 +679,16 @@ const char *LoadTensors(const char *path, bool map, TensorFile *result) {
 const char *cgotorch_load_open_tensors(int fd, const char *path, bool map, TensorFile *result) {
   return guard_file(file_prefix(path),
                     [&] { load_tensors(File(fd, std::string(str(path, "path"))), map, result); });
+}
+
+const char *cgotorch_index_open_tensors(int fd, const char *path, TensorIndex *result) {
+  return guard_file(file_prefix(path),
+                    [&] { index_tensors(File(fd, std::string(str(path, "path"))), result); });
+}
+
+void cgotorch_free_tensor_index(TensorIndex *index) {
+  std::free(index->entries);
+  *index = TensorIndex{};
 }
 
 const char *ParseTensors(const void *data, int64_t n, TensorFile *result) {

@@ -1,0 +1,47 @@
+"""Models of package hub/transformers compute what Python's transformers does, and Python reads what Go saves."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pytorch_bridge.testing.conformance import hub_models
+from pytorch_bridge.testing.gotests import run_go
+
+transformers = pytest.importorskip("transformers", reason="which writes the folders")
+
+# Random models of each kind.
+TRIED = 60 if os.environ.get("CONFORMANCE") == "full" else 3
+
+PACKAGE = "./gotorch/hub/transformers"
+
+
+def test_random_models_compute_the_same(library, tmp_path: Path) -> None:
+    for kind in hub_models.KINDS:
+        for seed in range(1, TRIED + 1):
+            hub_models.write(tmp_path / f"{kind}-{seed}", kind, seed)
+    run = ("test", "-count=1", "-run", "TestModelsComputeWhatTransformersDoes", PACKAGE)
+    done = run_go(*run, GOTORCH_HUB_FOLDERS=str(tmp_path))
+    assert done.returncode == 0, done.stdout
+
+
+def test_python_reads_what_go_saves(library, tmp_path: Path) -> None:
+    run = ("test", "-count=1", "-run", "TestSavedModelsComeBack", PACKAGE)
+    done = run_go(*run, GOTORCH_HUB_SAVE=str(tmp_path))
+    assert done.returncode == 0, done.stdout
+    classes = {
+        "gpt2": transformers.GPT2LMHeadModel,
+        "llama": transformers.LlamaForCausalLM,
+        "bert": transformers.BertForSequenceClassification,
+    }
+    for kind, of in classes.items():
+        model, info = of.from_pretrained(tmp_path / kind, output_loading_info=True)
+        assert not any(info.values()), info
+        expected = load_file(hub_models.TESTDATA / kind / hub_models.EXPECTED)
+        inputs = {k: expected[k] for k in ("input_ids", "token_type_ids") if k in expected}
+        with torch.no_grad():
+            assert torch.equal(model.eval()(**inputs).logits, expected["logits"])
