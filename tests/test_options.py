@@ -221,6 +221,7 @@ OURS = {
     "gotorch/nn: SummaryOptions",
     "gotorch/train: CheckpointsOptions",
     "gotorch/train: EarlyStopOptions",
+    "gotorch/train/plot: CurvesOptions",
     "gotorch/train/plot: GridOptions",
     "gotorch/vision/models: DCGANOptions",
     "gotorch/vision/models: UNetOptions",

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -24,6 +23,7 @@ import (
 	"gotorch.dev/gotorch/data/mnist"
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/optim"
+	"gotorch.dev/gotorch/optim/lrscheduler"
 	"gotorch.dev/gotorch/train"
 	"gotorch.dev/gotorch/train/plot"
 )
@@ -43,6 +43,9 @@ func main() {
 	flag.StringVar(&o.mnist, "mnist", "", "`folder` with the four files of MNIST, instead of the sample")
 	flag.StringVar(&o.out, "out", "build/digits", "`folder` for what is written")
 	flag.IntVar(&o.epochs, "epochs", 12, "how often to go through the digits")
+	flag.IntVar(&o.steps, "steps", 0, "train for so many batches, rather than epochs")
+	flag.IntVar(&o.shift, "shift", 2, "by how many pixels, at most, digits are moved when they are shown")
+	flag.StringVar(&o.run, "run", "", "`folder` for checkpoints: a training that was stopped or killed goes on from there")
 	flag.Uint64Var(&o.seed, "seed", 1, "of everything random")
 	flag.Parse()
 
@@ -63,9 +66,9 @@ func main() {
 }
 
 type options struct {
-	sample, mnist, out string
-	epochs             int
-	seed               uint64
+	sample, mnist, out, run string
+	epochs, steps, shift    int
+	seed                    uint64
 }
 
 // checkpoint is the file that train leaves for predict.
@@ -111,13 +114,20 @@ func (o options) train() error {
 	fmt.Println(net)
 	fmt.Printf("%d parameters, %d digits to learn from, %d to test with\n", net.NumParameters(), trainSet.Len(), testSet.Len())
 
-	opt := optim.AdamW(net.Parameters(), optim.AdamWOptions{LR: maxLR})
+	// Digits that are moved a little each time they are shown teach more than the same ones.
+	loader := data.NewLoader(trainSet.Shift(o.shift), data.LoaderOptions{BatchSize: 64, Shuffle: true, Workers: 1})
+	steps, limit := o.epochs*loader.Len(), train.Epochs(o.epochs)
+	if o.steps > 0 {
+		steps, limit = o.steps, train.Steps(o.steps)
+	}
+	opt := optim.AdamW(net.Parameters(), optim.AdamWOptions{LR: 3e-3})
 	loop := train.NewLoop(net, opt, nn.CrossEntropyLoss())
-	loop.OnStep(func(s *train.Step) error {
-		opt.Groups[0].LR = maxLR * (1 + math.Cos(math.Pi*s.Done())) / 2
-		return nil
-	})
+	// The learning rate falls along half a wave of the cosine, to zero at the end.
+	loop.Schedule(lrscheduler.CosineAnnealingLR(opt, int64(max(steps, 1))), train.PerStep)
 	loop.OnEpoch(train.Validate(testSet, train.Accuracy))
+	if o.run != "" {
+		loop.Checkpoints(o.run, train.CheckpointsOptions{Steps: 10, Resume: true})
+	}
 	loop.Checkpoint(o.checkpoint())
 	loop.Progress(os.Stderr)
 
@@ -126,10 +136,8 @@ func (o options) train() error {
 	context.AfterFunc(ctx, stop)
 	defer stop()
 
-	// Digits that are moved a little each time they are shown teach more than the same ones.
-	loader := data.NewLoader(trainSet.Shift(2), data.LoaderOptions{BatchSize: 64, Shuffle: true, Workers: 1})
 	begin := time.Now()
-	history, err := loop.Run(ctx, loader, train.Epochs(o.epochs))
+	history, err := loop.Run(ctx, loader, limit)
 	if errors.Is(err, context.Canceled) {
 		fmt.Printf("\ninterrupted; the model as it is now is in %s\n", o.checkpoint())
 		os.Exit(130)
@@ -145,9 +153,6 @@ func (o options) train() error {
 	fmt.Printf("saved %s and %s\n", o.checkpoint(), curve)
 	return nil
 }
-
-// maxLR is the learning rate at the start.
-const maxLR = 3e-3
 
 func (o options) predict() error {
 	_, testSet, err := o.digits()

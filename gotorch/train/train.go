@@ -35,7 +35,7 @@
 //	...
 //
 // A run that was stopped, or killed at any moment, goes on from its last checkpoint to the same numbers, bit for bit:
-// see [LoopOf.Resume].
+// see [LoopOf.Checkpoints].
 package train
 
 import (

@@ -1,6 +1,7 @@
 package plot_test
 
 import (
+	"bytes"
 	"fmt"
 	"image"
 	"image/color"
@@ -83,6 +84,89 @@ func TestLossesDrawsEachCurveThatThereIs(t *testing.T) {
 	}
 }
 
+func TestCurvesDrawsLinesAndDots(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "curves.png")
+	rising := []float64{1, 2, math.NaN(), 4, math.Inf(-1)}
+	for _, c := range []struct {
+		what   string
+		curves []plot.Curve
+		seen   map[color.RGBA]bool
+	}{
+		{"two lines", []plot.Curve{{Y: rising}, {Name: "b", X: []float64{1, 2, 9}, Y: []float64{4, 1, 2}, Dashed: true}}, map[color.RGBA]bool{blue: true, red: true}},
+		{"dots", []plot.Curve{{Y: rising, Dots: true}}, map[color.RGBA]bool{blue: true, red: false}},
+		{"a colour", []plot.Curve{{Y: rising, Color: red}, {Y: rising[:1], Thin: true}}, map[color.RGBA]bool{blue: false, red: true}},
+		{"one of three without points", []plot.Curve{{}, {Y: []float64{math.NaN()}, Name: "none"}, {Y: rising, Color: blue}}, map[color.RGBA]bool{blue: true, red: false}},
+		{"one point", []plot.Curve{{Y: []float64{3}, Dots: true}}, map[color.RGBA]bool{blue: true}},
+		{"numbers that are all the same", []plot.Curve{{X: []float64{5, 5}, Y: []float64{7, 7}, Dots: true}}, map[color.RGBA]bool{blue: true}},
+		{"numbers that are nearly the same", []plot.Curve{{Y: []float64{1, math.Nextafter(1, 2)}, Dots: true}}, map[color.RGBA]bool{blue: true}},
+		{"numbers that are nearly zero", []plot.Curve{{Y: []float64{5e-324, 0, 1e-323}, Dots: true}}, map[color.RGBA]bool{blue: true}},
+		{"numbers that are huge and nearly the same", []plot.Curve{{Y: []float64{1e17, 1e17 + 16}, Dots: true}}, map[color.RGBA]bool{blue: true}},
+		{"numbers that are huge", []plot.Curve{{Y: []float64{-1e300, math.MaxFloat64, 1e300}}}, map[color.RGBA]bool{blue: true}},
+	} {
+		for _, o := range []plot.CurvesOptions{{}, {Title: "t", XLabel: "x", YLabel: "y", FromZero: true, LegendBelow: true}, {Equal: true}} {
+			if err := plot.Curves(path, c.curves, o); err != nil {
+				t.Errorf("%s: %v", c.what, err)
+				continue
+			}
+			counts := colors(read(t, path))
+			for ink, seen := range c.seen {
+				if counts[ink] > 0 != seen {
+					t.Errorf("%s, %+v: %d pixels of %v", c.what, o, counts[ink], ink)
+				}
+			}
+		}
+	}
+	if err := plot.Curves(path, []plot.Curve{{Y: rising}}, plot.CurvesOptions{Width: 300, Height: 200}); err != nil {
+		t.Fatal(err)
+	}
+	if size := read(t, path).Bounds().Size(); size != image.Pt(300, 200) {
+		t.Errorf("the size is %v", size)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, call := range map[string]func() error{
+		"nothing":             func() error { return plot.Curves(path, nil) },
+		"no point":            func() error { return plot.Curves(path, []plot.Curve{{Y: []float64{math.Inf(1)}}}) },
+		"fewer X than Y":      func() error { return plot.Curves(path, []plot.Curve{{X: []float64{1}, Y: rising}}) },
+		"X without Y":         func() error { return plot.Curves(path, []plot.Curve{{X: []float64{1}}}) },
+		"a size of nothing":   func() error { return plot.Curves(path, []plot.Curve{{Y: rising}}, plot.CurvesOptions{Width: 0}) },
+		"a size without end":  func() error { return plot.Curves(path, []plot.Curve{{Y: rising}}, plot.CurvesOptions{Height: 1 << 40}) },
+		"a file below a file": func() error { return plot.Curves(filepath.Join(path, "x.png"), []plot.Curve{{Y: rising}}) },
+	} {
+		if err := call(); err == nil {
+			t.Errorf("%s was drawn", what)
+		}
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the file is another one: %v", err)
+	}
+}
+
+func TestAUnitIsAsLongOnBothAxes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "circle.png")
+	var x, y []float64
+	for i := range 361 {
+		sin, cos := math.Sincos(float64(i) * math.Pi / 180)
+		x, y = append(x, 3+cos), append(y, sin)
+	}
+	if err := plot.Curves(path, []plot.Curve{{X: x, Y: y}}, plot.CurvesOptions{Equal: true, Width: 700, Height: 300}); err != nil {
+		t.Fatal(err)
+	}
+	picture := read(t, path)
+	box := image.Rectangle{}
+	for at := range picture.Bounds().Dx() * picture.Bounds().Dy() {
+		p := image.Pt(at%picture.Bounds().Dx(), at/picture.Bounds().Dx())
+		if color.RGBAModel.Convert(picture.At(p.X, p.Y)) == blue {
+			box = box.Union(image.Rectangle{p, p.Add(image.Pt(1, 1))})
+		}
+	}
+	if d := box.Dx() - box.Dy(); box.Dx() < 150 || d < -3 || d > 3 {
+		t.Errorf("a circle is drawn in %v", box.Size())
+	}
+}
+
 func TestGridScalesPicturesAndMarksWrongOnes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "grid.png")
 	white := image.NewGray(image.Rect(0, 0, 4, 4))
@@ -105,6 +189,21 @@ func TestGridScalesPicturesAndMarksWrongOnes(t *testing.T) {
 	if err := plot.Grid(path, nil); err == nil {
 		t.Error("a grid of nothing was drawn")
 	}
+}
+
+func ExampleCurves() {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	curves := []plot.Curve{
+		{Name: "measured", X: []float64{0, 1, 2, 3}, Y: []float64{0.1, 0.9, 4.2, 8.8}, Dots: true},
+		{Name: "x²", X: []float64{0, 1, 2, 3}, Y: []float64{0, 1, 4, 9}},
+	}
+	fmt.Println(plot.Curves(filepath.Join(dir, "squares.png"), curves, plot.CurvesOptions{XLabel: "x"}))
+	// Output: <nil>
 }
 
 func ExampleLosses() {
