@@ -139,18 +139,19 @@ var runners map[int64]func(index int64, in *reader) []reflect.Value
 
 func init() { // since some of them call others
 	runners = map[int64]func(index int64, in *reader) []reflect.Value{
-		-specialBackward / 10:    runSpecial,
-		-specialMake / 10:        runModules,
-		-specialOptimizer / 10:   runOptimizers,
-		-specialScheduler / 10:   runSchedulers,
-		-specialCount / 10:       runObserved,
-		-specialTransform / 10:   runTransforms,
-		-specialProbability / 10: runDistributions,
-		-specialGradCheck / 10:   runGradCheck,
-		-specialChunks / 10:      runChunks,
-		-specialComposed / 10:    runComposed,
-		-specialSave / 10:        runVisionModels,
-		-specialMeasure / 10:     runMetrics,
+		-specialBackward / 10:      runSpecial,
+		-specialMake / 10:          runModules,
+		-specialOptimizer / 10:     runOptimizers,
+		-specialScheduler / 10:     runSchedulers,
+		-specialCount / 10:         runObserved,
+		-specialTransform / 10:     runTransforms,
+		-specialProbability / 10:   runDistributions,
+		-specialGradCheck / 10:     runGradCheck,
+		-specialChunks / 10:        runChunks,
+		-specialComposed / 10:      runComposed,
+		-specialSave / 10:          runVisionModels,
+		-specialMeasure / 10:       runMetrics,
+		-specialImageFunction / 10: runVisionTransforms,
 	}
 }
 
