@@ -442,7 +442,9 @@ func Write(path string, t gotorch.Tensor, opts ...WriteOptions) error {
 	case ".png":
 		encode = png.Encode
 	case ".jpg", ".jpeg":
-		encode = func(w io.Writer, img image.Image) error { return jpeg.Encode(w, img, &jpeg.Options{Quality: int(quality)}) }
+		encode = func(w io.Writer, img image.Image) error {
+			return jpeg.Encode(w, img, &jpeg.Options{Quality: int(quality)})
+		}
 	default:
 		return args.ValueError(op, "the name must end in .png, .jpg or .jpeg, not in %q", ext)
 	}

@@ -187,7 +187,7 @@ func toDtype(op string, image gotorch.Tensor, to gotorch.DType, scale bool) goto
 				Msg: from.String() + " is not precise enough for the range of " + to.String() + ": convert without Scale, or to another dtype"})
 		}
 		// With a little less than one added, each integer has an equal part of the range from 0 to 1.
-		return times(image, maxValue(to) + 1.0 - 1e-3).To(to)
+		return times(image, maxValue(to)+1.0-1e-3).To(to)
 	case to.IsFloatingPoint():
 		return times_(image.To(to), 1/maxValue(from))
 	}
