@@ -27,6 +27,7 @@ import (
 	"image/png"
 	"io"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	_ "golang.org/x/image/bmp"
@@ -363,6 +364,7 @@ func ToImage(t gotorch.Tensor) image.Image {
 		}
 		return t.To(gotorch.CPU).Contiguous().View([]int64{int64(c), int64(h) * int64(w)})
 	})
+	defer runtime.KeepAlive(own) // whose memory is read
 	rect := image.Rect(0, 0, w, h)
 	n := w * h
 	if d == gotorch.Uint16 {

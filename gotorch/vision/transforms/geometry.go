@@ -243,24 +243,26 @@ func TenCrop[S F.Sizes](size S, opts ...TenCropOptions) Transform {
 
 // PadOptions are the arguments of [Pad] that have defaults.
 type PadOptions struct {
-	Fill     []float64 // the colour, one number or one a channel; nil is 0
-	MaskFill []float64 // that of masks, one number; nil is Fill
-	Mode     F.PaddingMode
+	Fill        []float64     // the colour, one number or one a channel; nil is 0
+	MaskFill    []float64     // that of masks, one number; nil is Fill
+	PaddingMode F.PaddingMode // default: Constant
 }
 
 func padSample(s Sample, padding []int64, fill, mask []float64, mode F.PaddingMode) Sample {
 	return moved{
-		func(t gotorch.Tensor) gotorch.Tensor { return F.Pad(t, padding, F.PadOptions{Fill: fill, Mode: mode}) },
+		func(t gotorch.Tensor) gotorch.Tensor {
+			return F.Pad(t, padding, F.PadOptions{Fill: fill, PaddingMode: mode})
+		},
 		func(t gotorch.Tensor) gotorch.Tensor {
 			if len(mask) != 1 {
 				panic(args.ValueError("transforms.Pad", "the fill of a mask must be one number, not %v", mask))
 			}
-			return F.Pad(t, padding, F.PadOptions{Fill: mask, Mode: mode})
+			return F.Pad(t, padding, F.PadOptions{Fill: mask, PaddingMode: mode})
 		},
 		func(b F.BoundingBoxes) F.BoundingBoxes {
-			return F.PadBoundingBoxes(b, padding, F.PadOptions{Mode: mode})
+			return F.PadBoundingBoxes(b, padding, F.PadOptions{PaddingMode: mode})
 		},
-		func(k F.KeyPoints) F.KeyPoints { return F.PadKeyPoints(k, padding, F.PadOptions{Mode: mode}) },
+		func(k F.KeyPoints) F.KeyPoints { return F.PadKeyPoints(k, padding, F.PadOptions{PaddingMode: mode}) },
 	}.apply(s)
 }
 
@@ -271,7 +273,7 @@ func checkPadding(op string, padding []int64, mode F.PaddingMode) {
 	switch mode {
 	case "", Constant, Edge, Reflect, Symmetric:
 	default:
-		panic(args.ValueError(op, "Mode must be constant, edge, reflect or symmetric, not %q", string(mode)))
+		panic(args.ValueError(op, "PaddingMode must be constant, edge, reflect or symmetric, not %q", string(mode)))
 	}
 }
 
@@ -281,11 +283,11 @@ func checkPadding(op string, padding []int64, mode F.PaddingMode) {
 // torchvision: v2.Pad.
 func Pad(padding []int64, opts ...PadOptions) Transform {
 	opt := args.Option(opts)
-	checkPadding("transforms.Pad", padding, opt.Mode)
+	checkPadding("transforms.Pad", padding, opt.PaddingMode)
 	padding = append([]int64(nil), padding...)
 	fill, mask := filled(opt.Fill), maskFill(opt.MaskFill, opt.Fill)
 	return New(text("Pad", "padding", padding, "fill", fill), func(s Sample, _ *gotorch.Generator) Sample {
-		return padSample(s, padding, fill, mask, opt.Mode)
+		return padSample(s, padding, fill, mask, opt.PaddingMode)
 	})
 }
 
@@ -434,11 +436,11 @@ func within(list []float64, low, high float64) bool {
 
 // RandomCropOptions are the arguments of [RandomCrop] that have defaults.
 type RandomCropOptions struct {
-	Padding     []int64   // what is put around the image first, as in [Pad]; nil is nothing
-	PadIfNeeded bool      // put around what is missing to the size, too
-	Fill        []float64 // the colour that is put around, one number or one a channel; nil is 0
-	MaskFill    []float64 // that of masks, one number; nil is Fill
-	PaddingMode F.PaddingMode
+	Padding     []int64       // what is put around the image first, as in [Pad]; nil is nothing
+	PadIfNeeded bool          // put around what is missing to the size, too
+	Fill        []float64     // the colour that is put around, one number or one a channel; nil is 0
+	MaskFill    []float64     // that of masks, one number; nil is Fill
+	PaddingMode F.PaddingMode // default: Constant
 }
 
 // RandomCrop cuts a rectangle out of the image. It panics with a ValueError where the image is smaller.

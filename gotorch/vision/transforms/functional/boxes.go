@@ -258,13 +258,13 @@ func shift(b BoundingBoxes, x, y int64) gotorch.Tensor {
 	return gotorch.NewTensor(list, like(b.Tensor, b.Tensor.DType()))
 }
 
-// PadBoundingBoxes is [Pad] of the image that boxes are in. It panics with a ValueError for another Mode than Constant.
+// PadBoundingBoxes is [Pad] of the image that boxes are in. It panics with a ValueError for another PaddingMode than Constant.
 //
 // torchvision: pad_bounding_boxes.
 func PadBoundingBoxes(b BoundingBoxes, padding []int64, opts ...PadOptions) BoundingBoxes {
 	const op = "functional.PadBoundingBoxes"
-	if mode := args.Option(opts).Mode; mode != "" && mode != Constant {
-		panic(args.ValueError(op, "Mode %s is not for boxes", mode))
+	if mode := args.Option(opts).PaddingMode; mode != "" && mode != Constant {
+		panic(args.ValueError(op, "PaddingMode %s is not for boxes", mode))
 	}
 	p := sides(op, padding)
 	return onBoxes(op, b, func() BoundingBoxes {
@@ -324,8 +324,6 @@ type movement struct {
 	shear     []float64
 	center    []float64
 	expand    bool
-	// aboutCenter: the size of what is expanded is computed about the center, as torchvision does for boxes.
-	aboutCenter bool
 }
 
 // points moves points (N, 2) of floats, and returns where they are and how large the image is then. offset is what is taken
@@ -334,8 +332,7 @@ func (m movement) points(op string, points gotorch.Tensor, canvas [2]int64) (mov
 	h, w := float64(canvas[0]), float64(canvas[1])
 	center := [2]float64{w * 0.5, h * 0.5}
 	if m.center != nil {
-		offset := offset2(op, m.center)
-		center = offset
+		center = offset2(op, m.center)
 	}
 	matrix := affineMatrix(op, center, m.angle, m.translate, m.scale, m.shear, false)
 	d := points.DType()
@@ -346,11 +343,7 @@ func (m movement) points(op string, points gotorch.Tensor, canvas [2]int64) (mov
 	}
 	frame := numbers(points, d, 0, 0, 1, 0, h, 1, w, h, 1, w, 0, 1).View([]int64{4, 3})
 	offset = frame.MatMul(theta).AMin(gotorch.AMinOptions{Dim: []int64{0}, KeepDim: true})
-	about := [2]float64{}
-	if m.aboutCenter {
-		about = center
-	}
-	ow, oh := expanded(affineMatrix(op, about, m.angle, m.translate, m.scale, m.shear, true), canvas[1], canvas[0])
+	ow, oh := expanded(affineMatrix(op, center, m.angle, m.translate, m.scale, m.shear, true), canvas[1], canvas[0])
 	return moved, offset, [2]int64{oh, ow}
 }
 
@@ -368,7 +361,6 @@ func (m movement) boxes(op string, b BoundingBoxes) BoundingBoxes {
 		}
 		d, format, shape := b.Tensor.DType(), b.Format, b.Tensor.Shape()
 		t := convert_(b.Tensor.To(gotorch.ToOptions{DType: floating(b.Tensor), Copy: true}), b.Format, XYXY)
-		m.aboutCenter = true
 		moved, offset, size := m.points(op, corners(t), b.CanvasSize)
 		t = around(moved)
 		if offset.Defined() {
@@ -535,13 +527,13 @@ func ResizeKeyPoints[S Sizes](k KeyPoints, size S, opts ...ResizeOptions) KeyPoi
 	})
 }
 
-// PadKeyPoints is [Pad] of the image that points are in. It panics with a ValueError for another Mode than Constant.
+// PadKeyPoints is [Pad] of the image that points are in. It panics with a ValueError for another PaddingMode than Constant.
 //
 // torchvision: pad_keypoints.
 func PadKeyPoints(k KeyPoints, padding []int64, opts ...PadOptions) KeyPoints {
 	const op = "functional.PadKeyPoints"
-	if mode := args.Option(opts).Mode; mode != "" && mode != Constant {
-		panic(args.ValueError(op, "Mode %s is not for key points", mode))
+	if mode := args.Option(opts).PaddingMode; mode != "" && mode != Constant {
+		panic(args.ValueError(op, "PaddingMode %s is not for key points", mode))
 	}
 	p := sides(op, padding)
 	return onPoints(op, k, func() KeyPoints {

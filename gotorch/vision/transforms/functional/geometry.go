@@ -122,7 +122,7 @@ func resized(op string, h, w int64, size []int64, maxSize gotorch.Scalar) (newH,
 		return size[0], size[1]
 	}
 	short, long := min(h, w), max(h, w)
-	if short == 0 {
+	if long == 0 || short == 0 && len(size) == 1 {
 		panic(args.ValueError(op, "an image of %d×%d has no ratio of edges: give a height and a width", h, w))
 	}
 	var newShort, newLong int64
@@ -142,7 +142,7 @@ func resized(op string, h, w int64, size []int64, maxSize gotorch.Scalar) (newH,
 			}
 		}
 	}
-	if newShort == 0 {
+	if newShort == 0 && short > 0 {
 		panic(args.ValueError(op, "the shorter edge of %d×%d would have no pixel left", h, w))
 	}
 	if w <= h {
@@ -371,8 +371,8 @@ const (
 
 // PadOptions are the arguments of [Pad] that have defaults.
 type PadOptions struct {
-	Fill []float64   // the colour, one number or one a channel; nil is 0
-	Mode PaddingMode // default: Constant
+	Fill        []float64   // the colour, one number or one a channel; nil is 0
+	PaddingMode PaddingMode // default: Constant
 }
 
 // Pad puts pixels around an image: padding is one number for all sides, two for left and right and for top and bottom, or
@@ -401,16 +401,16 @@ func sides(op string, padding []int64) [4]int64 {
 func pad(op string, image gotorch.Tensor, p [4]int64, opt PadOptions) gotorch.Tensor {
 	c, h, w := chw(op, image)
 	fill := 0.0
-	switch opt.Mode {
+	switch opt.PaddingMode {
 	case "", Constant, Edge, Reflect, Symmetric:
 	default:
-		panic(args.ValueError(op, "Mode must be constant, edge, reflect or symmetric, not %q", string(opt.Mode)))
+		panic(args.ValueError(op, "PaddingMode must be constant, edge, reflect or symmetric, not %q", string(opt.PaddingMode)))
 	}
 	if len(opt.Fill) == 1 {
 		fill = opt.Fill[0]
 	} else if opt.Fill != nil {
-		if opt.Mode != "" && opt.Mode != Constant {
-			panic(args.ValueError(op, "Fill must be one number with the Mode %s", opt.Mode))
+		if opt.PaddingMode != "" && opt.PaddingMode != Constant {
+			panic(args.ValueError(op, "Fill must be one number with the PaddingMode %s", opt.PaddingMode))
 		}
 		if int64(len(opt.Fill)) != c {
 			panic(args.ValueError(op, "Fill must have one number, or one for each of the %d channels, not %d", c, len(opt.Fill)))
@@ -424,14 +424,14 @@ func pad(op string, image gotorch.Tensor, p [4]int64, opt PadOptions) gotorch.Te
 	return lean(func() gotorch.Tensor {
 		shape, d := image.Shape(), image.DType()
 		x := batched(image, c, h, w)
-		switch opt.Mode {
+		switch opt.PaddingMode {
 		case "", Constant:
 			x = F.Pad(x, p[:], F.PadOptions{Value: fill})
 		case Symmetric:
 			x = padSymmetric(op, x, p)
 		default:
 			mode := F.PadReflect
-			if opt.Mode == Edge {
+			if opt.PaddingMode == Edge {
 				mode = F.PadReplicate
 			}
 			// libtorch has these for floats only.
@@ -461,7 +461,7 @@ func padSymmetric(op string, x gotorch.Tensor, p [4]int64) gotorch.Tensor {
 		}
 		left := end - start
 		if max(before, after) > left {
-			panic(args.ValueError(op, "padding must not be more than the image of %v with the Mode symmetric", x.Shape()[2:]))
+			panic(args.ValueError(op, "padding must not be more than the image of %v with the PaddingMode symmetric", x.Shape()[2:]))
 		}
 		var list []int64
 		for i := max(before, 0) - 1; i >= 0; i-- {
@@ -474,6 +474,9 @@ func padSymmetric(op string, x gotorch.Tensor, p [4]int64) gotorch.Tensor {
 			list = append(list, end-1-i)
 		}
 		return gotorch.NewTensor(list, like(x, gotorch.Int64)).Reshape([]int64{-1})
+	}
+	if x.Numel() == 0 && x.Size(2) > 0 && x.Size(3) > 0 { // there is nothing to mirror, and no border to go beyond
+		return x.NewEmpty([]int64{x.Size(0), x.Size(1), max(x.Size(2)+p[2]+p[3], 0), max(x.Size(3)+p[0]+p[1], 0)})
 	}
 	rows, columns := at(x.Size(2), p[2], p[3]), at(x.Size(3), p[0], p[1])
 	return x.IndexTensors([]gotorch.Tensor{{}, {}, rows.Unsqueeze(-1), columns.Unsqueeze(0)})
