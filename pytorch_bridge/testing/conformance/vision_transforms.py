@@ -1,7 +1,8 @@
 """The transforms of Go's package vision/transforms, held to torchvision.transforms.v2.
 
-Cases are drawn at random: arguments, dtypes, shapes, images without pixels, and samples with masks, boxes, key points
-and labels. Results are compared to the last bit, and so is where the generator of random numbers is afterwards.
+Cases are drawn at random: arguments, dtypes, shapes, images without pixels, and samples with masks,
+boxes, key points and labels. Results are compared to the last bit, and so is where the generator of
+random numbers is afterwards.
 
     python -m pytorch_bridge.testing.conformance.vision_transforms
 
@@ -14,7 +15,7 @@ import json
 import random
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,7 +88,11 @@ class Case:
         g = torch.Generator().manual_seed(self.seed + 1)
         h, w = self.shape[-2:]
         if what == "mask":
-            return torch.randint(0, 9, self.mask, generator=g, dtype=torch.uint8) if self.mask else None
+            return (
+                torch.randint(0, 9, self.mask, generator=g, dtype=torch.uint8)
+                if self.mask
+                else None
+            )
         if what == "labels":
             if not self.labels:
                 return None
@@ -228,9 +233,10 @@ def go(case: Case, harness: Harness) -> list[Any]:
         arguments = [[] if a is None else a for a in case.arguments]
         options = _options(case)
         if case.name == "perspective":
-            arguments, options = [case.options["coefficients"]], {
-                k: v for k, v in options.items() if k != "Coefficients"
-            }
+            arguments, options = (
+                [case.options["coefficients"]],
+                {k: v for k, v in options.items() if k != "Coefficients"},
+            )
         request.invocation([case.image(), *arguments], options)
         found = harness.send(request)[0]
         return found[0] if isinstance(found[0], list) else found
@@ -293,7 +299,9 @@ def measured(results: list[Any]) -> list[Any]:
     for r in results:
         if isinstance(r, torch.Tensor):
             numbers = r.double().flatten()
-            told = [round(float(x), 4) for x in (numbers.sum(), *numbers[:: max(1, len(numbers) // 5)])]
+            told = [
+                round(float(x), 4) for x in (numbers.sum(), *numbers[:: max(1, len(numbers) // 5)])
+            ]
             found.append([str(r.dtype), list(r.shape), told])
         else:
             found.append(r)
@@ -331,7 +339,16 @@ class Draw:
         lead = r.choice(((), (), (), (2,), (1,), (2, 2), (0,)) if r.random() < 0.4 else ((), (2,)))
         case.shape = (*lead, channels, h, w)
         common = (torch.uint8,) * 4 + (torch.float32,) * 3
-        odd = (torch.float64, torch.int16, torch.int32, torch.int64, torch.int8, torch.float16, torch.bool, torch.bfloat16)
+        odd = (
+            torch.float64,
+            torch.int16,
+            torch.int32,
+            torch.int64,
+            torch.int8,
+            torch.float16,
+            torch.bool,
+            torch.bfloat16,
+        )
         case.dtype = r.choice(common if r.random() < 0.75 else odd)
         case.channels_last = r.random() < 0.15
         if case.function or self.name in IMAGES_ONLY:
@@ -340,7 +357,9 @@ class Draw:
             case.mask = r.choice(((h, w), (2, h, w), (case.seed % 5, h, w)))
         if r.random() < 0.5:
             case.boxes = r.choice(("XYXY", "XYWH", "CXCYWH"))
-            case.boxes_dtype = r.choice((torch.float32, torch.float32, torch.int64, torch.float64, torch.int32))
+            case.boxes_dtype = r.choice(
+                (torch.float32, torch.float32, torch.int64, torch.float64, torch.int32)
+            )
             case.clamping = r.choice(("soft", "soft", "hard", "none"))
         case.points = r.random() < 0.3
 
@@ -361,13 +380,19 @@ class Draw:
 
     def size(self, low: int = 1) -> list[int]:
         r = self.r
-        return [r.randrange(low, 40)] if r.random() < 0.4 else [r.randrange(low, 40), r.randrange(low, 40)]
+        return (
+            [r.randrange(low, 40)]
+            if r.random() < 0.4
+            else [r.randrange(low, 40), r.randrange(low, 40)]
+        )
 
     def fill(self, case: Case, chance: float = 0.5) -> None:
         r = self.r
         if r.random() < chance:
             channels = case.shape[-3]
-            case.options["fill"] = r.choice((0, 1, 0.5, 127, [0.25], [float(i) for i in range(channels)]))
+            case.options["fill"] = r.choice(
+                (0, 1, 0.5, 127, [0.25], [float(i) for i in range(channels)])
+            )
             if isinstance(case.options["fill"], list) and len(case.options["fill"]) > 1:
                 case.mask = ()  # one colour for each channel is none for a mask
 
@@ -396,8 +421,14 @@ class Draw:
         case.arguments = [self.r.randrange(-1, 10)]
 
     def of_solarize(self, case: Case) -> None:
-        high = 1.0 if case.dtype.is_floating_point or case.dtype == torch.bool else torch.iinfo(case.dtype).max
-        case.arguments = [self.r.choice((0.0, high, high * 0.5, high * self.r.random(), high * 1.5))]
+        high = (
+            1.0
+            if case.dtype.is_floating_point or case.dtype == torch.bool
+            else torch.iinfo(case.dtype).max
+        )
+        case.arguments = [
+            self.r.choice((0.0, high, high * 0.5, high * self.r.random(), high * 1.5))
+        ]
         if case.dtype == torch.int64:
             case.arguments = [self.r.random() * 2**31]
 
@@ -410,7 +441,10 @@ class Draw:
         if self.r.random() < 0.8:
             case.dtype = self.r.choice((torch.float32, torch.float64, torch.float16))
         n = case.shape[-3] if self.r.random() < 0.8 else 1
-        case.arguments = [[self.r.random() for _ in range(n)], [self.r.random() + 0.1 for _ in range(n)]]
+        case.arguments = [
+            [self.r.random() for _ in range(n)],
+            [self.r.random() + 0.1 for _ in range(n)],
+        ]
         self.maybe(case, 0.3, inplace=(True, False))
 
     of_Normalize = of_normalize
@@ -427,7 +461,21 @@ class Draw:
     of_GaussianNoise = of_gaussian_noise
 
     def of_to_dtype(self, case: Case) -> None:
-        case.arguments = [self.r.choice((torch.float32, torch.uint8, torch.float64, torch.int16, torch.int32, torch.int64, torch.int8, torch.float16, torch.uint16))]
+        case.arguments = [
+            self.r.choice(
+                (
+                    torch.float32,
+                    torch.uint8,
+                    torch.float64,
+                    torch.int16,
+                    torch.int32,
+                    torch.int64,
+                    torch.int8,
+                    torch.float16,
+                    torch.uint16,
+                )
+            )
+        ]
         self.maybe(case, 0.8, scale=(True, True, False))
 
     of_ToDtype = of_to_dtype
@@ -435,7 +483,10 @@ class Draw:
     def of_erase(self, case: Case) -> None:
         h, w = case.shape[-2:]
         i, j = self.r.randrange(max(h, 1)), self.r.randrange(max(w, 1))
-        eh, ew = (self.r.randrange(h - i + 1) if h else 0), (self.r.randrange(w - j + 1) if w else 0)
+        eh, ew = (
+            (self.r.randrange(h - i + 1) if h else 0),
+            (self.r.randrange(w - j + 1) if w else 0),
+        )
         g = torch.Generator().manual_seed(case.seed)
         value = torch.rand(self.r.choice(((case.shape[-3], eh, ew), (1, 1, 1))), generator=g)
         case.arguments = [i, j, eh, ew, value]
@@ -448,7 +499,9 @@ class Draw:
     of_UniformTemporalSubsample = of_uniform_temporal_subsample
 
     def resizing(self, case: Case) -> None:
-        self.maybe(case, interpolation=("nearest", "nearest-exact", "bilinear", "bicubic", "lanczos"))
+        self.maybe(
+            case, interpolation=("nearest", "nearest-exact", "bilinear", "bicubic", "lanczos")
+        )
         self.maybe(case, 0.3, antialias=(False, True))
 
     def of_resize(self, case: Case) -> None:
@@ -477,7 +530,9 @@ class Draw:
         self.maybe(case, 0.3, center=([0, 0], [3.5, 2.0]))
 
     def of_rotate(self, case: Case) -> None:
-        case.arguments = [self.r.choice((0.0, 90.0, 180.0, 270.0, -90.0, 45.0, 720.0, self.r.uniform(-400, 400)))]
+        case.arguments = [
+            self.r.choice((0.0, 90.0, 180.0, 270.0, -90.0, 45.0, 720.0, self.r.uniform(-400, 400)))
+        ]
         self.maybe(case, 0.4, expand=(True,), center=([0, 0], [3.5, 2.0]))
         if "center" in case.options:
             case.options.pop("expand", None)
@@ -495,9 +550,14 @@ class Draw:
 
     def of_crop(self, case: Case) -> None:
         r, (h, w) = self.r, case.shape[-2:]
-        # What begins far before the image is not torchvision's, which takes a negative end for one from the other side.
+        # What ends before the image is not torchvision's, which takes it for the other side.
         height, width = r.randrange(1, 12), r.randrange(1, 12)
-        case.arguments = [r.randrange(1 - height, h + 3), r.randrange(1 - width, w + 3), height, width]
+        case.arguments = [
+            r.randrange(1 - height, h + 3),
+            r.randrange(1 - width, w + 3),
+            height,
+            width,
+        ]
 
     def of_center_crop(self, case: Case) -> None:
         case.arguments = [self.size()]
@@ -512,9 +572,8 @@ class Draw:
     def of_perspective(self, case: Case) -> None:
         r = self.r
         case.arguments = [None, None]
-        case.options["coefficients"] = [1 + r.uniform(-0.3, 0.3), r.uniform(-0.3, 0.3), r.uniform(-3, 3),
-                                        r.uniform(-0.3, 0.3), 1 + r.uniform(-0.3, 0.3), r.uniform(-3, 3),
-                                        r.uniform(-0.01, 0.01), r.uniform(-0.01, 0.01)]  # fmt: skip
+        near = [(1, 0.3), (0, 0.3), (0, 3), (0, 0.3), (1, 0.3), (0, 3), (0, 0.01), (0, 0.01)]
+        case.options["coefficients"] = [of + r.uniform(-by, by) for of, by in near]
         self.gridded(case)
 
     def of_elastic(self, case: Case) -> None:
@@ -524,7 +583,11 @@ class Draw:
         self.gridded(case)
 
     def of_five_crop(self, case: Case) -> None:
-        case.arguments = [[self.r.randrange(1, 9)] if self.r.random() < 0.5 else [self.r.randrange(1, 9), self.r.randrange(1, 9)]]
+        case.arguments = [
+            [self.r.randrange(1, 9)]
+            if self.r.random() < 0.5
+            else [self.r.randrange(1, 9), self.r.randrange(1, 9)]
+        ]
 
     of_FiveCrop = of_five_crop
 
@@ -538,7 +601,11 @@ class Draw:
 
     def of_RandomResizedCrop(self, case: Case) -> None:
         case.arguments = [self.size()]
-        self.maybe(case, scale=([0.5, 1.0], [0.01, 0.2], self.range(0.05, 1)), ratio=([0.2, 0.3], self.range(0.3, 4)))
+        self.maybe(
+            case,
+            scale=([0.5, 1.0], [0.01, 0.2], self.range(0.05, 1)),
+            ratio=([0.2, 0.3], self.range(0.3, 4)),
+        )
         self.resizing(case)
 
     def of_RandomCrop(self, case: Case) -> None:
@@ -562,7 +629,12 @@ class Draw:
 
     def of_RandomAffine(self, case: Case) -> None:
         case.arguments = [self.r.choice(([30.0], [0.0, 0.0], self.range(-180, 180)))]
-        self.maybe(case, translate=([0.1, 0.3], [0.0, 1.0]), scale=([0.5, 1.5], [1.0, 1.0]), shear=([10.0], self.range(-30, 30), [-5.0, 5.0, 1.0, 8.0]))
+        self.maybe(
+            case,
+            translate=([0.1, 0.3], [0.0, 1.0]),
+            scale=([0.5, 1.5], [1.0, 1.0]),
+            shear=([10.0], self.range(-30, 30), [-5.0, 5.0, 1.0, 8.0]),
+        )
         self.maybe(case, 0.3, center=([0, 0], [3.5, 2.0]))
         self.gridded(case)
 
@@ -581,7 +653,15 @@ class Draw:
 
     def of_RandomIoUCrop(self, case: Case) -> None:
         case.boxes = case.boxes or "XYXY"
-        self.maybe(case, min_scale=(0.5,), max_scale=(0.9,), min_aspect_ratio=(0.3,), max_aspect_ratio=(3.0,), trials=(3,), sampler_options=([0.0, 1.0], [0.2, 0.4, 2.0]))
+        self.maybe(
+            case,
+            min_scale=(0.5,),
+            max_scale=(0.9,),
+            min_aspect_ratio=(0.3,),
+            max_aspect_ratio=(3.0,),
+            trials=(3,),
+            sampler_options=([0.0, 1.0], [0.2, 0.4, 2.0]),
+        )
 
     def of_ScaleJitter(self, case: Case) -> None:
         case.arguments = [[self.r.randrange(5, 40), self.r.randrange(5, 40)]]
@@ -604,11 +684,24 @@ class Draw:
         self.of_grayscale_to_rgb(case)
 
     def of_ColorJitter(self, case: Case) -> None:
-        self.maybe(case, brightness=(0.4, [0.5, 1.5], 2.0, 0.0), contrast=(0.4, [0.2, 0.2]), saturation=(0.4, [1.0, 3.0]), hue=(0.1, [-0.5, 0.5], 0.7))
+        self.maybe(
+            case,
+            brightness=(0.4, [0.5, 1.5], 2.0, 0.0),
+            contrast=(0.4, [0.2, 0.2]),
+            saturation=(0.4, [1.0, 3.0]),
+            hue=(0.1, [-0.5, 0.5], 0.7),
+        )
 
     def of_RandomPhotometricDistort(self, case: Case) -> None:
         self.p(case)
-        self.maybe(case, 0.3, brightness=([0.5, 1.5],), contrast=([1.0, 1.0],), saturation=([0.0, 2.0],), hue=([-0.5, 0.5],))
+        self.maybe(
+            case,
+            0.3,
+            brightness=([0.5, 1.5],),
+            contrast=([1.0, 1.0],),
+            saturation=([0.0, 2.0],),
+            hue=([-0.5, 0.5],),
+        )
 
     def of_RandomPosterize(self, case: Case) -> None:
         self.of_posterize(case)
@@ -629,7 +722,12 @@ class Draw:
     def of_RandomErasing(self, case: Case) -> None:
         self.p(case)
         channels = case.shape[-3]
-        self.maybe(case, scale=([0.1, 0.9], [0.3, 0.3]), ratio=([0.5, 1.0], [3.0, 4.0]), value=(7, 0.5, "random", [float(i) for i in range(channels)]))
+        self.maybe(
+            case,
+            scale=([0.1, 0.9], [0.3, 0.3]),
+            ratio=([0.5, 1.0], [3.0, 4.0]),
+            value=(7, 0.5, "random", [float(i) for i in range(channels)]),
+        )
 
     def mixing(self, case: Case) -> None:
         n = self.r.choice((1, 2, 5))
@@ -662,14 +760,25 @@ class Draw:
 
     def of_AugMix(self, case: Case) -> None:
         self.automatic(case)
-        self.maybe(case, 0.4, severity=(1, 10), mixture_width=(1, 2, 4), chain_depth=(1, 2), alpha=(0.3, 2.0), all_ops=(False,))
+        self.maybe(
+            case,
+            0.4,
+            severity=(1, 10),
+            mixture_width=(1, 2, 4),
+            chain_depth=(1, 2),
+            alpha=(0.3, 2.0),
+            all_ops=(False,),
+        )
 
     def of_LinearTransformation(self, case: Case) -> None:
         case.shape = (*case.shape[:-3], 2, 3, 4)
         case.dtype = self.r.choice((torch.float32, torch.float64, torch.uint8))
         g = torch.Generator().manual_seed(case.seed)
         dtype = self.r.choice((torch.float32, torch.float64))
-        case.arguments = [torch.randn(24, 24, generator=g, dtype=dtype), torch.randn(24, generator=g, dtype=dtype)]
+        case.arguments = [
+            torch.randn(24, 24, generator=g, dtype=dtype),
+            torch.randn(24, generator=g, dtype=dtype),
+        ]
 
     def boxed(self, case: Case) -> None:
         case.boxes = case.boxes or "XYXY"
@@ -701,7 +810,17 @@ class Draw:
 
     def parts(self, case: Case) -> list[Case]:
         found = []
-        for name in self.r.sample(("RandomHorizontalFlip", "RandomVerticalFlip", "RandomResizedCrop", "RandomRotation", "CenterCrop", "Pad"), self.r.randrange(1, 4)):
+        for name in self.r.sample(
+            (
+                "RandomHorizontalFlip",
+                "RandomVerticalFlip",
+                "RandomResizedCrop",
+                "RandomRotation",
+                "CenterCrop",
+                "Pad",
+            ),
+            self.r.randrange(1, 4),
+        ):
             part = Case(name, shape=case.shape, mask=case.mask)
             self_of = getattr(self, f"of_{name}", None)
             if self_of:
@@ -726,31 +845,39 @@ class Draw:
 
 
 RANDOM_P = {
-    "RandomHorizontalFlip", "RandomVerticalFlip", "RandomGrayscale", "RandomEqualize", "RandomInvert", "RandomAutocontrast",
+    "RandomHorizontalFlip", "RandomVerticalFlip", "RandomGrayscale", "RandomEqualize",
+    "RandomInvert", "RandomAutocontrast",
 }  # fmt: skip
 
 # Transforms that are for images, or are tried on them alone.
 IMAGES_ONLY = {
-    "AugMix", "AutoAugment", "CutMix", "FiveCrop", "LinearTransformation", "MixUp", "RandAugment", "TenCrop", "TrivialAugmentWide",
-    "UniformTemporalSubsample", "GaussianNoise",
+    "AugMix", "AutoAugment", "CutMix", "FiveCrop", "LinearTransformation", "MixUp",
+    "RandAugment", "TenCrop", "TrivialAugmentWide", "UniformTemporalSubsample",
+    "GaussianNoise",
 }  # fmt: skip
 
 FUNCTIONS = [
-    "rgb_to_grayscale", "grayscale_to_rgb", "adjust_brightness", "adjust_contrast", "adjust_saturation", "adjust_hue", "adjust_gamma",
-    "adjust_sharpness", "posterize", "solarize", "autocontrast", "equalize", "invert", "permute_channels", "normalize", "gaussian_blur",
-    "gaussian_noise", "to_dtype", "erase", "uniform_temporal_subsample", "horizontal_flip", "vertical_flip", "resize", "affine",
-    "rotate", "pad", "crop", "center_crop", "resized_crop", "perspective", "elastic", "five_crop", "ten_crop",
+    "rgb_to_grayscale", "grayscale_to_rgb", "adjust_brightness", "adjust_contrast",
+    "adjust_saturation", "adjust_hue", "adjust_gamma", "adjust_sharpness", "posterize",
+    "solarize", "autocontrast", "equalize", "invert", "permute_channels", "normalize",
+    "gaussian_blur", "gaussian_noise", "to_dtype", "erase", "uniform_temporal_subsample",
+    "horizontal_flip", "vertical_flip", "resize", "affine", "rotate", "pad", "crop",
+    "center_crop", "resized_crop", "perspective", "elastic", "five_crop", "ten_crop",
 ]  # fmt: skip
 
 TRANSFORMS = [
-    "AugMix", "AutoAugment", "CenterCrop", "ClampBoundingBoxes", "ClampKeyPoints", "ColorJitter", "Compose", "ConvertBoundingBoxFormat",
-    "CutMix", "ElasticTransform", "FiveCrop", "GaussianBlur", "GaussianNoise", "Grayscale", "Identity", "LinearTransformation", "MixUp",
-    "Normalize", "Pad", "RGB", "RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast",
-    "RandomChannelPermutation", "RandomChoice", "RandomCrop", "RandomEqualize", "RandomErasing", "RandomGrayscale",
-    "RandomHorizontalFlip", "RandomInvert", "RandomIoUCrop", "RandomOrder", "RandomPerspective", "RandomPhotometricDistort",
-    "RandomPosterize", "RandomResize", "RandomResizedCrop", "RandomRotation", "RandomShortestSize", "RandomSolarize",
-    "RandomVerticalFlip", "RandomZoomOut", "Resize", "SanitizeBoundingBoxes", "SanitizeKeyPoints", "ScaleJitter", "SetClampingMode",
-    "TenCrop", "ToDtype", "TrivialAugmentWide", "UniformTemporalSubsample",
+    "AugMix", "AutoAugment", "CenterCrop", "ClampBoundingBoxes", "ClampKeyPoints",
+    "ColorJitter", "Compose", "ConvertBoundingBoxFormat", "CutMix", "ElasticTransform",
+    "FiveCrop", "GaussianBlur", "GaussianNoise", "Grayscale", "Identity",
+    "LinearTransformation", "MixUp", "Normalize", "Pad", "RGB", "RandAugment",
+    "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast",
+    "RandomChannelPermutation", "RandomChoice", "RandomCrop", "RandomEqualize",
+    "RandomErasing", "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert",
+    "RandomIoUCrop", "RandomOrder", "RandomPerspective", "RandomPhotometricDistort",
+    "RandomPosterize", "RandomResize", "RandomResizedCrop", "RandomRotation",
+    "RandomShortestSize", "RandomSolarize", "RandomVerticalFlip", "RandomZoomOut", "Resize",
+    "SanitizeBoundingBoxes", "SanitizeKeyPoints", "ScaleJitter", "SetClampingMode", "TenCrop",
+    "ToDtype", "TrivialAugmentWide", "UniformTemporalSubsample",
 ]  # fmt: skip
 
 NAMES = [*FUNCTIONS, *TRANSFORMS]
@@ -779,4 +906,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     EXPECTED.parent.mkdir(exist_ok=True)
-    EXPECTED.write_text(json.dumps(expected(), separators=(",", ":")).replace('],"', '],\n"') + "\n")
+    EXPECTED.write_text(
+        json.dumps(expected(), separators=(",", ":")).replace('],"', '],\n"') + "\n"
+    )
