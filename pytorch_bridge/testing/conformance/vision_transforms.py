@@ -149,8 +149,8 @@ def _python_transform(case: Case) -> Any:
 
 def python(case: Case) -> list[Any]:
     """What torchvision makes of the case: tensors, or None for what there is not."""
-    from torchvision import tv_tensors
-    from torchvision.transforms.v2 import functional
+    from torchvision import tv_tensors  # type: ignore[import-not-found]
+    from torchvision.transforms.v2 import functional  # type: ignore[import-not-found]
 
     if case.function:
         found = getattr(functional, case.name)(case.image(), *case.arguments, **case.options)
@@ -195,7 +195,7 @@ def _listed(name: str, v: Any) -> Any:
 
 
 def _options(case: Case) -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     for name, v in case.options.items():
         if name in OPPOSITE:
             found[OPPOSITE[name]] = not v
