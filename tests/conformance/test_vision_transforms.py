@@ -151,7 +151,9 @@ def test_every_name_is_tried() -> None:
         "*_keypoints",
     }  # fmt: skip
     for names, go in rows():
-        if "`transforms." not in go and "`functional." not in go:
+        if go.startswith(("none", "`imageio.")) or (
+            "`transforms." not in go and "`functional." not in go
+        ):
             continue
         for name in names:
             assert name in NAMES or any(fnmatchcase(name, p) for p in by_hand), name
