@@ -671,13 +671,14 @@ PACKAGES = {
     "optim": "gotorch/optim",
     "distributions": "gotorch/distributions",
     "constraints": "gotorch/distributions/constraints",
-    "transforms": "gotorch/distributions/transforms",
+    "transforms": "gotorch/distributions/transforms gotorch/vision/transforms",
     "metrics": "gotorch/metrics",
     "data": "gotorch/data",
     "mnist": "gotorch/data/mnist",
     "train": "gotorch/train",
     "plot": "gotorch/train/plot",
     "gotorchtest": "gotorch/gotorchtest",
+    "imageio": "gotorch/vision/imageio",
 }
 
 
@@ -685,7 +686,8 @@ PACKAGES = {
 def exported(package: str) -> set[str]:
     """The names that a Go package declares: functions, methods, types, constants, variables."""
     names: set[str] = set()
-    for file in (ROOT / PACKAGES[package]).glob("*.go"):
+    folders = PACKAGES[package].split()
+    for file in (f for folder in folders for f in (ROOT / folder).glob("*.go")):
         names |= set(
             re.findall(
                 r"^(?:func (?:\(\w+ \*?\w+(?:\[\w+\])?\) )?|type |var |const |\t)([A-Z]\w*)",

@@ -95,6 +95,8 @@ def arguments(struct: str) -> dict[str, Any]:
         return _of_metrics(name)
     if package == "gotorch/vision/models":
         return _of_models(name)
+    if package.startswith("gotorch/vision/transforms"):
+        return _of_transforms(package, name)
     if package.startswith("gotorch/distributions"):
         found = inspect.signature(_of_distributions(package, name)).parameters
         by_name = {n: p.default for n, p in found.items()}
@@ -199,6 +201,26 @@ def _of_models(name: str) -> dict[str, Any]:
     return {Names().field(n): default for n, default in found.items()}
 
 
+# Classes of torchvision.transforms.v2, and functions of its module functional, whose struct has another name.
+TRANSFORMS = {
+    "Flip": "RandomHorizontalFlip", "Probability": "RandomInvert", "Mix": "MixUp", "Grid": "perspective",
+    "RGBToGrayscale": "rgb_to_grayscale", "Sanitize": "sanitize_bounding_boxes",
+}  # fmt: skip
+
+
+def _of_transforms(package: str, name: str) -> dict[str, Any]:
+    pytest.importorskip("torchvision", reason=f"which has the options of {package}")
+    v2 = importlib.import_module("torchvision.transforms.v2")
+    of = TRANSFORMS.get(name, name)
+    if package.endswith("/functional"):
+        of = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", of).lower()
+    found = inspect.signature(getattr(v2 if hasattr(v2, of) else v2.functional, of)).parameters
+    return {
+        Names().field(n): NO_DEFAULT if p.default is p.empty else p.default
+        for n, p in found.items()
+    }
+
+
 def _go_name(python: str) -> str:
     known = layers().functions.get(python)
     return known.go if known else Names().camel(python.rstrip("_"))
@@ -223,6 +245,8 @@ OURS = {
     "gotorch/train: EarlyStopOptions",
     "gotorch/train/plot: CurvesOptions",
     "gotorch/train/plot: GridOptions",
+    "gotorch/vision/imageio: Options",
+    "gotorch/vision/imageio: WriteOptions",
     "gotorch/vision/models: DCGANOptions",
     "gotorch/vision/models: UNetOptions",
 }
@@ -253,6 +277,10 @@ OTHERS = {
     "Mask", "KeyPaddingMask", "IsCausal", "TgtIsCausal",  # mask or src_mask; None is not given
     "Freeze", "Weight",  # of embeddings, from_pretrained
     "Modules", "CallerOnly", "MaxEvents", "GroupByGoroutine",  # a profile's, of Go's own
+    "MaskFill",  # fill, by the kind of the input
+    "RandomValue",  # value="random"
+    "Generator",  # of functions that Python has draw from the default one
+    "Labels",  # labels_getter
 }  # fmt: skip
 
 # Where PyTorch's signature has None, and says elsewhere what that is.
@@ -316,7 +344,7 @@ FIELDS = [(s, f) for s, fields in structs().items() if s not in OURS for f in fi
 
 
 # Packages whose counterpart need not be installed. Their fields are held to it where it is.
-OPTIONAL = ("gotorch/vision/models: ",)
+OPTIONAL = ("gotorch/vision/models: ", "gotorch/vision/transforms")
 
 
 @pytest.mark.parametrize(("struct", "field"), [(s, f) for s, f in FIELDS if f not in OTHERS])

@@ -114,6 +114,6 @@ var (
 
 // Functions of the C library's mathematics; see package libm.
 var (
-	Pow      func(x, y float64) float64
-	Cos, Log func(x float64) float64
+	Pow                func(x, y float64) float64
+	Cos, Sin, Tan, Log func(x float64) float64
 )

@@ -10,5 +10,11 @@ func Pow(x, y float64) float64 { return door.Pow(x, y) }
 // Cos returns the cosine of x.
 func Cos(x float64) float64 { return door.Cos(x) }
 
+// Sin returns the sine of x.
+func Sin(x float64) float64 { return door.Sin(x) }
+
+// Tan returns the tangent of x.
+func Tan(x float64) float64 { return door.Tan(x) }
+
 // Log returns the natural logarithm of x.
 func Log(x float64) float64 { return door.Log(x) }

@@ -139,19 +139,20 @@ var runners map[int64]func(index int64, in *reader) []reflect.Value
 
 func init() { // since some of them call others
 	runners = map[int64]func(index int64, in *reader) []reflect.Value{
-		-specialBackward / 10:     runSpecial,
-		-specialMake / 10:         runModules,
-		-specialOptimizer / 10:    runOptimizers,
-		-specialScheduler / 10:    runSchedulers,
-		-specialCount / 10:        runObserved,
-		-specialTransform / 10:    runTransforms,
-		-specialProbability / 10:  runDistributions,
-		-specialGradCheck / 10:    runGradCheck,
-		-specialChunks / 10:       runChunks,
-		-specialComposed / 10:     runComposed,
-		-specialSave / 10:         runVisionModels,
-		-specialMeasure / 10:      runMetrics,
-		-specialProfileStart / 10: runProfiles,
+		-specialBackward / 10:      runSpecial,
+		-specialMake / 10:          runModules,
+		-specialOptimizer / 10:     runOptimizers,
+		-specialScheduler / 10:     runSchedulers,
+		-specialCount / 10:         runObserved,
+		-specialTransform / 10:     runTransforms,
+		-specialProbability / 10:   runDistributions,
+		-specialGradCheck / 10:     runGradCheck,
+		-specialChunks / 10:        runChunks,
+		-specialComposed / 10:      runComposed,
+		-specialSave / 10:          runVisionModels,
+		-specialMeasure / 10:       runMetrics,
+		-specialProfileStart / 10:  runProfiles,
+		-specialImageFunction / 10: runVisionTransforms,
 	}
 }
 
