@@ -20,7 +20,7 @@ DATA = Path(__file__).parent.parent / "gotorch/data"
 def npy() -> None:
     to = DATA / "npy/testdata"
     to.mkdir(parents=True, exist_ok=True)
-    for dtype in "b1,i1,<i2,>i2,<i4,>i4,<i8,>i8,u1,<u2,>u2,<u4,>u4,<u8,>u8,<f2,>f2,<f4,>f4,<f8,>f8,<c8,>c8,<c16,>c16".split(","):  # fmt: skip
+    for dtype in ["b1", "i1", "<i2", ">i2", "<i4", ">i4", "<i8", ">i8", "u1", "<u2", ">u2", "<u4", ">u4", "<u8", ">u8", "<f2", ">f2", "<f4", ">f4", "<f8", ">f8", "<c8", ">c8", "<c16", ">c16"]:  # fmt: skip
         array = (
             np.array([[0, 1, 1], [1, 0, 1]]) if dtype == "b1" else np.array([[1, 2, 3], [4, 5, 6]])
         )

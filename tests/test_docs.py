@@ -47,6 +47,7 @@ IMPORTS = {
     "errors": "Is",
     "fmt": "Println",
     "math": "Pi",
+    "math/rand/v2": "IntN",
     "os": "Remove",
     "runtime": "GC",
     "strings": "Repeat",
@@ -54,7 +55,18 @@ IMPORTS = {
     "gotorch.dev/gotorch": "Ones",
     "gotorch.dev/gotorch/aoti": "Load",
     "gotorch.dev/gotorch/data": "NewTensorDataset",
+    "gotorch.dev/gotorch/data/cifar": "Open",
+    "gotorch.dev/gotorch/data/csvdata": "Open",
+    "gotorch.dev/gotorch/data/imagefolder": "Open",
+    "gotorch.dev/gotorch/data/images": "Open",
+    "gotorch.dev/gotorch/data/lines": "Open",
     "gotorch.dev/gotorch/data/mnist": "OpenSample",
+    "gotorch.dev/gotorch/data/npy": "Load",
+    "gotorch.dev/gotorch/data/parquet": "Open",
+    "gotorch.dev/gotorch/data/safetensors": "Open",
+    "gotorch.dev/gotorch/data/tabular": "Columns",
+    "gotorch.dev/gotorch/data/tokens": "Open",
+    "gotorch.dev/gotorch/data/webdataset": "New",
     "gotorch.dev/gotorch/functorch": "None",
     "gotorch.dev/gotorch/gotorchtest": "GradCheck",
     "gotorch.dev/gotorch/nn": "ReLU",
@@ -71,7 +83,7 @@ IMPORTS = {
     "gotorch.dev/gotorch/train": "Accuracy",
     "gotorch.dev/gotorch/vision/models": "ResNet18",
 }
-ALIASES = {"gotorch.dev/gotorch/nn/functional": "F"}
+ALIASES = {"gotorch.dev/gotorch/nn/functional": "F", "math/rand/v2": "rand"}
 
 END = "\x1e"
 """Ends what a block prints."""

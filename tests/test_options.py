@@ -201,6 +201,17 @@ def _go_name(python: str) -> str:
 # Structs of functions that PyTorch does not have. Their plain fields begin with a zero that is meant.
 OURS = {
     "gotorch/aoti: LoadOptions",
+    "gotorch/data/cifar: Options",
+    "gotorch/data/csvdata: Options",
+    "gotorch/data/imagefolder: Options",
+    "gotorch/data/imagefolder: StreamOptions",
+    "gotorch/data/images: Options",
+    "gotorch/data/lines: Options",
+    "gotorch/data/npy: ZipOptions",
+    "gotorch/data/parquet: Options",
+    "gotorch/data/safetensors: Options",
+    "gotorch/data/tokens: Options",
+    "gotorch/data/webdataset: Options",
     "gotorch/gotorchtest: Options",
     "gotorch/nn: SummaryOptions",
     "gotorch/train: CheckpointsOptions",

@@ -32,6 +32,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/data/internal/files"
+	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/internal/regular"
 )
 
@@ -84,10 +85,7 @@ func numbered(name string) []string {
 // Open reads an archive, .tar.gz or .tar, or a folder. It returns an *fs.PathError if a file cannot be read, and a
 // *data.FileError if one is not there, or not as it should be.
 func Open(path string, opts ...Options) (train, test *Set, err error) {
-	var opt Options
-	if len(opts) > 0 {
-		opt = opts[0]
-	}
+	opt := args.Option(opts)
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, nil, err

@@ -147,7 +147,7 @@ func (h *header) parse(text string) error {
 		return invalid(fmt.Sprintf("its header goes on with %.20q", p.text[p.at:]))
 	case len(seen) < 3:
 		return invalid("its header lacks one of 'descr', 'fortran_order' and 'shape'")
-	case len(descr) < 3 || !strings.ContainsRune("<>|=", rune(descr[0])):
+	case len(descr) < 2 || !strings.ContainsRune("<>|=", rune(descr[0])):
 		return invalid(fmt.Sprintf("its elements are %.20q, which is no dtype", descr))
 	}
 	known, ok := kinds[descr[1:]]

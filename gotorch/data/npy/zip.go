@@ -10,6 +10,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data/internal/files"
+	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/internal/regular"
 	"gotorch.dev/gotorch/internal/replace"
 )
@@ -94,10 +95,8 @@ type ZipOptions struct {
 // not before.
 func SaveZip(path string, arrays map[string]gotorch.Tensor, opts ...ZipOptions) error {
 	method := zip.Store
-	for _, opt := range opts {
-		if opt.Compressed {
-			method = zip.Deflate
-		}
+	if args.Option(opts).Compressed {
+		method = zip.Deflate
 	}
 	return replace.File(path, func(w io.Writer) error {
 		archive := zip.NewWriter(w)

@@ -144,10 +144,11 @@ func sequence(text string) ([]string, error) {
 	if to < from {
 		distance = -distance
 	}
-	count := distance/uint64(step) + 1
-	if count > maxPaths {
+	count := distance / uint64(step)
+	if count >= maxPaths {
 		return nil, tooMany
 	}
+	count++
 	if to < from {
 		step = -step
 	}
