@@ -23,7 +23,7 @@ func Expand(patterns ...string) ([]string, error) {
 	for _, pattern := range patterns {
 		some, err := expand(pattern, 0)
 		if err == nil && len(paths)+len(some) > maxPaths {
-			err = tooMany
+			err = errTooMany
 		}
 		if err != nil {
 			return nil, &gotorch.Error{Op: "webdataset.Expand", Kind: gotorch.ValueError, Msg: fmt.Sprintf("pattern %.200q: %v", pattern, err)}
@@ -33,7 +33,7 @@ func Expand(patterns ...string) ([]string, error) {
 	return paths, nil
 }
 
-var tooMany = fmt.Errorf("it stands for more than %d paths", maxPaths)
+var errTooMany = fmt.Errorf("it stands for more than %d paths", maxPaths)
 
 func expand(pattern string, depth int) ([]string, error) {
 	if depth > 32 {
@@ -91,7 +91,7 @@ func expand(pattern string, depth int) ([]string, error) {
 				return nil, err
 			}
 			if middles = append(middles, some...); len(middles) > maxPaths {
-				return nil, tooMany
+				return nil, errTooMany
 			}
 		}
 	}
@@ -100,7 +100,7 @@ func expand(pattern string, depth int) ([]string, error) {
 		return nil, err
 	}
 	if len(middles) > maxPaths/len(tails) {
-		return nil, tooMany
+		return nil, errTooMany
 	}
 	paths := make([]string, 0, len(middles)*len(tails))
 	for _, middle := range middles {
@@ -146,7 +146,7 @@ func sequence(text string) ([]string, error) {
 	}
 	count := distance / uint64(step)
 	if count >= maxPaths {
-		return nil, tooMany
+		return nil, errTooMany
 	}
 	count++
 	if to < from {
