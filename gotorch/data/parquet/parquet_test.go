@@ -119,11 +119,11 @@ func TestRowsThatDoNotFitAreErrorsOfTheirOwn(t *testing.T) {
 func TestTablesThatDoNotFitAreRefused(t *testing.T) {
 	path := "testdata/plain.parquet"
 	for text, l := range map[string]tabular.Layout{
-		`there is no column "z": it has "a", "b"`:       {Inputs: tabular.Columns("z"), Targets: tabular.Columns("a")},
-		`column "list": ValueError: it has columns`:     {Inputs: tabular.Columns("list"), Targets: tabular.Columns("a")},
-		`column "kind": ValueError: it is text`:         {Inputs: tabular.Columns("kind"), Targets: tabular.Columns("a")},
+		`there is no column "z": it has "a", "b"`:      {Inputs: tabular.Columns("z"), Targets: tabular.Columns("a")},
+		`column "list": ValueError: it has columns`:    {Inputs: tabular.Columns("list"), Targets: tabular.Columns("a")},
+		`column "kind": ValueError: it is text`:        {Inputs: tabular.Columns("kind"), Targets: tabular.Columns("a")},
 		`column "a": ValueError: it is of type INT64,`: {Inputs: []tabular.Column{{Name: "a", Classes: kinds}}, Targets: tabular.Columns("a")},
-		`column "kind": ValueError: it is text, `:       {Targets: tabular.Columns("a")}, // all others, as far as the first that is none
+		`column "kind": ValueError: it is text, `:      {Targets: tabular.Columns("a")}, // all others, as far as the first that is none
 	} {
 		_, err := parquet.Open([]string{path}, l)
 		filestest.WantBroken(t, err, path, text)
