@@ -102,6 +102,12 @@ type Host interface {
 	Persistent(id any) (any, error)
 }
 
+// ByteStrings is a Host that takes the strings of Python 2, which may be text or bytes. Without it they must be UTF-8.
+type ByteStrings interface {
+	// ByteString returns what stands for such a string. It must not keep b.
+	ByteString(b []byte) any
+}
+
 // ErrTruncated is the error for data that ends too early.
 var ErrTruncated = errors.New("the pickle is truncated")
 
@@ -196,6 +202,19 @@ func (d *decoder) text(n int) error {
 	}
 	d.push(string(b))
 	return nil
+}
+
+// byteString reads a string of Python 2.
+func (d *decoder) byteString(n int) error {
+	host, ok := d.host.(ByteStrings)
+	if !ok {
+		return d.text(n)
+	}
+	b, err := d.counted(n)
+	if err == nil {
+		d.push(host.ByteString(b))
+	}
+	return err
 }
 
 func (d *decoder) line() (string, error) {
@@ -460,9 +479,9 @@ func (d *decoder) step(op byte) error {
 	case 0x8d: // BINUNICODE8
 		return d.text(8)
 	case 'U': // SHORT_BINSTRING
-		return d.text(1)
+		return d.byteString(1)
 	case 'T': // BINSTRING
-		return d.text(4)
+		return d.byteString(4)
 	case 'C', 'B', 0x8e, 0x96: // SHORT_BINBYTES, BINBYTES, BINBYTES8, BYTEARRAY8
 		b, err := d.counted(map[byte]int{'C': 1, 'B': 4, 0x8e: 8, 0x96: 8}[op])
 		d.push(append([]byte{}, b...))

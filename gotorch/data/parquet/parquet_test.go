@@ -1,0 +1,293 @@
+package parquet_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/data/internal/filestest"
+	"gotorch.dev/gotorch/data/parquet"
+	"gotorch.dev/gotorch/data/tabular"
+	"gotorch.dev/gotorch/internal/testhelp"
+)
+
+// The tables of testdata are pyarrow's, and their columns formulas of the row: tests/make_datasets_golden.py.
+
+var kinds = []string{"red", "green", "blue"}
+
+var layout = tabular.Layout{
+	Inputs:      []tabular.Column{{Name: "c", Missing: -1}, {Name: "b"}, {Name: "flag"}, {Name: "u"}, {Name: "a"}},
+	Targets:     []tabular.Column{{Name: "kind", Classes: kinds}},
+	InputDType:  gotorch.Float64,
+	TargetDType: gotorch.Int64,
+}
+
+func row(i int) []float64 {
+	c := float64(i) * 1.5
+	if i%5 == 0 {
+		c = -1
+	}
+	return []float64{c, float64(i) / 4, float64(i % 2), float64(1<<63 + uint64(i)), float64(i)}
+}
+
+func TestColumnsArePyarrows(t *testing.T) {
+	for _, name := range []string{"plain", "packed"} {
+		set, err := parquet.Open([]string{"testdata/" + name + ".parquet"}, layout)
+		testhelp.Must(t, err)
+		defer set.Close()
+		if set.Len() != 1000 {
+			t.Fatalf("got %d rows", set.Len())
+		}
+		for i := range 1000 {
+			pair, err := set.At(i)
+			testhelp.Must(t, err)
+			if got := gotorch.ToSlice[float64](pair.Input); !slices.Equal(got, row(i)) || gotorch.Item[int](pair.Target) != i%3 {
+				t.Fatalf("row %d is %v", i, pair)
+			}
+		}
+		batch, err := set.Batch([]int{999, 0, 300}, nil)
+		testhelp.Must(t, err)
+		if got := gotorch.ToSlice[float64](batch.Input); !slices.Equal(got, slices.Concat(row(999), row(0), row(300))) {
+			t.Errorf("got %v", got)
+		}
+		for _, i := range []int{-1, 1000} {
+			if _, err := set.At(i); !errors.Is(err, gotorch.IndexError) {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestSeveralFilesAreOneTable(t *testing.T) {
+	set, err := parquet.Open([]string{"testdata/plain.parquet", "testdata/packed.parquet"}, layout, parquet.Options{Groups: 1})
+	testhelp.Must(t, err)
+	defer set.Close()
+	seen := map[int]int{}
+	for batch, err := range data.NewLoader(set, data.LoaderOptions{BatchSize: 100, Shuffle: true, Seed: 1, Workers: 3}).All() {
+		testhelp.Must(t, err)
+		for _, i := range gotorch.ToSlice[int](batch.Input.Select(1, 4)) {
+			seen[i]++
+		}
+	}
+	if len(seen) != 1000 || seen[7] != 2 {
+		t.Errorf("got %d rows", len(seen))
+	}
+	_, err = parquet.Open([]string{"testdata/plain.parquet", "testdata/other.parquet"}, layout)
+	filestest.WantBroken(t, err, "testdata/other.parquet", `column "a": ValueError: it is INT32, and in testdata/plain.parquet it is INT64`)
+}
+
+func TestRowsThatDoNotFitAreErrorsOfTheirOwn(t *testing.T) {
+	path := "testdata/plain.parquet"
+	set, err := parquet.Open([]string{path}, tabular.Layout{Inputs: tabular.Columns("c"), Targets: []tabular.Column{{Name: "kind", Classes: kinds[:2]}}})
+	testhelp.Must(t, err)
+	defer set.Close()
+	want := func(i int) string {
+		switch {
+		case i%5 == 0:
+			return fmt.Sprintf(`row %d: ValueError: column "c": the field is missing`, i)
+		case i%3 == 2:
+			return fmt.Sprintf(`row %d: ValueError: column "kind": the text is none of the column's 2 classes`, i)
+		}
+		return ""
+	}
+	i := 0
+	for pair, err := range set.Stream().All() {
+		_, err2 := set.At(i)
+		if text := want(i); text != "" {
+			filestest.WantBroken(t, err, path, text)
+			filestest.WantBroken(t, err2, path, text)
+		} else if err != nil || err2 != nil || gotorch.Item[float64](pair.Input) != float64(i)*1.5 {
+			t.Errorf("row %d: got %v, %v, %v", i, pair, err, err2)
+		}
+		i++
+	}
+	if i != 1000 {
+		t.Errorf("got %d rows", i)
+	}
+	ints, err := parquet.Open([]string{path}, tabular.Layout{Inputs: tabular.Columns("u"), Targets: tabular.Columns("a"), InputDType: gotorch.Int64})
+	testhelp.Must(t, err)
+	defer ints.Close()
+	_, err = ints.At(0)
+	filestest.WantBroken(t, err, path, `column "u": 9.223372036854776e+18 is no int64`)
+}
+
+func TestTablesThatDoNotFitAreRefused(t *testing.T) {
+	path := "testdata/plain.parquet"
+	for text, l := range map[string]tabular.Layout{
+		`there is no column "z": it has "a", "b"`:      {Inputs: tabular.Columns("z"), Targets: tabular.Columns("a")},
+		`column "list": ValueError: it has columns`:    {Inputs: tabular.Columns("list"), Targets: tabular.Columns("a")},
+		`column "kind": ValueError: it is text`:        {Inputs: tabular.Columns("kind"), Targets: tabular.Columns("a")},
+		`column "a": ValueError: it is of type INT64,`: {Inputs: []tabular.Column{{Name: "a", Classes: kinds}}, Targets: tabular.Columns("a")},
+		`column "kind": ValueError: it is text, `:      {Targets: tabular.Columns("a")}, // all others, as far as the first that is none
+	} {
+		_, err := parquet.Open([]string{path}, l)
+		filestest.WantBroken(t, err, path, text)
+	}
+	_, err := parquet.Open([]string{path}, layout, parquet.Options{MaxRows: 299})
+	filestest.WantBroken(t, err, path, "row group 0: ValueError: it has 300 rows, and MaxRows allows 299")
+	set, err := parquet.Open([]string{path}, layout, parquet.Options{MaxPage: 10})
+	testhelp.Must(t, err)
+	defer set.Close()
+	_, err = set.At(0)
+	filestest.WantBroken(t, err, path, "MaxPage allows 10")
+	filestest.NoFiles(t, func(path string) error { _, err := parquet.Open([]string{path}, layout); return err })
+	for _, opt := range []parquet.Options{{Groups: 0}, {MaxRows: -1}, {MaxPage: 0}} {
+		filestest.WantKind(t, gotorch.ValueError, func() { _, _ = parquet.Open([]string{path}, layout, opt) })
+	}
+	filestest.WantKind(t, gotorch.ValueError, func() { _, _ = parquet.Open(nil, layout) })
+	filestest.WantKind(t, gotorch.ValueError, func() { _, _ = parquet.Open([]string{path}, tabular.Layout{}) })
+}
+
+// drain reads all of a table, and returns how many rows it has and the first error.
+func drain(path string, l tabular.Layout) (n int, err error) {
+	set, err := parquet.Open([]string{path}, l, parquet.Options{MaxRows: 1 << 16, MaxPage: 1 << 20})
+	if err != nil {
+		return 0, err
+	}
+	defer set.Close()
+	for pair, broken := range set.Stream().All() {
+		if broken != nil {
+			if err == nil {
+				err = broken
+			}
+			continue
+		}
+		pair.Close()
+		n++
+	}
+	return n, err
+}
+
+func TestFilesThatLieAreErrorsAndCostNoMemory(t *testing.T) {
+	whole, err := os.ReadFile("testdata/plain.parquet")
+	testhelp.Must(t, err)
+	lying := slices.Clone(whole)
+	copy(lying[len(lying)-8:], []byte{0xff, 0xff, 0xff, 0x7f})
+	for text, b := range map[string][]byte{"too short": {}, "ends with": whole[:len(whole)-1], "footer should have 2147483647 bytes": lying, "no valid Parquet file": append(make([]byte, 4), whole[4:]...)} {
+		path := filestest.Write(t, "a.parquet", b)
+		var err error
+		n := filestest.Allocated(func() { _, err = drain(path, layout) })
+		filestest.WantBroken(t, err, path, text)
+		if n > 8<<20 {
+			t.Errorf("%s: %d bytes were allocated", text, n)
+		}
+	}
+	// Wherever a byte is another, there is an error or another number, and no more memory.
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		b := slices.Clone(whole)
+		for range 1 + rng.IntN(3) {
+			b[rng.IntN(len(b))] = byte(rng.Uint32())
+		}
+		path := filestest.Write(t, "a.parquet", b)
+		var err error
+		n := filestest.Allocated(func() { _, err = drain(path, layout) })
+		var broken *data.FileError
+		if err != nil && !errors.As(err, &broken) {
+			t.Errorf("got %T: %v", err, err)
+		}
+		if n > 64<<20 {
+			t.Errorf("%d bytes were allocated", n)
+		}
+	}
+}
+
+func TestAStreamGoesOnWhereAnotherWas(t *testing.T) {
+	set, err := parquet.Open([]string{"testdata/plain.parquet", "testdata/packed.parquet"}, layout)
+	testhelp.Must(t, err)
+	defer set.Close()
+	for _, stop := range []int{0, 1, 299, 300, 301, 1000, 1999, 2000} {
+		first, n := set.Stream(), 0
+		if stop > 0 {
+			for range first.All() {
+				if n++; n == stop {
+					break
+				}
+			}
+		}
+		second := set.Stream()
+		testhelp.Must(t, second.LoadStateDict(first.StateDict()))
+		n = stop
+		for pair, err := range second.All() {
+			testhelp.Must(t, err)
+			if got := gotorch.Item[int](pair.Input.Select(0, 4)); got != n%1000 {
+				t.Fatalf("row %d is %d", n, got)
+			}
+			n++
+		}
+		if n != 2000 {
+			t.Errorf("stopped after %d: there are %d rows", stop, n)
+		}
+	}
+	one, err := parquet.Open([]string{"testdata/plain.parquet"}, layout)
+	testhelp.Must(t, err)
+	defer one.Close()
+	for _, state := range []gotorch.Dict{nil, set.Stream().StateDict()} {
+		if err := one.Stream().LoadStateDict(state); !errors.Is(err, gotorch.ValueError) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestNothingStaysOpen(t *testing.T) {
+	filestest.NothingStays(t, func() {
+		set, err := parquet.Open([]string{"testdata/plain.parquet"}, layout)
+		testhelp.Must(t, err)
+		pair, err := set.At(5)
+		testhelp.Must(t, err)
+		pair.Close()
+		testhelp.Must(t, set.Close())
+		testhelp.Must(t, set.Close())
+		_, err = set.At(5)
+		filestest.WantBroken(t, err, "testdata/plain.parquet", "closed")
+		for _, err := range set.Stream().All() {
+			filestest.WantBroken(t, err, "testdata/plain.parquet", "closed")
+		}
+		if _, err := parquet.Open([]string{"testdata/plain.parquet", "testdata/other.parquet"}, layout); err == nil {
+			t.Error("files that do not fit together were opened")
+		}
+	})
+}
+
+// FuzzTable looks for a file that is neither refused nor read.
+func FuzzTable(f *testing.F) {
+	for _, name := range []string{"plain", "packed"} {
+		b, err := os.ReadFile("testdata/" + name + ".parquet")
+		testhelp.Must(f, err)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 1<<20 {
+			return
+		}
+		_, err := drain(filestest.Write(t, "a.parquet", b), layout)
+		var broken *data.FileError
+		if err != nil && !errors.As(err, &broken) {
+			t.Fatalf("got %T: %v", err, err)
+		}
+	})
+}
+
+func ExampleOpen() {
+	set, err := parquet.Open([]string{"testdata/plain.parquet"}, tabular.Layout{
+		Inputs:      []tabular.Column{{Name: "b"}, {Name: "c", Missing: 0}},
+		Targets:     []tabular.Column{{Name: "kind", Classes: []string{"red", "green", "blue"}}},
+		TargetDType: gotorch.Int64,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer set.Close()
+	batch, err := set.Batch([]int{0, 1, 2}, nil)
+	fmt.Println(batch.Input, batch.Target, err)
+	// Output:
+	// tensor([[0.0000, 0.0000],
+	//         [0.2500, 1.5000],
+	//         [0.5000, 3.0000]]) tensor([0, 1, 2]) <nil>
+}
