@@ -26,4 +26,5 @@ require (
 	github.com/mattn/go-runewidth v0.0.27 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
 )
