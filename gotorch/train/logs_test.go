@@ -452,4 +452,3 @@ func (r *recorded) LogHistogram(_ int, name string, values gotorch.Tensor) error
 	r.histograms = append(r.histograms, fmt.Sprint(name, " ", values.Numel()))
 	return nil
 }
-

@@ -3,6 +3,11 @@
 //	history, err := loop.Run(ctx, loader, train.Epochs(5))
 //	...
 //	err = plot.Losses("loss.png", history)
+//	err = plot.Metric("accuracy.png", "val_accuracy", []plot.Run{{"small", small}, {"large", large}})
+//	err = plot.LRRange("lr.png", found) // of loop.FindLR
+//	err = plot.Lines("anything.png", []plot.Series{{Name: "lr", Y: history.Series["lr"]}}, plot.LinesOptions{LogY: true})
+//	err = plot.Histogram("weights.png", gotorch.ToSlice[float64](weights))
+//	err = plot.ConfusionMatrix("confusion.png", counts, plot.ConfusionMatrixOptions{Labels: names})
 //
 //	var pictures []plot.Picture
 //	for i := range 40 {
@@ -18,83 +23,16 @@ import (
 	"image/color"
 	"image/png"
 	"io"
-	"math"
 
 	"golang.org/x/image/draw"
 	"golang.org/x/image/font"
 	"golang.org/x/image/font/basicfont"
 	"golang.org/x/image/math/fixed"
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	vgdraw "gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/internal/replace"
-	"gotorch.dev/gotorch/train"
 )
-
-// Losses draws the loss of each step, the mean loss of each epoch and, if it was recorded, the one by
-// the name "val_loss". It returns an error if there is nothing to draw or the file cannot be written.
-func Losses(path string, h *train.History) error {
-	var steps, epochs, validation plotter.XYs
-	for i, loss := range h.Losses {
-		steps = append(steps, plotter.XY{X: float64(i + 1), Y: loss})
-	}
-	for _, e := range h.Epochs {
-		epochs = append(epochs, plotter.XY{X: float64(e.Steps), Y: e.Loss})
-		validation = append(validation, plotter.XY{X: float64(e.Steps), Y: e.Metric("val_loss")})
-	}
-	p := plot.New()
-	p.X.Label.Text, p.Y.Label.Text = "step", "loss"
-	p.X.Min = 0
-	p.Y.Min = 0
-	p.Add(plotter.NewGrid())
-	p.Legend.Top, p.Legend.XOffs = true, -vg.Points(8)
-	drawn := false
-	for _, curve := range []struct {
-		name   string
-		points plotter.XYs
-		color  color.Color
-		width  vg.Length
-	}{
-		{"each step", steps, color.Gray{0xb0}, vg.Points(0.5)},
-		{"mean of an epoch", epochs, color.RGBA{0x1f, 0x77, 0xb4, 0xff}, vg.Points(1.5)},
-		{"validation", validation, color.RGBA{0xd6, 0x27, 0x28, 0xff}, vg.Points(1.5)},
-	} {
-		points := finite(curve.points)
-		if len(points) == 0 {
-			continue
-		}
-		line, err := plotter.NewLine(points)
-		if err != nil {
-			return err
-		}
-		line.Color, line.Width = curve.color, curve.width
-		p.Add(line)
-		p.Legend.Add(curve.name, line)
-		drawn = true
-	}
-	if !drawn {
-		return errors.New("plot: the history has no losses")
-	}
-	canvas := vgimg.New(6*vg.Inch, 4*vg.Inch)
-	const margin = 8
-	p.Draw(vgdraw.Crop(vgdraw.New(canvas), margin, -margin, margin, -margin))
-	return replace.File(path, func(w io.Writer) error { return png.Encode(w, canvas.Image()) })
-}
-
-// finite returns the points that can be drawn: a loss may have become infinite, or not be there.
-func finite(points plotter.XYs) (can plotter.XYs) {
-	for _, p := range points {
-		if !math.IsNaN(p.Y) && !math.IsInf(p.Y, 0) {
-			can = append(can, p)
-		}
-	}
-	return can
-}
 
 // Picture is one of a [Grid].
 type Picture struct {
