@@ -6,6 +6,7 @@ import (
 	"image/png"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -168,7 +169,14 @@ func Metric(path, name string, runs []Run, opts ...MetricOptions) error {
 func LRRange(path string, found *train.LRRange) error {
 	losses, smoothed := line{name: "loss", color: gray, width: vg.Points(0.75)}, line{name: "smoothed", color: blue, width: vg.Points(1.5)}
 	suggested := line{color: red, width: vg.Points(1), glyph: true}
+	top := math.Inf(1) // above is only how fast it diverges
+	if len(found.Smoothed) > 0 {
+		top = 2*found.Smoothed[0] - slices.Min(found.Smoothed)
+	}
 	for i, lr := range found.LRs {
+		if found.Smoothed[i] > top {
+			continue
+		}
 		losses.points = append(losses.points, plotter.XY{X: lr, Y: found.Losses[i]})
 		smoothed.points = append(smoothed.points, plotter.XY{X: lr, Y: found.Smoothed[i]})
 		if lr == found.Suggestion {
@@ -298,8 +306,7 @@ type drawing struct {
 
 func newDrawing(o LinesOptions) *drawing {
 	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = o.Title, o.XLabel, o.YLabel
-	p.Title.Padding = vg.Points(4)
+	p.X.Label.Text, p.Y.Label.Text = o.XLabel, o.YLabel
 	ink := color.Gray{0x30}
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
 		axis.Color, axis.Tick.Color, axis.Tick.Label.Color, axis.Label.TextStyle.Color = ink, ink, ink, ink
@@ -400,7 +407,12 @@ func (d *drawing) axes(bounds [4]float64, lines []line) {
 		d.X.Min = 0
 	}
 	d.Y.Min, d.Y.Max = span(bounds[2], bounds[3], d.LogY)
-	if !d.LogY {
+	if d.LogY {
+		room := math.Pow(d.Y.Max/d.Y.Min, 0.03)
+		if d.Y.Max *= room; !d.FromZero {
+			d.Y.Min /= room
+		}
+	} else {
 		room := (d.Y.Max - d.Y.Min) / 20
 		if d.Y.Max += room; d.FromZero && bounds[2] >= 0 {
 			d.Y.Min = 0
@@ -482,13 +494,22 @@ func (d *drawing) add(l line) error {
 	return nil
 }
 
-// legend writes the names of lines above the drawing, and returns how high that is.
+// legend writes the title and the names of lines above the drawing, and returns how high that is.
 func (d *drawing) legend(area vgdraw.Canvas, lines []line) vg.Length {
 	style := d.Legend.TextStyle
 	style.Color = color.Gray{0x30}
 	style.YAlign = -0.5
 	const mark, gap, after = vg.Length(18), vg.Length(5), vg.Length(16)
 	row := style.Height("Xg") + 4
+	title := vg.Length(0)
+	if d.LinesOptions.Title != "" {
+		large := style
+		large.Font.Size *= 1.2
+		large.XAlign = -0.5
+		title = row * 1.4
+		area.FillText(large, vg.Point{X: (area.Min.X + area.Max.X) / 2, Y: area.Max.Y - title/2}, shortened(d.LinesOptions.Title))
+		area.Max.Y -= title
+	}
 	x, y, used := area.Min.X+30, area.Max.Y-row/2, vg.Length(0)
 	for _, l := range lines {
 		if l.name == "" {
@@ -505,10 +526,10 @@ func (d *drawing) legend(area vgdraw.Canvas, lines []line) vg.Length {
 		area.FillText(style, vg.Point{X: x + mark + gap, Y: y}, name)
 		x += width
 	}
-	if used > 0 {
+	if used+title > 0 {
 		used += 6
 	}
-	return used
+	return used + title
 }
 
 func shortened(name string) string {
@@ -554,7 +575,7 @@ func label(v, step float64) string {
 	largest := math.Abs(v)
 	switch {
 	case largest >= 1e15 || step < 1e-5:
-		return strconv.FormatFloat(v, 'g', 3, 64)
+		return strconv.FormatFloat(v, 'g', min(15, max(1, 1+int(math.Round(math.Log10(largest/step)+0.5)))), 64)
 	case step >= 1e6:
 		return strconv.FormatFloat(v/1e6, 'f', -1, 64) + "M"
 	case step >= 1e4 || step >= 1e3 && largest >= 1e5:
