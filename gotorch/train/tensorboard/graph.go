@@ -137,6 +137,9 @@ func flow(model nn.Modular, inputs []gotorch.Tensor, of map[string]*node) (ends 
 	defer restore()
 	var known sources
 	for i, t := range inputs {
+		if !t.Defined() {
+			panic(valueError("AddGraph", "input %d is the zero Tensor", i+1))
+		}
 		n := &node{name: fmt.Sprintf("input/%d", i+1), op: "IO Node", shapes: [][]int64{t.Shape()}, known: true}
 		ends = append(ends, n)
 		known.add(t, n.name)
