@@ -46,7 +46,6 @@ type csvLog struct {
 	columns []string
 	rows    int // data rows in the file
 	lost    int // entries that came when a column could not be added
-	line    []byte
 }
 
 var errOther = errors.New("it has a log already: give the option Overwrite, or another file")
@@ -295,7 +294,7 @@ func (j *jsonLog) Begin(start LogStart) error {
 	case start.Mark != nil:
 		d := &decoder{dict: start.Mark}
 		if keep = int64(d.int("size")); d.err != nil || keep < 0 {
-			return fmt.Errorf("%s: what the checkpoint says of it is no size: %w", j.path, d.err)
+			return fmt.Errorf("%s: what the checkpoint says of it is no size: %v", j.path, start.Mark)
 		}
 		if size < keep && !j.Overwrite {
 			return fmt.Errorf("%s: it has %d bytes, where %d were written: give the option Overwrite to begin anew, or another file", j.path, size, keep)

@@ -81,6 +81,7 @@ type logged struct {
 	every int
 	goOn  bool
 	said  bool
+	begun bool
 }
 
 // Log has the numbers of a run written down: of each step the loss, what [StepOf.Record] has recorded and the learning
@@ -261,10 +262,11 @@ func (g *logged) failed(step int, err error) error {
 // beginLogs is called before the first step. It leaves those logs begun that endLogs is to end.
 func (r *run[B]) beginLogs() error {
 	for _, g := range r.logs {
-		g.said = false
+		g.said, g.begun = false, true
 		start := LogStart{Step: r.step.Number, Resumes: r.checkpoints != nil && r.checkpoints.goOn}
 		start.Mark, _ = r.marks.Get(g.name).(gotorch.Dict)
 		if err := g.failed(r.step.Number, g.sink.Begin(start)); err != nil {
+			g.begun = false
 			return fmt.Errorf("train: %w", err)
 		}
 	}
@@ -273,12 +275,15 @@ func (r *run[B]) beginLogs() error {
 
 // endLogs logs what was done, however the run ends.
 func (r *run[B]) endLogs() (err error) {
-	if r.step.run == nil { // nothing was begun
+	if !slices.ContainsFunc(r.logs, func(g *logged) bool { return g.begun }) {
 		return nil
 	}
 	err = r.logSteps(true)
 	for _, g := range r.logs {
-		err = errors.Join(err, g.failed(r.step.Number, g.sink.End()))
+		if g.begun {
+			g.begun = false
+			err = errors.Join(err, g.failed(r.step.Number, g.sink.End()))
+		}
 	}
 	return err
 }

@@ -213,7 +213,9 @@ func (r *run[B]) do(batch B) error {
 	if r.logsStep(s.Number + 1) {
 		rates = r.rates()
 	}
-	r.watchBefore()
+	if err := gotorch.Try0(r.watchBefore); err != nil {
+		return err
+	}
 	defer r.forgetBefore()
 	var hookErr error
 	err := gotorch.Try0(func() {

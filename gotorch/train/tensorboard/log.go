@@ -194,12 +194,22 @@ func (l *Log) LogText(step int, name, text string) error {
 	return l.w.AddText(name, text, step)
 }
 
-// LogHistogram is of train.LogHistograms.
+// LogHistogram is of train.LogHistograms. Numbers of which none has a bucket, which are those above 1e20, are left out.
 func (l *Log) LogHistogram(step int, name string, values gotorch.Tensor) error {
 	if l.w == nil {
 		return os.ErrClosed
 	}
-	return l.w.AddHistogram(name, values, step)
+	numbers, err := gotorch.Try(func() []float64 { return read[float64](values, gotorch.Float64) })
+	if err != nil {
+		return err
+	}
+	h, err := HistogramOf(numbers)
+	if err != nil && len(numbers) > 0 {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return l.w.AddHistogramRaw(name, h, step)
 }
 
 // Mark is of train.LogSink.
