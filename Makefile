@@ -10,7 +10,7 @@
 #   FUZZ_TIME=10m          for how long `make fuzz` runs each test
 
 .DEFAULT_GOAL := build
-SOAKS := soak-torture soak-training soak-graphs
+SOAKS := soak-torture soak-training soak-run soak-graphs
 LINTS := lint-format lint-vet lint-staticcheck lint-ruff lint-mypy
 .PHONY: help setup build generate demo test test-torch test-cuda test-address fuzz lint $(LINTS) format bench bench-peers soak $(SOAKS) \
 	conformance zoo mutants doctor clean distclean
@@ -110,6 +110,10 @@ soak-torture: build
 # It takes what 10,000 steps of three models take, some minutes, whatever DURATION is.
 soak-training: build
 	@$(IN_ENV) SOAK=1 go test ./bench/models -run '^TestMemory' -v -count=1 -timeout=0
+
+# A million steps of a tiny model with logs and checkpoints, some minutes, whatever DURATION is.
+soak-run: build
+	@$(IN_ENV) SOAK=1 go test ./gotorch/train -run '^TestALongRunStaysSmall$$' -v -count=1 -timeout=0
 
 # What a fuzz test finds is written to testdata/fuzz, where every later `go test` tries it again. Go would
 # spend up to a minute on making each input smaller that reaches new code, and on slow tests all the time.

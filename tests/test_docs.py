@@ -84,6 +84,8 @@ IMPORTS = {
     "gotorch.dev/gotorch/optim/lrscheduler": "StepLR",
     "gotorch.dev/gotorch/profiler": "New",
     "gotorch.dev/gotorch/train": "Accuracy",
+    "gotorch.dev/gotorch/train/plot": "Losses",
+    "gotorch.dev/gotorch/train/tensorboard": "NewSummaryWriter",
     "gotorch.dev/gotorch/vision/models": "ResNet18",
 }
 ALIASES = {"gotorch.dev/gotorch/nn/functional": "F", "math/rand/v2": "rand"}

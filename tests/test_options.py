@@ -97,6 +97,8 @@ def arguments(struct: str) -> dict[str, Any]:
         return _of_models(name)
     if package.startswith("gotorch/vision/transforms"):
         return _of_transforms(package, name)
+    if package == "gotorch/train/tensorboard":
+        return _of_tensorboard(name)
     if package.startswith("gotorch/distributions"):
         found = inspect.signature(_of_distributions(package, name)).parameters
         by_name = {n: p.default for n, p in found.items()}
@@ -221,6 +223,25 @@ def _of_transforms(package: str, name: str) -> dict[str, Any]:
     }
 
 
+# Methods of SummaryWriter that a struct of package train/tensorboard has the options of, where the name does not say it.
+WRITTEN = {
+    "AddCustomScalars": "add_custom_scalars_multilinechart",
+    "AddHParams": "add_hparams",
+    "AddPRCurve": "add_pr_curve",
+    "AddPRCurveRaw": "add_pr_curve_raw",
+    "SummaryWriter": "__init__",
+}
+
+
+def _of_tensorboard(name: str) -> dict[str, Any]:
+    pytest.importorskip("tensorboard", reason="which torch.utils.tensorboard stands on")
+    writer = importlib.import_module("torch.utils.tensorboard").SummaryWriter
+    method = WRITTEN.get(name) or re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+    found = inspect.signature(getattr(writer, method)).parameters
+    special = {"dataformats": "DataFormats", "fps": "FPS"}
+    return {special.get(n, Names().field(n)): p.default for n, p in found.items()}
+
+
 def _go_name(python: str) -> str:
     known = layers().functions.get(python)
     return known.go if known else Names().camel(python.rstrip("_"))
@@ -254,8 +275,18 @@ OURS = {
     "gotorch/nn: SummaryOptions",
     "gotorch/train: CheckpointsOptions",
     "gotorch/train: EarlyStopOptions",
-    "gotorch/train/plot: CurvesOptions",
+    "gotorch/train/plot: ConfusionMatrixOptions",
     "gotorch/train/plot: GridOptions",
+    "gotorch/train/plot: HistogramOptions",
+    "gotorch/train/plot: LinesOptions",
+    "gotorch/train/plot: LossesOptions",
+    "gotorch/train/plot: MetricOptions",
+    "gotorch/train/tensorboard: HistogramOfOptions",
+    "gotorch/train/tensorboard: LogOptions",
+    "gotorch/train: FileLogOptions",
+    "gotorch/train: FindLROptions",
+    "gotorch/train: LogOptions",
+    "gotorch/train: WatchOptions",
     "gotorch/vision/imageio: Options",
     "gotorch/vision/imageio: WriteOptions",
     "gotorch/vision/models: DCGANOptions",
@@ -355,7 +386,11 @@ FIELDS = [(s, f) for s, fields in structs().items() if s not in OURS for f in fi
 
 
 # Packages whose counterpart need not be installed. Their fields are held to it where it is.
-OPTIONAL = ("gotorch/vision/models: ", "gotorch/vision/transforms")
+OPTIONAL = (
+    "gotorch/train/tensorboard: ",
+    "gotorch/vision/models: ",
+    "gotorch/vision/transforms",
+)
 
 
 @pytest.mark.parametrize(("struct", "field"), [(s, f) for s, f in FIELDS if f not in OTHERS])

@@ -245,10 +245,10 @@ func (o options) run(w io.Writer) (r result, err error) {
 		return r, err
 	}
 	curve := filepath.Join(o.out, "pushes.png")
-	err = plot.Curves(curve, []plot.Curve{
+	err = plot.Lines(curve, []plot.Series{
 		{Name: "mean of a round", Y: r.Lengths},
 		{Name: "at most", X: []float64{1, float64(o.rounds)}, Y: []float64{longest, longest}, Dashed: true},
-	}, plot.CurvesOptions{XLabel: "round", YLabel: "pushes until it fails", FromZero: true, LegendBelow: true})
+	}, plot.LinesOptions{XLabel: "round", YLabel: "pushes until it fails", FromZero: true})
 	if err != nil {
 		return r, err
 	}

@@ -191,7 +191,7 @@ func (o options) draw(w io.Writer, found, truth orbit, seen gotorch.Tensor) (err
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
 	}
-	curve := func(c plot.Curve, places gotorch.Tensor) plot.Curve {
+	curve := func(c plot.Series, places gotorch.Tensor) plot.Series {
 		xy := places.Unbind(gotorch.UnbindOptions{Dim: 1})
 		c.X, c.Y = gotorch.ToSlice[float64](xy[0]), gotorch.ToSlice[float64](xy[1])
 		return c
@@ -200,12 +200,12 @@ func (o options) draw(w io.Writer, found, truth orbit, seen gotorch.Tensor) (err
 	gotorch.NoGrad(func() {
 		round := gotorch.Linspace(0, trueYear, 300, gotorch.TensorOptions{DType: gotorch.Float64})
 		foundRound := round.MulScalar(math.Exp(gotorch.Item[float64](found.year)) / trueYear)
-		err = plot.Curves(picture, []plot.Curve{
-			curve(plot.Curve{Name: "found"}, found.at(foundRound)),
-			curve(plot.Curve{Name: "truth", Dashed: true}, truth.at(round)),
-			curve(plot.Curve{Name: "seen", Dots: true}, seen),
+		err = plot.Lines(picture, []plot.Series{
+			curve(plot.Series{Name: "found"}, found.at(foundRound)),
+			curve(plot.Series{Name: "truth", Dashed: true}, truth.at(round)),
+			curve(plot.Series{Name: "seen", Dots: true}, seen),
 			{Name: "sun", X: []float64{0}, Y: []float64{0}, Dots: true},
-		}, plot.CurvesOptions{Equal: true, Height: 480})
+		}, plot.LinesOptions{Equal: true})
 	})
 	if err == nil {
 		fmt.Fprintf(w, "saved %s\n", picture)

@@ -116,11 +116,11 @@ func (o options) run(w io.Writer) (fitted, error) {
 		return gotorch.ToSlice[float64](swing(gotorch.FromSlice(parameters), fine))
 	}
 	picture := filepath.Join(o.out, "fit.png")
-	err := plot.Curves(picture, []plot.Curve{
+	err := plot.Lines(picture, []plot.Series{
 		{Name: "fitted", X: gotorch.ToSlice[float64](fine), Y: at(f.Values)},
 		{Name: "truth", X: gotorch.ToSlice[float64](fine), Y: at(truth), Dashed: true},
 		{Name: "measured", X: gotorch.ToSlice[float64](t), Y: gotorch.ToSlice[float64](y), Dots: true},
-	}, plot.CurvesOptions{XLabel: "seconds", YLabel: "metres"})
+	}, plot.LinesOptions{XLabel: "seconds", YLabel: "metres"})
 	if err != nil {
 		return f, err
 	}

@@ -269,10 +269,10 @@ func (o options) run(ctx context.Context, w io.Writer) (r result, err error) {
 		told[i] *= 100
 	}
 	curve := filepath.Join(o.out, "accuracy.png")
-	err = plot.Curves(curve, []plot.Curve{
+	err = plot.Lines(curve, []plot.Series{
 		{Name: "transformer", Y: told},
 		{Name: "the commonest character", X: []float64{1, float64(len(told))}, Y: []float64{100 * r.commonest, 100 * r.commonest}, Dashed: true},
-	}, plot.CurvesOptions{XLabel: "epoch", YLabel: "% of hidden characters", FromZero: true, LegendBelow: true})
+	}, plot.LinesOptions{XLabel: "epoch", YLabel: "% of hidden characters", FromZero: true})
 	if err != nil {
 		return r, err
 	}

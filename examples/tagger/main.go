@@ -321,10 +321,10 @@ func (o options) run(ctx context.Context, w io.Writer) (r result, err error) {
 		return r, err
 	}
 	curve := filepath.Join(o.out, "accuracy.png")
-	err = plot.Curves(curve, []plot.Curve{
+	err = plot.Lines(curve, []plot.Series{
 		{Name: "LSTM", Y: percent(history.Metric("val_accuracy"))},
 		{Name: "each word as most often", X: []float64{1, float64(o.epochs)}, Y: percent([]float64{r.habit, r.habit}), Dashed: true},
-	}, plot.CurvesOptions{XLabel: "epoch", YLabel: "% of words", FromZero: true, LegendBelow: true})
+	}, plot.LinesOptions{XLabel: "epoch", YLabel: "% of words", FromZero: true})
 	if err != nil {
 		return r, err
 	}

@@ -263,13 +263,17 @@ const formatVersion = 1
 // write saves everything to a file of the folder.
 func (r *run[B]) write(file string, epochDone bool) error {
 	r.read()
+	marks, err := r.mark()
+	if err != nil {
+		return err
+	}
 	return gotorch.Try0(func() {
 		gotorch.Scope0(func(*gotorch.ScopeHandle) {
 			var dict gotorch.Dict
 			for _, p := range r.parts {
 				dict = append(dict, gotorch.DictItem{Key: p.key(), Value: p.state()})
 			}
-			dict = append(dict, gotorch.DictItem{Key: "train", Value: r.state(epochDone)})
+			dict = append(dict, gotorch.DictItem{Key: "train", Value: r.state(epochDone, marks)})
 			if err := gotorch.Save(filepath.Join(r.checkpoints.folder, file), dict); err != nil {
 				panic(err)
 			}
@@ -296,7 +300,7 @@ func dictOf(state nn.StateDict) (dict gotorch.Dict) {
 }
 
 // state is what the run itself needs to go on.
-func (r *run[B]) state(epochDone bool) gotorch.Dict {
+func (r *run[B]) state(epochDone bool, marks gotorch.Dict) gotorch.Dict {
 	at := r.at
 	at.elapsed += time.Since(at.begun)
 	if epochDone {
@@ -317,6 +321,9 @@ func (r *run[B]) state(epochDone bool) gotorch.Dict {
 		dict = append(dict, gotorch.DictItem{Key: "batches", Value: loader.StateDict()})
 	} else if at.random != nil {
 		dict = append(dict, gotorch.DictItem{Key: "random_of_epoch", Value: at.random})
+	}
+	if len(marks) > 0 {
+		dict = append(dict, gotorch.DictItem{Key: "logs", Value: marks})
 	}
 	if r.checkpoints.by != "" {
 		dict = append(dict, gotorch.DictItem{Key: "best", Value: r.checkpoints.best})
@@ -413,6 +420,12 @@ func (r *run[B]) load(value any) (err error) {
 	if number < 0 || at.epoch < 1 || at.taken < 0 || at.first < 0 || at.first > number || len(history.Losses) != number {
 		return errors.New("its numbers contradict each other")
 	}
+	marks := gotorch.Dict{}
+	if mine.Get("logs") != nil {
+		if marks, ok = mine.Get("logs").(gotorch.Dict); !ok {
+			return errors.New("its logs are no dict")
+		}
+	}
 	gradients, _ := mine.Get("gradients").([]any)
 	if gradients != nil && (r.model == nil || len(gradients) != len(r.model.Parameters())) {
 		return errors.New("its gradients are of another model")
@@ -460,7 +473,7 @@ func (r *run[B]) load(value any) (err error) {
 			}
 			generators[name.(string)].SetState(t)
 		}
-		r.at, r.history, r.step.Number, r.saved, r.ended, r.checkpoints.best = at, history, number, number, ended, best
+		r.at, r.history, r.step.Number, r.saved, r.ended, r.checkpoints.best, r.marks = at, history, number, number, ended, best, marks
 		r.resumed = true
 	})
 }

@@ -27,6 +27,7 @@ import (
 	"gotorch.dev/gotorch/optim/lrscheduler"
 	"gotorch.dev/gotorch/optim/swautils"
 	"gotorch.dev/gotorch/train"
+	"gotorch.dev/gotorch/train/tensorboard"
 )
 
 // stateless is batches whose random numbers are the default generator's, and that have no state of their own.
@@ -44,10 +45,11 @@ type trained struct {
 	Epochs []train.EpochRecord
 	State  map[string][]float64
 	Next   float64 // the next random number
+	Logs   map[string]string
 }
 
 // everything is a run with all that has a state: momentum, dropout, batch norm, schedulers, averages, accumulation.
-func everything(ctx context.Context, folder string, steps int, o train.CheckpointsOptions, hook func(*train.Step) error) (*trained, error) {
+func everything(ctx context.Context, folder string, steps int, o train.CheckpointsOptions, hook func(*train.Step) error, logs bool) (*trained, error) {
 	gotorch.ManualSeed(5)
 	model := nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 2))
 	opt := optim.AdamW(model.Parameters(), optim.AdamWOptions{LR: 0.01})
@@ -70,6 +72,12 @@ func everything(ctx context.Context, folder string, steps int, o train.Checkpoin
 	if folder != "" {
 		loop.Checkpoints(folder, o)
 	}
+	if logs {
+		loop.Log(train.CSVLog(filepath.Join(folder, "log.csv"), train.FileLogOptions{NoTime: true}))
+		loop.Log(train.JSONLog(filepath.Join(folder, "log.jsonl"), train.FileLogOptions{NoTime: true}), train.LogOptions{Every: 3})
+		loop.Log(tensorboard.NewLog(filepath.Join(folder, "events")))
+		loop.Watch(train.WatchOptions{Every: 5, Histograms: true})
+	}
 	history, err := loop.Run(ctx, stateless{points(95)}, train.Steps(steps))
 	r := &trained{Losses: history.Losses, Epochs: history.Epochs, State: map[string][]float64{"lr": history.Series["lr"]}}
 	for i := range r.Epochs {
@@ -81,10 +89,18 @@ func everything(ctx context.Context, folder string, steps int, o train.Checkpoin
 		}
 	}
 	r.Next = gotorch.Item[float64](gotorch.Rand(nil))
+	if logs {
+		r.Logs = logsIn(folder)
+	}
 	return r, err
 }
 
 func (r *trained) differs(from *trained) string {
+	if r.Logs == nil {
+		without := *from
+		without.Logs = nil
+		from = &without
+	}
 	a, err1 := json.Marshal(r)
 	b, err2 := json.Marshal(from)
 	if err := errors.Join(err1, err2); err != nil {
@@ -98,17 +114,28 @@ func (r *trained) differs(from *trained) string {
 			return fmt.Sprintf("from step %d on the losses differ: %v, %v", i+1, x, from.Losses[i])
 		}
 	}
+	for name, log := range r.Logs {
+		if got, want := strings.Split(log, "\n"), strings.Split(from.Logs[name], "\n"); !slices.Equal(got, want) {
+			for i := range min(len(got), len(want)) {
+				if got[i] != want[i] {
+					return fmt.Sprintf("%s, line %d: got %s, want %s", name, i+1, got[i], want[i])
+				}
+			}
+			return fmt.Sprintf("%s has %d lines, want %d", name, len(got), len(want))
+		}
+	}
 	return fmt.Sprintf("%s\n%s", a, b)
 }
 
 const allSteps = 34
 
 func TestARunThatIsStoppedAfterAnyStepGoesOnToTheSameBits(t *testing.T) {
-	want, err := everything(t.Context(), "", allSteps, train.CheckpointsOptions{}, nil)
+	want, err := everything(t.Context(), t.TempDir(), allSteps, train.CheckpointsOptions{}, nil, true)
 	testhelp.Must(t, err)
 	for stop := 1; stop < allSteps; stop++ {
 		for _, how := range []string{"cancelled", "failed"} {
 			folder := t.TempDir()
+			logs := stop%3 == 0 // which take as long as all the rest
 			ctx, cancel := context.WithCancel(t.Context())
 			o := train.CheckpointsOptions{Resume: true}
 			broken := errors.New("broken")
@@ -123,11 +150,11 @@ func TestARunThatIsStoppedAfterAnyStepGoesOnToTheSameBits(t *testing.T) {
 					cancel()
 				}
 				return nil
-			})
+			}, logs)
 			if how == "failed" && !errors.Is(err, broken) || how == "cancelled" && !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
 			}
-			got, err := everything(t.Context(), folder, allSteps, o, nil)
+			got, err := everything(t.Context(), folder, allSteps, o, nil, logs)
 			testhelp.Must(t, err)
 			if diff := got.differs(want); diff != "" {
 				t.Fatalf("%s after step %d: %s", how, stop, diff)
@@ -139,8 +166,11 @@ func TestARunThatIsStoppedAfterAnyStepGoesOnToTheSameBits(t *testing.T) {
 
 // TestMain is also the process that is killed.
 func TestMain(m *testing.M) {
+	if full := os.Getenv("TRAIN_UNTIL_FULL"); full != "" {
+		untilFull(full)
+	}
 	if folder := os.Getenv("TRAIN_UNTIL_KILLED"); folder != "" {
-		r, err := everything(context.Background(), folder, 200, train.CheckpointsOptions{Resume: true, Steps: 1, Keep: 2, Best: "val_loss"}, nil)
+		r, err := everything(context.Background(), folder, 200, train.CheckpointsOptions{Resume: true, Steps: 1, Keep: 2, Best: "val_loss"}, nil, true)
 		if err == nil {
 			err = json.NewEncoder(os.Stdout).Encode(r)
 		}
@@ -159,7 +189,7 @@ func TestARunThatIsKilledGoesOnToTheSameBits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts processes")
 	}
-	want, err := everything(t.Context(), "", 200, train.CheckpointsOptions{}, nil)
+	want, err := everything(t.Context(), t.TempDir(), 200, train.CheckpointsOptions{}, nil, true)
 	testhelp.Must(t, err)
 	kills := 3
 	if os.Getenv("SOAK") != "" {
@@ -214,7 +244,7 @@ func TestARunThatIsKilledGoesOnToTheSameBits(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if want := []string{"best.pt", "step-00000199.pt", "step-00000200.pt"}; !slices.Equal(names, want) {
+	if want := []string{"best.pt", "events", "log.csv", "log.jsonl", "step-00000199.pt", "step-00000200.pt"}; !slices.Equal(names, want) {
 		t.Errorf("the folder has %v", names)
 	}
 }

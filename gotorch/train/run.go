@@ -27,6 +27,13 @@ type run[B any] struct {
 	ended   bool // by a hook, before the limit
 	resumed bool // and no epoch was begun since
 	astray  bool // a batch was taken and not learnt from, so that the batches' state is not the run's
+
+	marks   gotorch.Dict // of the logs, in the checkpoint that the run goes on from
+	entries []entry      // steps that are not logged yet
+	watched []Value      // of the step at hand: see Watch
+	before  []snapshot   // parameters before the step at hand
+
+	logFailed error
 }
 
 // position is where in an epoch a run is.
@@ -65,6 +72,7 @@ func (l *LoopOf[B]) Run(ctx context.Context, batches BatchesOf[B], limit Limit) 
 		for _, hook := range l.onEnd {
 			err = errors.Join(err, hook(err))
 		}
+		err = errors.Join(err, r.endLogs())
 		l.progress.end()
 	}()
 	// The threads that share an op's work belong to the thread that calls it.
@@ -85,6 +93,9 @@ func (l *LoopOf[B]) Run(ctx context.Context, batches BatchesOf[B], limit Limit) 
 		if err := r.resume(); err != nil {
 			return r.history, err
 		}
+	}
+	if err := r.beginLogs(); err != nil {
+		return r.history, err
 	}
 	// An epoch may have had more steps than batches.Len says.
 	for !r.ended && (r.at.taken > 0 || r.at.epoch <= epochs && r.step.Number < steps) {
@@ -185,7 +196,7 @@ func (r *run[B]) epoch() error {
 		Duration: r.at.elapsed + time.Since(r.at.begun)}
 	r.history.Epochs = append(r.history.Epochs, record)
 	epoch := &Epoch{EpochRecord: &r.history.Epochs[len(r.history.Epochs)-1], Model: r.model, Optimizer: r.opt,
-		History: r.history, loss: r.pairLoss, ctx: r.ctx}
+		History: r.history, loss: r.pairLoss, ctx: r.ctx, logText: r.logText, logHistogram: r.logHistogram}
 	stop := error(nil)
 	for _, hook := range r.onEpoch {
 		err := hook(epoch)
@@ -194,6 +205,9 @@ func (r *run[B]) epoch() error {
 		} else if err != nil {
 			return fmt.Errorf("train: after epoch %d: %w", r.at.epoch, err)
 		}
+	}
+	if err := r.logEpoch(epoch.EpochRecord); err != nil {
+		return fmt.Errorf("train: after epoch %d: %w", r.at.epoch, err)
 	}
 	r.progress.done(epoch.EpochRecord)
 	r.ended = stop != nil
@@ -224,6 +238,15 @@ func (r *run[B]) do(batch B) error {
 	s := &r.step
 	s.Batch = moved(batch, r.device)
 	s.Updated = false
+	r.watched = nil
+	var rates []Value
+	if r.logsStep(s.Number + 1) {
+		rates = r.rates()
+	}
+	if err := gotorch.Try0(r.watchBefore); err != nil {
+		return err
+	}
+	defer r.forgetBefore()
 	var hookErr error
 	err := gotorch.Try0(func() {
 		if r.LoopOf.step != nil {
@@ -245,6 +268,10 @@ func (r *run[B]) do(batch B) error {
 		return err
 	}
 	r.at.taken++
+	if err := gotorch.Try0(r.watchAfter); err != nil {
+		return err
+	}
+	r.did(rates)
 	// Reading a loss waits for a device that works by itself. A CPU does not.
 	if r.device.Type() == gotorch.DeviceTypeCPU || len(r.unread) >= maxUnread {
 		r.read()
@@ -262,7 +289,7 @@ func (r *run[B]) do(batch B) error {
 		}
 	}
 	r.progress.step(r.history.Losses, s.Loss)
-	return nil
+	return r.logSteps(false)
 }
 
 // moved returns a batch on a device.
@@ -284,6 +311,7 @@ func (r *run[B]) read() {
 	for _, u := range r.unread {
 		value := gotorch.Item[float64](u.value)
 		u.value.Close()
+		r.note(u.step, Value{u.name, value})
 		if u.name == "loss" {
 			h.Losses = put(h.Losses, u.step, value)
 			continue

@@ -171,6 +171,7 @@ func (r *run[B]) learn() (err error) {
 					panic(abort{bad})
 				}
 			}
+			r.watchGradients()
 			if s.Updated {
 				for _, clip := range r.changes.clip {
 					clip(r.model.Parameters())

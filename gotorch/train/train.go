@@ -9,6 +9,7 @@
 //	loop.Schedule(lrscheduler.CosineAnnealingLR(opt, 5), train.PerEpoch)
 //	loop.ClipGradNorm(1)
 //	loop.EarlyStop("val_loss", train.EarlyStopOptions{Patience: 3})
+//	loop.Log(train.CSVLog("runs/digits.csv"))              // also JSONLog, SlogLog, tensorboard.NewLog
 //
 //	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 //	defer stop()
@@ -135,6 +136,8 @@ type LoopOf[B any] struct {
 	finite             bool // see StopAtNonFinite
 	changes            changes
 	checkpoints        *checkpoints
+	logs               []*logged
+	watches            []watch
 }
 
 // NewLoop makes a loop that lets opt change model so that loss becomes less: a module such as
@@ -303,6 +306,9 @@ type Epoch struct {
 
 	loss nn.Loss
 	ctx  context.Context
+
+	logText      func(step int, name, text string) error
+	logHistogram func(step int, name string, values gotorch.Tensor) error
 }
 
 // Record adds a number to the epoch's record.

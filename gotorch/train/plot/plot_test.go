@@ -41,8 +41,9 @@ func colors(picture image.Image) map[color.RGBA]int {
 }
 
 var (
-	blue = color.RGBA{0x1f, 0x77, 0xb4, 0xff}
-	red  = color.RGBA{0xd6, 0x27, 0x28, 0xff}
+	blue   = color.RGBA{0x1f, 0x77, 0xb4, 0xff}
+	red    = color.RGBA{0xd6, 0x27, 0x28, 0xff}
+	orange = color.RGBA{0xff, 0x7f, 0x0e, 0xff}
 )
 
 func history(validated bool) *train.History {
@@ -84,27 +85,27 @@ func TestLossesDrawsEachCurveThatThereIs(t *testing.T) {
 	}
 }
 
-func TestCurvesDrawsLinesAndDots(t *testing.T) {
+func TestLinesDrawsLinesAndDots(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "curves.png")
 	rising := []float64{1, 2, math.NaN(), 4, math.Inf(-1)}
 	for _, c := range []struct {
 		what   string
-		curves []plot.Curve
+		curves []plot.Series
 		seen   map[color.RGBA]bool
 	}{
-		{"two lines", []plot.Curve{{Y: rising}, {Name: "b", X: []float64{1, 2, 9}, Y: []float64{4, 1, 2}, Dashed: true}}, map[color.RGBA]bool{blue: true, red: true}},
-		{"dots", []plot.Curve{{Y: rising, Dots: true}}, map[color.RGBA]bool{blue: true, red: false}},
-		{"a colour", []plot.Curve{{Y: rising, Color: red}, {Y: rising[:1], Thin: true}}, map[color.RGBA]bool{blue: false, red: true}},
-		{"one of three without points", []plot.Curve{{}, {Y: []float64{math.NaN()}, Name: "none"}, {Y: rising, Color: blue}}, map[color.RGBA]bool{blue: true, red: false}},
-		{"one point", []plot.Curve{{Y: []float64{3}, Dots: true}}, map[color.RGBA]bool{blue: true}},
-		{"numbers that are all the same", []plot.Curve{{X: []float64{5, 5}, Y: []float64{7, 7}, Dots: true}}, map[color.RGBA]bool{blue: true}},
-		{"numbers that are nearly the same", []plot.Curve{{Y: []float64{1, math.Nextafter(1, 2)}, Dots: true}}, map[color.RGBA]bool{blue: true}},
-		{"numbers that are nearly zero", []plot.Curve{{Y: []float64{5e-324, 0, 1e-323}, Dots: true}}, map[color.RGBA]bool{blue: true}},
-		{"numbers that are huge and nearly the same", []plot.Curve{{Y: []float64{1e17, 1e17 + 16}, Dots: true}}, map[color.RGBA]bool{blue: true}},
-		{"numbers that are huge", []plot.Curve{{Y: []float64{-1e300, math.MaxFloat64, 1e300}}}, map[color.RGBA]bool{blue: true}},
+		{"two lines", []plot.Series{{Y: rising}, {Name: "b", X: []float64{1, 2, 9}, Y: []float64{4, 1, 2}, Dashed: true}}, map[color.RGBA]bool{blue: true, orange: true}},
+		{"dots", []plot.Series{{Y: rising, Dots: true}}, map[color.RGBA]bool{blue: true, red: false}},
+		{"a colour", []plot.Series{{Y: rising, Color: red}, {Y: rising[:1], Faint: true}}, map[color.RGBA]bool{blue: false, red: true}},
+		{"one of three without points", []plot.Series{{}, {Y: []float64{math.NaN()}, Name: "none"}, {Y: rising, Color: blue}}, map[color.RGBA]bool{blue: true, red: false}},
+		{"one point", []plot.Series{{Y: []float64{3}, Dots: true}}, map[color.RGBA]bool{blue: true}},
+		{"numbers that are all the same", []plot.Series{{X: []float64{5, 5}, Y: []float64{7, 7}, Dots: true}}, map[color.RGBA]bool{blue: true}},
+		{"numbers that are nearly the same", []plot.Series{{Y: []float64{1, math.Nextafter(1, 2)}, Dots: true}}, map[color.RGBA]bool{blue: true}},
+		{"numbers that are nearly zero", []plot.Series{{Y: []float64{5e-324, 0, 1e-323}, Dots: true}}, map[color.RGBA]bool{blue: true}},
+		{"numbers that are huge and nearly the same", []plot.Series{{Y: []float64{1e17, 1e17 + 16}, Dots: true}}, map[color.RGBA]bool{blue: true}},
+		{"numbers that are huge", []plot.Series{{Y: []float64{-1e300, math.MaxFloat64, 1e300}}}, map[color.RGBA]bool{blue: true}},
 	} {
-		for _, o := range []plot.CurvesOptions{{}, {Title: "t", XLabel: "x", YLabel: "y", FromZero: true, LegendBelow: true}, {Equal: true}} {
-			if err := plot.Curves(path, c.curves, o); err != nil {
+		for _, o := range []plot.LinesOptions{{}, {Title: "t", XLabel: "x", YLabel: "y", FromZero: true}, {Equal: true}} {
+			if err := plot.Lines(path, c.curves, o); err != nil {
 				t.Errorf("%s: %v", c.what, err)
 				continue
 			}
@@ -116,24 +117,16 @@ func TestCurvesDrawsLinesAndDots(t *testing.T) {
 			}
 		}
 	}
-	if err := plot.Curves(path, []plot.Curve{{Y: rising}}, plot.CurvesOptions{Width: 300, Height: 200}); err != nil {
-		t.Fatal(err)
-	}
-	if size := read(t, path).Bounds().Size(); size != image.Pt(300, 200) {
-		t.Errorf("the size is %v", size)
-	}
 	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for what, call := range map[string]func() error{
-		"nothing":             func() error { return plot.Curves(path, nil) },
-		"no point":            func() error { return plot.Curves(path, []plot.Curve{{Y: []float64{math.Inf(1)}}}) },
-		"fewer X than Y":      func() error { return plot.Curves(path, []plot.Curve{{X: []float64{1}, Y: rising}}) },
-		"X without Y":         func() error { return plot.Curves(path, []plot.Curve{{X: []float64{1}}}) },
-		"a size of nothing":   func() error { return plot.Curves(path, []plot.Curve{{Y: rising}}, plot.CurvesOptions{Width: 0}) },
-		"a size without end":  func() error { return plot.Curves(path, []plot.Curve{{Y: rising}}, plot.CurvesOptions{Height: 1 << 40}) },
-		"a file below a file": func() error { return plot.Curves(filepath.Join(path, "x.png"), []plot.Curve{{Y: rising}}) },
+		"nothing":             func() error { return plot.Lines(path, nil) },
+		"no point":            func() error { return plot.Lines(path, []plot.Series{{Y: []float64{math.Inf(1)}}}) },
+		"fewer X than Y":      func() error { return plot.Lines(path, []plot.Series{{X: []float64{1}, Y: rising}}) },
+		"X without Y":         func() error { return plot.Lines(path, []plot.Series{{X: []float64{1}}}) },
+		"a file below a file": func() error { return plot.Lines(filepath.Join(path, "x.png"), []plot.Series{{Y: rising}}) },
 	} {
 		if err := call(); err == nil {
 			t.Errorf("%s was drawn", what)
@@ -151,7 +144,7 @@ func TestAUnitIsAsLongOnBothAxes(t *testing.T) {
 		sin, cos := math.Sincos(float64(i) * math.Pi / 180)
 		x, y = append(x, 3+cos), append(y, sin)
 	}
-	if err := plot.Curves(path, []plot.Curve{{X: x, Y: y}}, plot.CurvesOptions{Equal: true, Width: 700, Height: 300}); err != nil {
+	if err := plot.Lines(path, []plot.Series{{X: x, Y: y}}, plot.LinesOptions{Equal: true}); err != nil {
 		t.Fatal(err)
 	}
 	picture := read(t, path)
@@ -191,18 +184,18 @@ func TestGridScalesPicturesAndMarksWrongOnes(t *testing.T) {
 	}
 }
 
-func ExampleCurves() {
+func ExampleLines() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer os.RemoveAll(dir)
-	curves := []plot.Curve{
+	curves := []plot.Series{
 		{Name: "measured", X: []float64{0, 1, 2, 3}, Y: []float64{0.1, 0.9, 4.2, 8.8}, Dots: true},
 		{Name: "x²", X: []float64{0, 1, 2, 3}, Y: []float64{0, 1, 4, 9}},
 	}
-	fmt.Println(plot.Curves(filepath.Join(dir, "squares.png"), curves, plot.CurvesOptions{XLabel: "x"}))
+	fmt.Println(plot.Lines(filepath.Join(dir, "squares.png"), curves, plot.LinesOptions{XLabel: "x"}))
 	// Output: <nil>
 }
 

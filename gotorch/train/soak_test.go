@@ -1,0 +1,140 @@
+package train_test
+
+import (
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/internal/finalize"
+	"gotorch.dev/gotorch/internal/testhelp"
+	"gotorch.dev/gotorch/nn"
+	"gotorch.dev/gotorch/optim"
+	"gotorch.dev/gotorch/train"
+	"gotorch.dev/gotorch/train/tensorboard"
+)
+
+// fixed is batches that are there.
+type fixed []data.Pair
+
+func (f fixed) Len() int { return len(f) }
+func (f fixed) All() iter.Seq2[data.Pair, error] {
+	return func(yield func(data.Pair, error) bool) {
+		for _, pair := range f {
+			if !yield(pair, nil) {
+				return
+			}
+		}
+	}
+}
+
+// usage is what a process holds.
+type usage struct {
+	handles, native, heap int64
+	goroutines, files     int
+	resident              int64
+}
+
+func now(t *testing.T) usage {
+	for before := int64(math.MaxInt64); ; { // what is dead is freed in batches
+		finalize.Dead()
+		live := gotorch.MemoryStats().LiveHandles
+		if live >= before {
+			break
+		}
+		before = live
+	}
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	stats := gotorch.MemoryStats()
+	var size, resident int64
+	b, err := os.ReadFile("/proc/self/statm")
+	testhelp.Must(t, err)
+	_, err = fmt.Sscan(string(b), &size, &resident)
+	testhelp.Must(t, err)
+	return usage{stats.LiveHandles, stats.NativeBytes, int64(m.HeapAlloc), runtime.NumGoroutine(), testhelp.Descriptors(t), resident * int64(os.Getpagesize())}
+}
+
+// TestALongRunStaysSmall trains a tiny model with logs and checkpoints: for a million steps with SOAK.
+func TestALongRunStaysSmall(t *testing.T) {
+	steps := 4000
+	if os.Getenv("SOAK") != "" {
+		steps = 1_000_000
+	}
+	dir := t.TempDir()
+	// A second thread has nothing to do here, and waits awake.
+	defer gotorch.SetNumThreads(gotorch.NumThreads())
+	gotorch.SetNumThreads(1)
+	gotorch.ManualSeed(1)
+	model := nn.Linear(2, 2)
+	loop := train.NewLoop(model, optim.AdamW(model.Parameters()), nn.CrossEntropyLoss())
+	loop.Checkpoints(filepath.Join(dir, "run"), train.CheckpointsOptions{Steps: steps / 16, Epochs: 1 << 30, Keep: 2})
+	loop.Log(train.CSVLog(filepath.Join(dir, "log.csv")))
+	loop.Log(train.JSONLog(filepath.Join(dir, "log.jsonl")), train.LogOptions{Every: 10})
+	loop.Log(tensorboard.NewLog(filepath.Join(dir, "events")))
+	loop.Watch(train.WatchOptions{Every: steps / 200, Histograms: true})
+	loop.Progress(io.Discard)
+	var batches fixed
+	for range steps / 20 {
+		if len(batches) < 1000 {
+			x := gotorch.Randn([]int64{4, 2})
+			batches = append(batches, data.Pair{Input: x, Target: x.SumDim([]int64{1}).GtScalar(0).To(gotorch.Int64)})
+		}
+	}
+	var first, last usage
+	begun := time.Now()
+	loop.OnStep(func(s *train.Step) error {
+		switch s.Number {
+		case steps / 5:
+			first = now(t)
+		case steps:
+			last = now(t)
+		}
+		return nil
+	})
+	before := now(t)
+	history, err := loop.Run(t.Context(), batches, train.Steps(steps))
+	testhelp.Must(t, err)
+	t.Logf("%d steps in %v: after a fifth %+v, at the end %+v", steps, time.Since(begun).Round(time.Second), first, last)
+	after := now(t)
+	// The history has 8 bytes for a step, and room for as many again.
+	if grown := last.heap - first.heap; grown > 20*int64(steps)+2<<20 {
+		t.Errorf("the heap has grown by %d bytes", grown)
+	}
+	if last.handles > first.handles+16 || last.native > first.native+1<<16 || last.goroutines > first.goroutines || last.files > first.files {
+		t.Errorf("after a fifth %+v, at the end %+v", first, last)
+	}
+	// Parameters have gradients now, the optimiser has tensors, and some that are dead share a slab with those.
+	if after.files > before.files || after.goroutines > before.goroutines || after.handles > before.handles+100 {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+	_, rows := table(t, filepath.Join(dir, "log.csv"))
+	if want := steps + len(history.Epochs); len(rows) != want {
+		t.Errorf("there are %d rows, want %d", len(rows), want)
+	}
+	var names []string
+	testhelp.Must(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			names = append(names, strings.Split(d.Name(), "tfevents.")[0])
+		}
+		return err
+	}))
+	each := steps / 16
+	want := []string{"events.out.", "log.csv", "log.jsonl", fmt.Sprintf("step-%08d.pt", steps/each*each-each), fmt.Sprintf("step-%08d.pt", steps)}
+	if steps%each != 0 {
+		want[3] = fmt.Sprintf("step-%08d.pt", steps/each*each)
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("the files are %v, want %v", names, want)
+	}
+}
