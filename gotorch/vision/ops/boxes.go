@@ -40,7 +40,7 @@ func upcast(t gotorch.Tensor) gotorch.Tensor {
 
 func suppress[T float](boxes, scores gotorch.Tensor, threshold float64) gotorch.Tensor {
 	n := int(boxes.Size(0))
-	_, order := scores.Sort(gotorch.SortOptions{Dim: new(int64(0)), Descending: true})
+	_, order := scores.SortStable(new(true), gotorch.SortStableOptions{Dim: new(int64(0)), Descending: true})
 	places, corners := gotorch.Data[int64](order), gotorch.Data[T](boxes)
 	// The boxes that are left, in the order of their scores: they get fewer with each that is kept.
 	type box struct {
@@ -283,11 +283,14 @@ func angles(degrees gotorch.Tensor) (cos, sin gotorch.Tensor) {
 func turned(boxes gotorch.Tensor, way int) gotorch.Tensor {
 	c := unbind(boxes)
 	cos, sin := angles(c[4])
-	w, h := c[2].DivScalar(2), c[3].DivScalar(2)
+	// Each half is made anew, so that gradients are added in the original's order.
+	w, h := func() gotorch.Tensor { return c[2].DivScalar(2) }, func() gotorch.Tensor { return c[3].DivScalar(2) }
 	if way > 0 {
-		return whole(boxes, join(c[0].Add(w.Mul(cos)).Add(h.Mul(sin)), c[1].Sub(w.Mul(sin)).Add(h.Mul(cos)), c[2], c[3], c[4]))
+		x := c[0].Add(w().Mul(cos)).Add(h().Mul(sin))
+		return whole(boxes, join(x, c[1].Sub(w().Mul(sin)).Add(h().Mul(cos)), c[2], c[3], c[4]))
 	}
-	return whole(boxes, join(c[0].Sub(w.Mul(cos)).Sub(h.Mul(sin)), c[1].Sub(h.Mul(cos)).Add(w.Mul(sin)), c[2], c[3], c[4]))
+	x := c[0].Sub(w().Mul(cos)).Sub(h().Mul(sin))
+	return whole(boxes, join(x, c[1].Sub(h().Mul(cos)).Add(w().Mul(sin)), c[2], c[3], c[4]))
 }
 
 func toCorners(boxes gotorch.Tensor) gotorch.Tensor {

@@ -69,8 +69,11 @@ type BoxIoULossOptions struct {
 	Eps       gotorch.Scalar // added to what is divided by; default: 1e-7
 }
 
-// loss has the columns of boxes and of those that they should be.
-type loss struct{ a, b []gotorch.Tensor }
+// loss has boxes, and what they should be. What is computed takes them apart anew each time, and in the original's
+// order, so that gradients are added in that order.
+type loss struct{ boxes1, boxes2 gotorch.Tensor }
+
+func (l loss) columns() (a, b []gotorch.Tensor) { return unbind(l.boxes1), unbind(l.boxes2) }
 
 func lossOf(op string, boxes1, boxes2 gotorch.Tensor, opts []BoxIoULossOptions, compute func(l loss, eps float64) gotorch.Tensor) gotorch.Tensor {
 	opt := args.Option(opts)
@@ -78,29 +81,35 @@ func lossOf(op string, boxes1, boxes2 gotorch.Tensor, opts []BoxIoULossOptions, 
 	ofFour(op, "boxes1", boxes1, 0)
 	ofFour(op, "boxes2", boxes2, 0)
 	return scoped(func() gotorch.Tensor {
-		full := func(t gotorch.Tensor) []gotorch.Tensor {
+		full := func(t gotorch.Tensor) gotorch.Tensor {
 			if t.DType() != gotorch.Float32 && t.DType() != gotorch.Float64 {
 				t = t.To(gotorch.Float32)
 			}
-			return unbind(t)
+			return t
 		}
 		return reduced(compute(loss{full(boxes1), full(boxes2)}, eps), r, true)
 	})
 }
 
 func (l loss) intersection() (inter, union gotorch.Tensor) {
-	x1, y1 := gotorch.Maximum(l.a[0], l.b[0]), gotorch.Maximum(l.a[1], l.b[1])
-	x2, y2 := gotorch.Minimum(l.a[2], l.b[2]), gotorch.Minimum(l.a[3], l.b[3])
+	a, b := l.columns()
+	x1, y1 := gotorch.Maximum(a[0], b[0]), gotorch.Maximum(a[1], b[1])
+	x2, y2 := gotorch.Minimum(a[2], b[2]), gotorch.Minimum(a[3], b[3])
+	inter = gotorch.ZerosLike(a[0])
 	there := y2.Gt(y1).LogicalAnd(x2.Gt(x1))
-	inter = gotorch.ZerosLike(l.a[0])
-	inter.IndexPut(x2.Index(there).Sub(x1.Index(there)).Mul(y2.Index(there).Sub(y1.Index(there))), there)
-	size := func(c []gotorch.Tensor) gotorch.Tensor { return c[2].Sub(c[0]).Mul(c[3].Sub(c[1])) }
-	return inter, size(l.a).Add(size(l.b)).Sub(inter)
+	w := x2.Index(there).Sub(x1.Index(there))
+	inter.IndexPut(w.Mul(y2.Index(there).Sub(y1.Index(there))), there)
+	return inter, size(a).Add(size(b)).Sub(inter)
 }
 
-// hull returns the sides of the smallest boxes around both.
-func (l loss) hull() (w, h gotorch.Tensor) {
-	return gotorch.Maximum(l.a[2], l.b[2]).Sub(gotorch.Minimum(l.a[0], l.b[0])), gotorch.Maximum(l.a[3], l.b[3]).Sub(gotorch.Minimum(l.a[1], l.b[1]))
+func size(c []gotorch.Tensor) gotorch.Tensor {
+	w := c[2].Sub(c[0])
+	return w.Mul(c[3].Sub(c[1]))
+}
+
+// hull returns the corners of the smallest boxes around both.
+func hull(a, b []gotorch.Tensor) []gotorch.Tensor {
+	return []gotorch.Tensor{gotorch.Minimum(a[0], b[0]), gotorch.Minimum(a[1], b[1]), gotorch.Maximum(a[2], b[2]), gotorch.Maximum(a[3], b[3])}
 }
 
 // GeneralizedBoxIoULoss is one less [GeneralizedBoxIoU] of each box with that in the same place: boxes1 and boxes2 of
@@ -111,8 +120,7 @@ func GeneralizedBoxIoULoss(boxes1, boxes2 gotorch.Tensor, opts ...BoxIoULossOpti
 	return lossOf("ops.GeneralizedBoxIoULoss", boxes1, boxes2, opts, func(l loss, eps float64) gotorch.Tensor {
 		inter, union := l.intersection()
 		iou := inter.Div(union.AddScalar(eps))
-		w, h := l.hull()
-		around := w.Mul(h)
+		around := size(hull(l.columns()))
 		return iou.Sub(around.Sub(union).Div(around.AddScalar(eps))).Neg().AddScalar(1)
 	})
 }
@@ -120,12 +128,17 @@ func GeneralizedBoxIoULoss(boxes1, boxes2 gotorch.Tensor, opts ...BoxIoULossOpti
 func (l loss) distance(eps float64) (distance, iou gotorch.Tensor) {
 	inter, union := l.intersection()
 	iou = inter.Div(union.AddScalar(eps))
-	w, h := l.hull()
-	diagonal := w.Pow(2).Add(h.Pow(2)).AddScalar(eps)
-	apart := func(i int) gotorch.Tensor {
-		return l.a[i+2].Add(l.a[i]).DivScalar(2).Sub(l.b[i].Add(l.b[i+2]).DivScalar(2)).Pow(2)
-	}
-	return iou.Neg().AddScalar(1).Add(apart(0).Add(apart(1)).Div(diagonal)), iou
+	a, b := l.columns()
+	c := hull(a, b)
+	w := c[2].Sub(c[0]).Pow(2)
+	diagonal := w.Add(c[3].Sub(c[1]).Pow(2)).AddScalar(eps)
+	middle := func(one, other gotorch.Tensor) gotorch.Tensor { return one.Add(other).DivScalar(2) }
+	x, y := middle(a[2], a[0]), middle(a[3], a[1])
+	gx, gy := middle(b[0], b[2]), middle(b[1], b[3])
+	dx := x.Sub(gx).Pow(2)
+	apart := dx.Add(y.Sub(gy).Pow(2))
+	rest := iou.Neg().AddScalar(1)
+	return rest.Add(apart.Div(diagonal)), iou
 }
 
 // DistanceBoxIoULoss is one less [DistanceBoxIoU] of each box with that in the same place: see
@@ -146,8 +159,11 @@ func DistanceBoxIoULoss(boxes1, boxes2 gotorch.Tensor, opts ...BoxIoULossOptions
 func CompleteBoxIoULoss(boxes1, boxes2 gotorch.Tensor, opts ...BoxIoULossOptions) gotorch.Tensor {
 	return lossOf("ops.CompleteBoxIoULoss", boxes1, boxes2, opts, func(l loss, eps float64) gotorch.Tensor {
 		distance, iou := l.distance(1e-7) // torchvision's Eps is for the penalty alone
-		shape := func(c []gotorch.Tensor) gotorch.Tensor { return gotorch.Atan(c[2].Sub(c[0]).Div(c[3].Sub(c[1]))) }
-		v := shape(l.b).Sub(shape(l.a)).Pow(2).MulScalar(4 / (math.Pi * math.Pi))
+		a, b := l.columns()
+		w, h := a[2].Sub(a[0]), a[3].Sub(a[1])
+		gw, gh := b[2].Sub(b[0]), b[3].Sub(b[1])
+		wanted := gotorch.Atan(gw.Div(gh))
+		v := wanted.Sub(gotorch.Atan(w.Div(h))).Pow(2).MulScalar(4 / (math.Pi * math.Pi))
 		return distance.Add(weight(v, iou, eps).Mul(v))
 	})
 }

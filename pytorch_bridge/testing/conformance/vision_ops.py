@@ -39,7 +39,7 @@ class Call:
     parameters: Callable[..., list[Any]]  # Go's, of the tensors
     options: Callable[..., dict[str, Any]] = field(default=lambda *_: {})
     gradients: list[int] = field(default_factory=list)  # which tensors have them
-    close: bool = False  # in half precision
+    close: float = 0  # how far results may be apart: see the reasons where it is given
 
     def __str__(self) -> str:
         given = ", ".join(f"{t.dtype} {list(t.shape)}" for t in self.tensors)
@@ -216,7 +216,10 @@ def _regions(name: str) -> Callable[[Draw], Call]:
         given: dict[str, Any] = {"spatial_scale": scale}
         options: dict[str, Any] = {"SpatialScale": scale}
         if aligned:
-            given["sampling_ratio"] = options["SamplingRatio"] = r.choice([-1, 0, 1, 2, 3])
+            ratio = r.choice([-1, 0, 1, 2, 3])
+            given["sampling_ratio"] = options["SamplingRatio"] = ratio
+            if ratio < 1:  # NaN makes torchvision cast it to an integer
+                boxes = boxes.nan_to_num(3)
             if name == "roi_align":
                 given["aligned"] = options["Aligned"] = r.random() < 0.5
         return Call(
@@ -226,7 +229,7 @@ def _regions(name: str) -> Callable[[Draw], Call]:
             lambda x, b: [x, b, list(size)],
             lambda *_: options,
             gradients=[0],
-            close=dtype == torch.float16,
+            close=2e-2 if dtype == torch.float16 else 0,  # Go rounds once, torchvision each sum
         )
 
     return draw
@@ -272,7 +275,14 @@ def _deform(d: Draw) -> Call:
         return found | ({} if m is None else {"Mask": m})
 
     return Call(
-        "deform_conv2d", t, python, lambda *t: list(t[:3]), options, gradients=list(range(len(t)))
+        "deform_conv2d",
+        t,
+        python,
+        lambda *t: list(t[:3]),
+        options,
+        gradients=list(range(len(t))),
+        # The last bits of a product of matrices depend on where they are in memory.
+        close=1e-5 if dtype == torch.float32 else 1e-13,
     )
 
 
@@ -386,7 +396,8 @@ def unlike(call: Call, harness: Harness) -> str:
     for i, (w, g) in enumerate(zip(wanted, got, strict=True)):
         what = f"gradient {i}" if i else "result"
         if call.close:
-            if w.dtype != g.dtype or not torch.allclose(w, g, rtol=2e-2, atol=2e-2, equal_nan=True):
+            near = torch.allclose(w, g, rtol=call.close, atol=call.close, equal_nan=True)
+            if w.dtype != g.dtype or not near:
                 return f"{call}: {what}: {g} is not close to {w}"
         elif problem := differ(what, w, g):
             return f"{call}: {problem}"

@@ -56,7 +56,11 @@ func init() {
 }
 
 func runVisionModels(index int64, in *reader) []reflect.Value {
-	model := kept[in.next()].(nn.Layer)
+	object := kept[in.next()]
+	if wrapped, ok := object.(interface{ plain() nn.Modular }); ok {
+		object = wrapped.plain()
+	}
+	model := object.(nn.Modular)
 	fails := func(err error) []reflect.Value {
 		if err != nil {
 			return []reflect.Value{reflect.ValueOf(err.Error())}
@@ -71,7 +75,7 @@ func runVisionModels(index int64, in *reader) []reflect.Value {
 	case specialFeatures:
 		names := in.value(reflect.TypeFor[[]string]()).Interface().([]string)
 		x := in.value(typeTensor).Interface().(gotorch.Tensor)
-		return []reflect.Value{reflect.ValueOf(models.Features(model, names...).Forward(x))}
+		return []reflect.Value{reflect.ValueOf(models.Features(model.(nn.Layer), names...).Forward(x))}
 	}
 	panic(broken(fmt.Sprintf("there is no function %d", index)))
 }

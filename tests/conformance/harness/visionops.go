@@ -84,6 +84,8 @@ func (m pyramid) Maps(names []string, maps []gotorch.Tensor) ([]string, []gotorc
 
 type detector struct{ *detection.FasterRCNN }
 
+func (m detector) plain() nn.Modular { return m.FasterRCNN }
+
 func detecting(make func(opts ...detection.FasterRCNNOptions) *detection.FasterRCNN) any {
 	return func(opts ...detection.FasterRCNNOptions) detector { return detector{make(opts...)} }
 }
