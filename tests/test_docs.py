@@ -70,6 +70,8 @@ IMPORTS = {
     "gotorch.dev/gotorch/optim/lrscheduler": "StepLR",
     "gotorch.dev/gotorch/train": "Accuracy",
     "gotorch.dev/gotorch/vision/models": "ResNet18",
+    "gotorch.dev/gotorch/vision/models/detection": "OverwriteEps",
+    "gotorch.dev/gotorch/vision/ops": "NMS",
 }
 ALIASES = {"gotorch.dev/gotorch/nn/functional": "F"}
 

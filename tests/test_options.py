@@ -28,6 +28,7 @@ from pytorch_bridge.schema import Names, counterparts, functions
 from pytorch_bridge.schema.nn import layers
 from pytorch_bridge.schema.python_api import NO_DEFAULT, python_api
 from pytorch_bridge.targets import api
+from pytorch_bridge.testing.conformance.detection import go_name
 from pytorch_bridge.testing.conformance.metrics import FIELDS as FIELDS_OF_METRICS
 from pytorch_bridge.toolchain import ROOT
 
@@ -89,6 +90,8 @@ def arguments(struct: str) -> dict[str, Any]:
         return _of_metrics(name)
     if package == "gotorch/vision/models":
         return _of_models(name)
+    if package in VISION:
+        return _of_vision(package, name)
     if package.startswith("gotorch/distributions"):
         found = inspect.signature(_of_distributions(package, name)).parameters
         by_name = {n: p.default for n, p in found.items()}
@@ -170,11 +173,13 @@ def _of_metrics(name: str) -> dict[str, Any]:
 
 # Classes and functions of torchvision.models that a struct of package vision/models has the options of.
 MODELS = {
+    "AlexNet": ["alexnet.AlexNet"],
     "ConvNeXt": ["convnext.ConvNeXt"],
     "EfficientNet": ["efficientnet.EfficientNet"],
     "MobileNetV2": ["mobilenetv2.MobileNetV2"],
     "MobileNetV3": ["mobilenetv3.MobileNetV3", "mobilenetv3._mobilenet_v3_conf"],
     "ResNet": ["resnet.ResNet"],
+    "SqueezeNet": ["squeezenet.SqueezeNet"],
     "VGG": ["vgg.VGG"],
     "VisionTransformer": ["vision_transformer.VisionTransformer"],
 }
@@ -191,6 +196,59 @@ def _of_models(name: str) -> dict[str, Any]:
             for n, p in signature.parameters.items()
         }
     return {Names().field(n): default for n, default in found.items()}
+
+
+# Functions and classes that a struct of the packages around vision has the options of.
+VISION = {
+    "gotorch/vision/ops": {
+        "BoxFormat": ["ops.box_iou"],
+        "BoxIoU": ["ops.complete_box_iou"],
+        "BoxIoULoss": ["ops.complete_box_iou_loss"],
+        "ConvNormActivation": ["ops.Conv2dNormActivation"],
+        "DeformConv2d": ["ops.deform_conv2d"],
+        "DropBlock": ["ops.drop_block2d"],
+        "FeaturePyramidNetwork": ["ops.FeaturePyramidNetwork"],
+        "FrozenBatchNorm2d": ["ops.FrozenBatchNorm2d"],
+        "MLP": ["ops.MLP"],
+        "MultiScaleRoIAlign": ["ops.MultiScaleRoIAlign"],
+        "NewDeformConv2d": ["ops.DeformConv2d"],
+        "PSRoIAlign": ["ops.ps_roi_align"],
+        "PSRoIPool": ["ops.ps_roi_pool"],
+        "RoIAlign": ["ops.roi_align"],
+        "RoIPool": ["ops.roi_pool"],
+        "SigmoidFocalLoss": ["ops.sigmoid_focal_loss"],
+        "SqueezeExcitation": ["ops.SqueezeExcitation"],
+    },
+    "gotorch/vision/models/detection": {
+        "BackboneWithFPN": ["models.detection.backbone_utils.BackboneWithFPN"],
+        "FastRCNNConvFCHead": ["models.detection.faster_rcnn.FastRCNNConvFCHead"],
+        "FasterRCNN": [
+            "models.detection.transform.GeneralizedRCNNTransform",
+            "models.detection.fasterrcnn_resnet50_fpn",
+            "models.detection.FasterRCNN",
+        ],
+        "GeneralizedRCNNTransform": ["models.detection.transform.GeneralizedRCNNTransform"],
+        "RPNHead": ["models.detection.rpn.RPNHead"],
+        "RegionProposalNetwork": ["models.detection.rpn.RegionProposalNetwork"],
+    },
+}
+
+
+def _of_vision(package: str, name: str) -> dict[str, Any]:
+    pytest.importorskip("torchvision", reason="which has the options of what is around vision")
+    found: dict[str, Any] = {}
+    for path in VISION[package][name]:
+        module, _, of = f"torchvision.{path}".rpartition(".")
+        signature = inspect.signature(getattr(importlib.import_module(module), of))
+        found |= {
+            n: NO_DEFAULT if p.default is p.empty else p.default
+            for n, p in signature.parameters.items()
+        }
+    return {_vision_name(n): default for n, default in found.items()}
+
+
+def _vision_name(python: str) -> str:
+    return Names().field(python) if python == "inplace" else go_name(python)
 
 
 def _go_name(python: str) -> str:
@@ -233,6 +291,8 @@ OTHERS = {
     "NoCausalCheck",  # is_causal=False, where None has the mask looked at
     "Mask", "KeyPaddingMask", "IsCausal", "TgtIsCausal",  # mask or src_mask; None is not given
     "Freeze", "Weight",  # of embeddings, from_pretrained
+    "NoNormLayer", "NoActivation",  # norm_layer=None, activation_layer=None
+    "Trained",  # weights or weights_backbone, of which Go downloads none
 }  # fmt: skip
 
 # Where PyTorch's signature has None, and says elsewhere what that is.
@@ -296,7 +356,7 @@ FIELDS = [(s, f) for s, fields in structs().items() if s not in OURS for f in fi
 
 
 # Packages whose counterpart need not be installed. Their fields are held to it where it is.
-OPTIONAL = ("gotorch/vision/models: ",)
+OPTIONAL = ("gotorch/vision/models: ", *(f"{package}: " for package in VISION))
 
 
 @pytest.mark.parametrize(("struct", "field"), [(s, f) for s, f in FIELDS if f not in OTHERS])

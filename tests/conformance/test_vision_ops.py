@@ -10,7 +10,6 @@ import json
 import os
 
 import pytest
-import torch
 
 from pytorch_bridge.generate import reference_is_installed
 
@@ -18,7 +17,7 @@ if not reference_is_installed():
     pytest.skip("Go was generated for another torch", allow_module_level=True)
 
 from pytorch_bridge.testing.conformance import vision_ops as under_test
-from pytorch_bridge.testing.conformance.harness import Harness, WrapperError
+from pytorch_bridge.testing.conformance.harness import Harness
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]
 

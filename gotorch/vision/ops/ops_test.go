@@ -82,7 +82,7 @@ func TestHostileRegionsAreErrorsOrResults(t *testing.T) {
 	strange := []float32{0, -1, 1, 2, 7.5, 8, 9, 1e9, -1e9, 3e38, -3e38, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), 1e-40}
 	x := gotorch.Randn([]int64{2, 4, 8, 8})
 	x.RequiresGrad_()
-	for range 400 {
+	for range 120 {
 		v := make([]float32, 5)
 		for i := range v {
 			v[i] = strange[r.IntN(len(strange))]

@@ -28,11 +28,20 @@ EXPECTED = ROOT / "gotorch" / "vision" / "models" / "detection" / "testdata" / "
 SEED = 5
 
 # What words of Python's names are in Go.
-WORDS = {"rpn": "RPN", "nms": "NMS", "fg": "FG", "bg": "BG", "iou": "IoU", "roi": "RoI", "bbox": "BBox"}
+WORDS = {
+    "rpn": "RPN",
+    "nms": "NMS",
+    "fg": "FG",
+    "bg": "BG",
+    "iou": "IoU",
+    "roi": "RoI",
+    "bbox": "BBox",
+}
 
 
 def go_name(python: str) -> str:
-    return "".join(WORDS.get(w) or w.title() for w in python.split("_")).replace("TopN", "TopN")
+    """The field of Go's options that is an argument of this name."""
+    return "".join(WORDS.get(w) or w.title() for w in python.split("_"))
 
 
 @dataclass(frozen=True)
@@ -113,7 +122,9 @@ CASES = [
 LOSSES = ("loss_objectness", "loss_rpn_box_reg", "loss_classifier", "loss_box_reg")
 
 
-def losses_of_go(go: GoModule, images: list[Tensor], targets: list[dict[str, Tensor]]) -> list[Tensor]:
+def losses_of_go(
+    go: GoModule, images: list[Tensor], targets: list[dict[str, Tensor]]
+) -> list[Tensor]:
     return go.method("Losses", images, *([t[k] for t in targets] for k in ("boxes", "labels")))
 
 
@@ -180,7 +191,7 @@ def measured(state: dict[str, Tensor], losses: list[Tensor], found: list[Tensor]
     """What `EXPECTED` has of a network."""
     return {
         "digest": digest(state.items()),
-        "losses": [float(v) for v in losses],
+        "losses": [float(v.detach()) for v in losses],
         "boxes": [list(t.shape) for t in found],
         "first": [[float(v) for v in t.flatten()[:4]] for t in found],
     }

@@ -32,6 +32,8 @@ var architectures = map[string]any{
 	"efficientnet_b3": models.EfficientNetB3, "efficientnet_b4": models.EfficientNetB4, "efficientnet_b5": models.EfficientNetB5,
 	"efficientnet_b6": models.EfficientNetB6, "efficientnet_b7": models.EfficientNetB7,
 
+	"alexnet": models.NewAlexNet, "squeezenet1_0": models.SqueezeNet1_0, "squeezenet1_1": models.SqueezeNet1_1,
+
 	"unet": models.NewUNet, "dcgan_generator": models.NewDCGANGenerator, "dcgan_discriminator": models.NewDCGANDiscriminator,
 
 	// With norms of groups, which are functions.

@@ -253,7 +253,8 @@ func defaultAnchors() *AnchorGenerator {
 // Forward finds what is in images, each (3, H, W) of a floating point dtype; they may be of several sizes. While
 // training it returns losses instead, for which it needs targets, one for each image: "loss_objectness",
 // "loss_rpn_box_reg", "loss_classifier" and "loss_box_reg". It panics with a ValueError for other shapes, for a box
-// without a size, with NaN or an infinite corner, and with a TypeError for other dtypes.
+// without a size, with NaN or an infinite corner, and with a TypeError for images that are not of a floating point
+// dtype or labels that are not int64.
 func (m *FasterRCNN) Forward(images []gotorch.Tensor, targets []Target) (Losses, []Detections) {
 	const op = "detection.FasterRCNN"
 	if len(images) == 0 {

@@ -37,14 +37,16 @@ func TestWhatMakesNoSenseIsATypedError(t *testing.T) {
 		"invalid box [5 5 5 9]":                {gotorch.ValueError, one(gotorch.NewTensor([][]float32{{5, 5, 5, 9}}), 1)},
 		"invalid box [0 NaN 5 9]":              {gotorch.ValueError, one(gotorch.NewTensor([][]float32{{0, nan, 5, 9}}), 1)},
 		"invalid box [0 0 +Inf 9]":             {gotorch.ValueError, one(gotorch.NewTensor([][]float32{{0, 0, inf, 9}}), 1)},
-		"must of float type":                   {gotorch.TypeError, one(box.To(gotorch.Int64), 1)},
-		"the model is training":                {gotorch.RuntimeError, func() { model.Detect([]gotorch.Tensor{image}) }},
-		"a list of 3d tensors":                 {gotorch.ValueError, func() { model.Transform.Forward([]gotorch.Tensor{gotorch.Zeros([]int64{40, 40})}, nil) }},
-		"must have 3 channels and a pixel":     {gotorch.ValueError, func() { model.Transform.Forward([]gotorch.Tensor{gotorch.Zeros([]int64{3, 0, 4})}, nil) }},
-		"of floating type":                     {gotorch.TypeError, func() { model.Transform.Forward([]gotorch.Tensor{image.To(gotorch.Int64)}, nil) }},
-		"has no pixels left":                   {gotorch.ValueError, func() { model.Transform.Forward([]gotorch.Tensor{gotorch.Zeros([]int64{3, 1, 400})}, nil) }},
+		"must of int64 type": {gotorch.TypeError, func() {
+			model.Forward([]gotorch.Tensor{image}, []detection.Target{{Boxes: box, Labels: gotorch.FromSlice([]int32{1})}})
+		}},
+		"the model is training":            {gotorch.RuntimeError, func() { model.Detect([]gotorch.Tensor{image}) }},
+		"a list of 3d tensors":             {gotorch.ValueError, func() { model.Transform.Forward([]gotorch.Tensor{gotorch.Zeros([]int64{40, 40})}, nil) }},
+		"must have 3 channels and a pixel": {gotorch.ValueError, func() { model.Transform.Forward([]gotorch.Tensor{gotorch.Zeros([]int64{3, 0, 4})}, nil) }},
+		"of floating type":                 {gotorch.TypeError, func() { model.Transform.Forward([]gotorch.Tensor{image.To(gotorch.Int64)}, nil) }},
+		"has no pixels left":               {gotorch.ValueError, func() { model.Transform.Forward([]gotorch.Tensor{gotorch.Zeros([]int64{3, 1, 400})}, nil) }},
 		"num_classes should be None when": {gotorch.ValueError, func() {
-			detection.FasterRCNNResNet50FPN(detection.FasterRCNNOptions{NumClasses: 2, BoxPredictor: detection.NewFastRCNNPredictor(1024, 2)})
+			detection.NewFasterRCNN(model.Backbone, 256, detection.FasterRCNNOptions{NumClasses: 2, BoxPredictor: detection.NewFastRCNNPredictor(1024, 2)})
 		}},
 		"TrainableBackboneLayers has no effect": {gotorch.ValueError, func() {
 			detection.FasterRCNNMobileNetV3LargeFPN(detection.FasterRCNNOptions{TrainableBackboneLayers: 2})
