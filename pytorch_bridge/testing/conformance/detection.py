@@ -115,8 +115,13 @@ CASES = [
     ),
     Case("fasterrcnn_mobilenet_v3_large_320_fpn", {"box_score_thresh": 0.0}),
     Case("fasterrcnn_resnet50_fpn", {**SMALL, "box_score_thresh": 0.0}),
-    Case("fasterrcnn_resnet50_fpn", {**SMALL, "box_score_thresh": 0.0, "trainable_backbone_layers": 2}, trained=True, light=True),
-    Case("fasterrcnn_resnet50_fpn_v2", {**SMALL, "min_size": [64, 72], "box_score_thresh": 0.0}),
+    Case(
+        "fasterrcnn_resnet50_fpn",
+        {**SMALL, "box_score_thresh": 0.0, "trainable_backbone_layers": 2},
+        trained=True,
+        light=True,
+    ),
+    Case("fasterrcnn_resnet50_fpn_v2", {**SMALL, "min_size": (64, 72), "box_score_thresh": 0.0}),
 ]  # fmt: skip
 
 LOSSES = ("loss_objectness", "loss_rpn_box_reg", "loss_classifier", "loss_box_reg")
