@@ -150,7 +150,7 @@ type MobileNetV3Options struct {
 	NormLayer  NormLayer      // default: nn.BatchNorm2d with Eps 0.001 and Momentum 0.01
 	Dropout    gotorch.Scalar // before the last layer; default: 0.2
 
-	WidthMult   gotorch.Scalar // times how many channels each layer has; default: 1; only for architectures
+	WidthMult   gotorch.Scalar // times how many channels each layer has, only for architectures; default: 1
 	ReducedTail bool           // half the channels in the last blocks. Only for architectures
 	Dilated     bool           // the last blocks keep the size and dilate their convolutions. Only for architectures
 }
