@@ -71,14 +71,14 @@ class Case:
         cls = type(weights)
         before, load = cls.get_state_dict, nn.Module.load_state_dict
         cls.get_state_dict = lambda *_, **__: {}
-        nn.Module.load_state_dict = lambda *_, **__: None  # type: ignore[assignment,method-assign]
+        nn.Module.load_state_dict = lambda *_, **__: None
         module = mobilenetv3 if mobile else resnet
         over = module._ovewrite_named_param
         module._ovewrite_named_param = lambda *_, **__: None
         try:
             return getattr(detection, self.name)(weights=None, weights_backbone=weights, **options)
         finally:
-            cls.get_state_dict, nn.Module.load_state_dict = before, load  # type: ignore[method-assign]
+            cls.get_state_dict, nn.Module.load_state_dict = before, load
             module._ovewrite_named_param = over
 
     def go(self, harness: Harness) -> GoModule:
