@@ -87,6 +87,8 @@ IMPORTS = {
     "gotorch.dev/gotorch/train/plot": "Losses",
     "gotorch.dev/gotorch/train/tensorboard": "NewSummaryWriter",
     "gotorch.dev/gotorch/vision/models": "ResNet18",
+    "gotorch.dev/gotorch/vision/models/detection": "OverwriteEps",
+    "gotorch.dev/gotorch/vision/ops": "NMS",
 }
 ALIASES = {"gotorch.dev/gotorch/nn/functional": "F", "math/rand/v2": "rand"}
 

@@ -29,6 +29,7 @@ from pytorch_bridge.schema import Names, counterparts, functions
 from pytorch_bridge.schema.nn import layers
 from pytorch_bridge.schema.python_api import NO_DEFAULT, python_api
 from pytorch_bridge.targets import api
+from pytorch_bridge.testing.conformance.detection import go_name
 from pytorch_bridge.testing.conformance.metrics import FIELDS as FIELDS_OF_METRICS
 from pytorch_bridge.toolchain import ROOT
 
@@ -99,6 +100,8 @@ def arguments(struct: str) -> dict[str, Any]:
         return _of_transforms(package, name)
     if package == "gotorch/train/tensorboard":
         return _of_tensorboard(name)
+    if package in VISION:
+        return _of_vision(package, name)
     if package.startswith("gotorch/distributions"):
         found = inspect.signature(_of_distributions(package, name)).parameters
         by_name = {n: p.default for n, p in found.items()}
@@ -180,11 +183,13 @@ def _of_metrics(name: str) -> dict[str, Any]:
 
 # Classes and functions of torchvision.models that a struct of package vision/models has the options of.
 MODELS = {
+    "AlexNet": ["alexnet.AlexNet"],
     "ConvNeXt": ["convnext.ConvNeXt"],
     "EfficientNet": ["efficientnet.EfficientNet"],
     "MobileNetV2": ["mobilenetv2.MobileNetV2"],
     "MobileNetV3": ["mobilenetv3.MobileNetV3", "mobilenetv3._mobilenet_v3_conf"],
     "ResNet": ["resnet.ResNet"],
+    "SqueezeNet": ["squeezenet.SqueezeNet"],
     "VGG": ["vgg.VGG"],
     "VisionTransformer": ["vision_transformer.VisionTransformer"],
 }
@@ -240,6 +245,59 @@ def _of_tensorboard(name: str) -> dict[str, Any]:
     found = inspect.signature(getattr(writer, method)).parameters
     special = {"dataformats": "DataFormats", "fps": "FPS"}
     return {special.get(n, Names().field(n)): p.default for n, p in found.items()}
+
+
+# Functions and classes that a struct of the packages around vision has the options of.
+VISION = {
+    "gotorch/vision/ops": {
+        "BoxFormat": ["ops.box_iou"],
+        "BoxIoU": ["ops.complete_box_iou"],
+        "BoxIoULoss": ["ops.complete_box_iou_loss"],
+        "ConvNormActivation": ["ops.Conv2dNormActivation"],
+        "DeformConv2d": ["ops.deform_conv2d"],
+        "DropBlock": ["ops.drop_block2d"],
+        "FeaturePyramidNetwork": ["ops.FeaturePyramidNetwork"],
+        "FrozenBatchNorm2d": ["ops.FrozenBatchNorm2d"],
+        "MLP": ["ops.MLP"],
+        "MultiScaleRoIAlign": ["ops.MultiScaleRoIAlign"],
+        "NewDeformConv2d": ["ops.DeformConv2d"],
+        "PSRoIAlign": ["ops.ps_roi_align"],
+        "PSRoIPool": ["ops.ps_roi_pool"],
+        "RoIAlign": ["ops.roi_align"],
+        "RoIPool": ["ops.roi_pool"],
+        "SigmoidFocalLoss": ["ops.sigmoid_focal_loss"],
+        "SqueezeExcitation": ["ops.SqueezeExcitation"],
+    },
+    "gotorch/vision/models/detection": {
+        "BackboneWithFPN": ["models.detection.backbone_utils.BackboneWithFPN"],
+        "FastRCNNConvFCHead": ["models.detection.faster_rcnn.FastRCNNConvFCHead"],
+        "FasterRCNN": [
+            "models.detection.transform.GeneralizedRCNNTransform",
+            "models.detection.fasterrcnn_resnet50_fpn",
+            "models.detection.FasterRCNN",
+        ],
+        "GeneralizedRCNNTransform": ["models.detection.transform.GeneralizedRCNNTransform"],
+        "RPNHead": ["models.detection.rpn.RPNHead"],
+        "RegionProposalNetwork": ["models.detection.rpn.RegionProposalNetwork"],
+    },
+}
+
+
+def _of_vision(package: str, name: str) -> dict[str, Any]:
+    pytest.importorskip("torchvision", reason="which has the options of what is around vision")
+    found: dict[str, Any] = {}
+    for path in VISION[package][name]:
+        module, _, of = f"torchvision.{path}".rpartition(".")
+        signature = inspect.signature(getattr(importlib.import_module(module), of))
+        found |= {
+            n: NO_DEFAULT if p.default is p.empty else p.default
+            for n, p in signature.parameters.items()
+        }
+    return {_vision_name(n): default for n, default in found.items()}
+
+
+def _vision_name(python: str) -> str:
+    return Names().field(python) if python == "inplace" else go_name(python)
 
 
 def _go_name(python: str) -> str:
@@ -323,6 +381,8 @@ OTHERS = {
     "RandomValue",  # value="random"
     "Generator",  # of functions that Python has draw from the default one
     "Labels",  # labels_getter
+    "NoNormLayer", "NoActivation",  # norm_layer=None, activation_layer=None
+    "Trained",  # weights or weights_backbone, of which Go downloads none
 }  # fmt: skip
 
 # Where PyTorch's signature has None, and says elsewhere what that is.

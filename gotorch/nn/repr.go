@@ -134,7 +134,7 @@ func plainName(m Modular) string {
 func typeName(m Modular) string {
 	t := reflect.TypeOf(m).Elem()
 	name, _, _ := strings.Cut(t.Name(), "[") // of a generic type only what is before its arguments
-	if t.PkgPath() == moduleType.PkgPath() {
+	if of := moduleType.PkgPath(); t.PkgPath() == of || t.PkgPath() == strings.TrimSuffix(of, "nn")+"vision/ops" {
 		name = strings.TrimSuffix(name, "Module")
 	}
 	return name

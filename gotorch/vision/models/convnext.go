@@ -5,7 +5,8 @@ import (
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
 	nninit "gotorch.dev/gotorch/nn/init"
-	"gotorch.dev/gotorch/vision/models/internal/ops"
+	"gotorch.dev/gotorch/vision/internal/lean"
+	"gotorch.dev/gotorch/vision/ops"
 )
 
 // ConvNeXt is a convolutional network after the example of transformers: see [NewConvNeXt].
@@ -59,8 +60,8 @@ func newConvNeXt(op string, setting []CNBlockConfig, opt ConvNeXtOptions, depthP
 	}
 	prob := args.Float(op, "StochasticDepthProb", opt.StochasticDepthProb, depthProb)
 	scale, numClasses := args.Float(op, "LayerScale", opt.LayerScale, 1e-6), classes(op, opt.NumClasses)
-	norm := opt.NormLayer.or(func(channels int64) nn.Layer { return ops.NewLayerNorm2d(channels, 1e-6) })
-	features := []nn.Layer{convNorm(3, setting[0].InputChannels, norm, ops.ConvOptions{KernelSize: 4, Stride: 4, Padding: new(int64), Bias: true})}
+	norm := opt.NormLayer.or(func(channels int64) nn.Layer { return NewLayerNorm2d(channels, 1e-6) })
+	features := []nn.Layer{convNorm(3, setting[0].InputChannels, norm, convOptions{KernelSize: 4, Stride: 4, Padding: new(int64), Bias: true})}
 	at := int64(0)
 	for _, c := range setting {
 		var stage []nn.Layer
@@ -115,18 +116,18 @@ func newCNBlock(dim int64, scale, prob float64) *CNBlock {
 
 // Forward returns what the block makes of x.
 func (m *CNBlock) Forward(x gotorch.Tensor) gotorch.Tensor {
-	return ops.Lean(m.KeepsNothing(), func() gotorch.Tensor {
+	return lean.Run(m.KeepsNothing(), func() gotorch.Tensor {
 		result := nn.Call(m.StochasticDepth, m.LayerScale.Mul(nn.Call(m.Block, x)))
 		return result.Add_(x)
 	})
 }
 
 // KeepsNothing says whether none of the layers keeps a tensor: see [nn.KeepsNothing].
-func (m *CNBlock) KeepsNothing() bool { return ops.Forget(m.Block, m.StochasticDepth) }
+func (m *CNBlock) KeepsNothing() bool { return lean.Forget(m.Block, m.StochasticDepth) }
 
 // Forward returns the logits of images: (N, 3, H, W) → (N, NumClasses).
 func (m *ConvNeXt) Forward(x gotorch.Tensor) gotorch.Tensor {
-	return ops.Lean(ops.Forget(m.Features, m.AvgPool, m.Classifier), func() gotorch.Tensor {
+	return lean.Run(lean.Forget(m.Features, m.AvgPool, m.Classifier), func() gotorch.Tensor {
 		return nn.Call(m.Classifier, nn.Call(m.AvgPool, nn.Call(m.Features, x)))
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
 	nninit "gotorch.dev/gotorch/nn/init"
-	"gotorch.dev/gotorch/vision/models/internal/ops"
+	"gotorch.dev/gotorch/vision/internal/lean"
 )
 
 // DCGANGenerator makes images of noise: see [NewDCGANGenerator].
@@ -93,12 +93,12 @@ func gan(m nn.Modular) {
 
 // Forward returns images from -1 to 1 of noise: (N, NZ, 1, 1) → (N, NC, 64, 64).
 func (m *DCGANGenerator) Forward(noise gotorch.Tensor) gotorch.Tensor {
-	return ops.Lean(ops.Forget(m.Main), func() gotorch.Tensor { return nn.Call(m.Main, noise) })
+	return lean.Run(lean.Forget(m.Main), func() gotorch.Tensor { return nn.Call(m.Main, noise) })
 }
 
 // Forward returns probabilities that images are real ones: (N, NC, 64, 64) → (N).
 func (m *DCGANDiscriminator) Forward(images gotorch.Tensor) gotorch.Tensor {
-	return ops.Lean(ops.Forget(m.Main), func() gotorch.Tensor {
+	return lean.Run(lean.Forget(m.Main), func() gotorch.Tensor {
 		return nn.Call(m.Main, images).Reshape([]int64{-1, 1}).SqueezeDim(1)
 	})
 }

@@ -7,7 +7,8 @@ import (
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
 	nninit "gotorch.dev/gotorch/nn/init"
-	"gotorch.dev/gotorch/vision/models/internal/ops"
+	"gotorch.dev/gotorch/vision/internal/lean"
+	"gotorch.dev/gotorch/vision/ops"
 )
 
 // EfficientNet is a network whose width, depth and image size grow together: see [EfficientNetB0].
@@ -42,12 +43,12 @@ func newMBConv(in, out, expand, kernel, stride int64, prob float64, norm NormLay
 	expanded := divisible(float64(in*expand), 8)
 	var layers []nn.Layer
 	if expanded != in {
-		layers = append(layers, convNorm(in, expanded, norm, ops.ConvOptions{KernelSize: 1, Activation: silu()}))
+		layers = append(layers, convNorm(in, expanded, norm, convOptions{KernelSize: 1, Activation: silu()}))
 	}
 	layers = append(layers,
-		convNorm(expanded, expanded, norm, ops.ConvOptions{KernelSize: kernel, Stride: stride, Groups: expanded, Activation: silu()}),
-		ops.NewSqueezeExcitation(expanded, max(1, in/4), silu(), nn.Sigmoid()),
-		convNorm(expanded, out, norm, ops.ConvOptions{KernelSize: 1}))
+		convNorm(expanded, expanded, norm, convOptions{KernelSize: kernel, Stride: stride, Groups: expanded, Activation: silu()}),
+		ops.NewSqueezeExcitation(expanded, max(1, in/4), ops.SqueezeExcitationOptions{Activation: silu()}),
+		convNorm(expanded, out, norm, convOptions{KernelSize: 1}))
 	return nn.Init(&MBConv{Block: nn.Sequential(layers...), StochasticDepth: ops.NewStochasticDepth(prob, "row"),
 		UseResConnect: stride == 1 && in == out})
 }
@@ -57,13 +58,13 @@ func (m *MBConv) Forward(x gotorch.Tensor) gotorch.Tensor {
 	if !m.UseResConnect {
 		return nn.Call(m.Block, x)
 	}
-	return ops.Lean(m.KeepsNothing(), func() gotorch.Tensor {
+	return lean.Run(m.KeepsNothing(), func() gotorch.Tensor {
 		return nn.Call(m.StochasticDepth, nn.Call(m.Block, x)).Add_(x)
 	})
 }
 
 // KeepsNothing says whether none of the layers keeps a tensor: see [nn.KeepsNothing].
-func (m *MBConv) KeepsNothing() bool { return ops.Forget(m.Block, m.StochasticDepth) }
+func (m *MBConv) KeepsNothing() bool { return lean.Forget(m.Block, m.StochasticDepth) }
 
 // Forward returns the logits of images: (N, 3, H, W) → (N, NumClasses).
 func (m *EfficientNet) Forward(x gotorch.Tensor) gotorch.Tensor {
@@ -90,7 +91,7 @@ func efficientNet(op string, width, depth, dropout float64, norm NormLayer, opts
 	for _, s := range stages {
 		total += blocks(s[5])
 	}
-	features := []nn.Layer{convNorm(3, channels(32), norm, ops.ConvOptions{Stride: 2, Activation: silu()})}
+	features := []nn.Layer{convNorm(3, channels(32), norm, convOptions{Stride: 2, Activation: silu()})}
 	at := 0.0
 	for _, s := range stages {
 		in, out, stride := channels(s[3]), channels(s[4]), s[2]
@@ -103,7 +104,7 @@ func efficientNet(op string, width, depth, dropout float64, norm NormLayer, opts
 		features = append(features, nn.Sequential(stage...))
 	}
 	last := channels(320)
-	features = append(features, convNorm(last, 4*last, norm, ops.ConvOptions{KernelSize: 1, Activation: silu()}))
+	features = append(features, convNorm(last, 4*last, norm, convOptions{KernelSize: 1, Activation: silu()}))
 	m := nn.Init(&EfficientNet{
 		Features:   nn.Sequential(features...),
 		AvgPool:    nn.AdaptiveAvgPool2d(1),

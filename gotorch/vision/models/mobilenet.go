@@ -7,7 +7,8 @@ import (
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
 	F "gotorch.dev/gotorch/nn/functional"
-	"gotorch.dev/gotorch/vision/models/internal/ops"
+	"gotorch.dev/gotorch/vision/internal/lean"
+	"gotorch.dev/gotorch/vision/ops"
 )
 
 // MobileNet V2 ---------------------------------------------------------------------------------------
@@ -64,7 +65,7 @@ func NewMobileNetV2(opts ...MobileNetV2Options) *MobileNetV2 {
 	dropout, numClasses := args.Float(op, "Dropout", opt.Dropout, 0.2), classes(op, opt.NumClasses)
 	norm := opt.NormLayer.or(batchNorm)
 	in, last := divisible(32*width, nearest), divisible(1280*max(1, width), nearest)
-	features := []nn.Layer{convNorm(3, in, norm, ops.ConvOptions{Stride: 2, Activation: relu6()})}
+	features := []nn.Layer{convNorm(3, in, norm, convOptions{Stride: 2, Activation: relu6()})}
 	for _, s := range setting {
 		out := divisible(float64(s[1])*width, nearest)
 		for i := range s[2] {
@@ -76,7 +77,7 @@ func NewMobileNetV2(opts ...MobileNetV2Options) *MobileNetV2 {
 			in = out
 		}
 	}
-	features = append(features, convNorm(in, last, norm, ops.ConvOptions{KernelSize: 1, Activation: relu6()}))
+	features = append(features, convNorm(in, last, norm, convOptions{KernelSize: 1, Activation: relu6()}))
 	m := nn.Init(&MobileNetV2{
 		Features:   nn.Sequential(features...),
 		Classifier: nn.Sequential(nn.Dropout(dropout), nn.Linear(last, numClasses)),
@@ -98,9 +99,9 @@ func newInvertedResidualV2(in, out, stride, expand int64, norm NormLayer) *Inver
 	hidden := in * expand
 	var layers []nn.Layer
 	if expand != 1 {
-		layers = append(layers, convNorm(in, hidden, norm, ops.ConvOptions{KernelSize: 1, Activation: relu6()}))
+		layers = append(layers, convNorm(in, hidden, norm, convOptions{KernelSize: 1, Activation: relu6()}))
 	}
-	layers = append(layers, convNorm(hidden, hidden, norm, ops.ConvOptions{Stride: stride, Groups: hidden, Activation: relu6()}),
+	layers = append(layers, convNorm(hidden, hidden, norm, convOptions{Stride: stride, Groups: hidden, Activation: relu6()}),
 		conv1x1(hidden, out, 1), norm(out))
 	return nn.Init(&InvertedResidualV2{Conv: nn.Sequential(layers...), UseResConnect: stride == 1 && in == out})
 }
@@ -110,15 +111,15 @@ func (m *InvertedResidualV2) Forward(x gotorch.Tensor) gotorch.Tensor {
 	if !m.UseResConnect {
 		return nn.Call(m.Conv, x)
 	}
-	return ops.Lean(m.KeepsNothing(), func() gotorch.Tensor { return x.Add(nn.Call(m.Conv, x)) })
+	return lean.Run(m.KeepsNothing(), func() gotorch.Tensor { return x.Add(nn.Call(m.Conv, x)) })
 }
 
 // KeepsNothing says whether none of the layers keeps a tensor: see [nn.KeepsNothing].
-func (m *InvertedResidualV2) KeepsNothing() bool { return ops.Forget(m.Conv) }
+func (m *InvertedResidualV2) KeepsNothing() bool { return lean.Forget(m.Conv) }
 
 // Forward returns the logits of images: (N, 3, H, W) → (N, NumClasses).
 func (m *MobileNetV2) Forward(x gotorch.Tensor) gotorch.Tensor {
-	return ops.Lean(ops.Forget(m.Features, m.Classifier), func() gotorch.Tensor {
+	return lean.Run(lean.Forget(m.Features, m.Classifier), func() gotorch.Tensor {
 		x := F.AdaptiveAvgPool2d(nn.Call(m.Features, x), []int64{1, 1})
 		return nn.Call(m.Classifier, x.Flatten(gotorch.FlattenOptions{StartDim: 1}))
 	})
@@ -149,7 +150,7 @@ type MobileNetV3Options struct {
 	NormLayer  NormLayer      // default: nn.BatchNorm2d with Eps 0.001 and Momentum 0.01
 	Dropout    gotorch.Scalar // before the last layer; default: 0.2
 
-	WidthMult   gotorch.Scalar // times how many channels each layer has; default: 1; only for architectures
+	WidthMult   gotorch.Scalar // times how many channels each layer has, only for architectures; default: 1
 	ReducedTail bool           // half the channels in the last blocks. Only for architectures
 	Dilated     bool           // the last blocks keep the size and dilate their convolutions. Only for architectures
 }
@@ -160,7 +161,9 @@ type InvertedResidual struct {
 	nn.Module
 	Block nn.Layer
 
-	UseResConnect bool // the result is added to what the block got
+	UseResConnect bool  // the result is added to what the block got
+	Downsamples   bool  // the result is of half the size, unless the block dilates its convolution instead
+	OutChannels   int64 // of the result
 }
 
 // NewMobileNetV3 makes torchvision's class MobileNetV3, of blocks and with lastChannel features before the last
@@ -188,12 +191,12 @@ func newMobileNetV3(op string, setting []InvertedResidualConfig, lastChannel int
 	}
 	norm := opt.NormLayer.or(batchNormOf(0.001, 0.01))
 	dropout, numClasses := args.Float(op, "Dropout", opt.Dropout, 0.2), classes(op, opt.NumClasses)
-	layers := []nn.Layer{convNorm(3, setting[0].InputChannels, norm, ops.ConvOptions{Stride: 2, Activation: hardswish()})}
+	layers := []nn.Layer{convNorm(3, setting[0].InputChannels, norm, convOptions{Stride: 2, Activation: hardswish()})}
 	for _, c := range setting {
 		layers = append(layers, newInvertedResidual(c, norm))
 	}
 	in := setting[len(setting)-1].OutChannels
-	layers = append(layers, convNorm(in, 6*in, norm, ops.ConvOptions{KernelSize: 1, Activation: hardswish()}))
+	layers = append(layers, convNorm(in, 6*in, norm, convOptions{KernelSize: 1, Activation: hardswish()}))
 	m := nn.Init(&MobileNetV3{
 		Features: nn.Sequential(layers...),
 		AvgPool:  nn.AdaptiveAvgPool2d(1),
@@ -211,20 +214,21 @@ func newInvertedResidual(c InvertedResidualConfig, norm NormLayer) *InvertedResi
 	}
 	var layers []nn.Layer
 	if c.ExpandedChannels != c.InputChannels {
-		layers = append(layers, convNorm(c.InputChannels, c.ExpandedChannels, norm, ops.ConvOptions{KernelSize: 1, Activation: activation()}))
+		layers = append(layers, convNorm(c.InputChannels, c.ExpandedChannels, norm, convOptions{KernelSize: 1, Activation: activation()}))
 	}
 	stride := c.Stride
 	if c.Dilation > 1 {
 		stride = 1
 	}
-	layers = append(layers, convNorm(c.ExpandedChannels, c.ExpandedChannels, norm, ops.ConvOptions{KernelSize: c.Kernel, Stride: stride,
+	layers = append(layers, convNorm(c.ExpandedChannels, c.ExpandedChannels, norm, convOptions{KernelSize: c.Kernel, Stride: stride,
 		Dilation: c.Dilation, Groups: c.ExpandedChannels, Activation: activation()}))
 	if c.UseSE {
 		squeeze := divisible(float64(c.ExpandedChannels/4), 8)
-		layers = append(layers, ops.NewSqueezeExcitation(c.ExpandedChannels, squeeze, nn.ReLU(), nn.Hardsigmoid()))
+		layers = append(layers, ops.NewSqueezeExcitation(c.ExpandedChannels, squeeze, ops.SqueezeExcitationOptions{ScaleActivation: nn.Hardsigmoid()}))
 	}
-	layers = append(layers, convNorm(c.ExpandedChannels, c.OutChannels, norm, ops.ConvOptions{KernelSize: 1}))
-	return nn.Init(&InvertedResidual{Block: nn.Sequential(layers...), UseResConnect: c.Stride == 1 && c.InputChannels == c.OutChannels})
+	layers = append(layers, convNorm(c.ExpandedChannels, c.OutChannels, norm, convOptions{KernelSize: 1}))
+	return nn.Init(&InvertedResidual{Block: nn.Sequential(layers...), UseResConnect: c.Stride == 1 && c.InputChannels == c.OutChannels,
+		Downsamples: c.Stride > 1, OutChannels: c.OutChannels})
 }
 
 // Forward returns what the block makes of x.
@@ -237,7 +241,7 @@ func (m *InvertedResidual) Forward(x gotorch.Tensor) gotorch.Tensor {
 }
 
 // KeepsNothing says whether none of the layers keeps a tensor: see [nn.KeepsNothing].
-func (m *InvertedResidual) KeepsNothing() bool { return ops.Forget(m.Block) }
+func (m *InvertedResidual) KeepsNothing() bool { return lean.Forget(m.Block) }
 
 // Forward returns the logits of images: (N, 3, H, W) → (N, NumClasses).
 func (m *MobileNetV3) Forward(x gotorch.Tensor) gotorch.Tensor {

@@ -24,7 +24,8 @@ import (
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
 	nninit "gotorch.dev/gotorch/nn/init"
-	"gotorch.dev/gotorch/vision/models/internal/ops"
+	"gotorch.dev/gotorch/vision/internal/lean"
+	"gotorch.dev/gotorch/vision/ops"
 )
 
 // NormLayer makes a layer that normalises images of so many channels, such as
@@ -49,8 +50,33 @@ func batchNormOf(eps, momentum float64) NormLayer {
 	}
 }
 
-func convNorm(in, out int64, norm NormLayer, opt ops.ConvOptions) *ops.Conv2dNormActivation {
-	return ops.NewConv2dNormActivation(in, out, norm, opt)
+// convOptions are those of a [ops.Conv2dNormActivation] that the networks use.
+type convOptions struct {
+	KernelSize int64    // 0: 3
+	Stride     int64    // 0: 1
+	Padding    *int64   // nil: what keeps the size
+	Groups     int64    // 0: 1
+	Dilation   int64    // 0: 1
+	Activation nn.Layer // nil: none
+	Bias       bool     // also where there is a norm
+}
+
+// convNorm makes a block of in to out channels. norm may be nil.
+func convNorm(in, out int64, norm NormLayer, opt convOptions) *ops.Conv2dNormActivation {
+	full := ops.ConvNormActivationOptions{NormLayer: norm, NoNormLayer: norm == nil, Bias: opt.Bias || norm == nil,
+		Groups: max(opt.Groups, 1), NoActivation: opt.Activation == nil}
+	for to, n := range map[*[]int64]int64{&full.KernelSize: opt.KernelSize, &full.Stride: opt.Stride, &full.Dilation: opt.Dilation} {
+		if n != 0 {
+			*to = []int64{n}
+		}
+	}
+	if opt.Padding != nil {
+		full.Padding = []int64{*opt.Padding}
+	}
+	if opt.Activation != nil {
+		full.ActivationLayer = func(bool) nn.Layer { return opt.Activation }
+	}
+	return ops.NewConv2dNormActivation(in, out, full)
 }
 
 func relu() nn.Layer      { return nn.ReLU(nn.ReLUOptions{InPlace: true}) }
@@ -106,7 +132,7 @@ func classes(op string, n gotorch.Scalar) int64 {
 
 // chain sends x through layers and joins the dimensions behind the batch before the last of them.
 func chain(x gotorch.Tensor, classifier nn.Layer, layers ...nn.Layer) gotorch.Tensor {
-	return ops.Lean(ops.Forget(append(layers, classifier)...), func() gotorch.Tensor {
+	return lean.Run(lean.Forget(append(layers, classifier)...), func() gotorch.Tensor {
 		for _, layer := range layers {
 			x = nn.Call(layer, x)
 		}

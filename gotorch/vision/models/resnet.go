@@ -7,7 +7,7 @@ import (
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
 	nninit "gotorch.dev/gotorch/nn/init"
-	"gotorch.dev/gotorch/vision/models/internal/ops"
+	"gotorch.dev/gotorch/vision/internal/lean"
 )
 
 // ResNet is a residual network: see [NewResNet].
@@ -224,26 +224,26 @@ func residual(x gotorch.Tensor, downsample, relu nn.Layer, branch ...nn.Layer) g
 
 // Forward returns what the block makes of x.
 func (m *BasicBlock) Forward(x gotorch.Tensor) gotorch.Tensor {
-	return ops.Lean(m.KeepsNothing(), func() gotorch.Tensor {
+	return lean.Run(m.KeepsNothing(), func() gotorch.Tensor {
 		return residual(x, m.Downsample, m.ReLU, m.Conv1, m.BN1, m.ReLU, m.Conv2, m.BN2)
 	})
 }
 
 // KeepsNothing says whether none of the layers keeps a tensor: see [nn.KeepsNothing].
 func (m *BasicBlock) KeepsNothing() bool {
-	return ops.Forget(m.Conv1, m.BN1, m.ReLU, m.Conv2, m.BN2, m.Downsample)
+	return lean.Forget(m.Conv1, m.BN1, m.ReLU, m.Conv2, m.BN2, m.Downsample)
 }
 
 // Forward returns what the block makes of x.
 func (m *Bottleneck) Forward(x gotorch.Tensor) gotorch.Tensor {
-	return ops.Lean(m.KeepsNothing(), func() gotorch.Tensor {
+	return lean.Run(m.KeepsNothing(), func() gotorch.Tensor {
 		return residual(x, m.Downsample, m.ReLU, m.Conv1, m.BN1, m.ReLU, m.Conv2, m.BN2, m.ReLU, m.Conv3, m.BN3)
 	})
 }
 
 // KeepsNothing says whether none of the layers keeps a tensor: see [nn.KeepsNothing].
 func (m *Bottleneck) KeepsNothing() bool {
-	return ops.Forget(m.Conv1, m.BN1, m.Conv2, m.BN2, m.Conv3, m.BN3, m.ReLU, m.Downsample)
+	return lean.Forget(m.Conv1, m.BN1, m.Conv2, m.BN2, m.Conv3, m.BN3, m.ReLU, m.Downsample)
 }
 
 // fixed returns options with groups and width of an architecture. It panics with a ValueError if others are given.

@@ -5,7 +5,7 @@ import (
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
 	F "gotorch.dev/gotorch/nn/functional"
-	"gotorch.dev/gotorch/vision/models/internal/ops"
+	"gotorch.dev/gotorch/vision/internal/lean"
 )
 
 // UNet labels each place of an image: see [NewUNet].
@@ -99,17 +99,17 @@ func newUNetUp(in, out int64, bilinear bool) *UNetUp {
 func (m *DoubleConv) Forward(x gotorch.Tensor) gotorch.Tensor { return nn.Call(m.DoubleConv, x) }
 
 // KeepsNothing says whether none of the layers keeps a tensor: see [nn.KeepsNothing].
-func (m *DoubleConv) KeepsNothing() bool { return ops.Forget(m.DoubleConv) }
+func (m *DoubleConv) KeepsNothing() bool { return lean.Forget(m.DoubleConv) }
 
 // Forward returns images of half the size: (N, C, H, W) → (N, C', H/2, W/2).
 func (m *UNetDown) Forward(x gotorch.Tensor) gotorch.Tensor { return nn.Call(m.MaxPoolConv, x) }
 
 // KeepsNothing says whether none of the layers keeps a tensor: see [nn.KeepsNothing].
-func (m *UNetDown) KeepsNothing() bool { return ops.Forget(m.MaxPoolConv) }
+func (m *UNetDown) KeepsNothing() bool { return lean.Forget(m.MaxPoolConv) }
 
 // Forward makes x as large as before, with zeros at its edges where that was odd, and joins the two.
 func (m *UNetUp) Forward(x, before gotorch.Tensor) gotorch.Tensor {
-	return ops.Lean(ops.Forget(m.Up, m.Conv), func() gotorch.Tensor {
+	return lean.Run(lean.Forget(m.Up, m.Conv), func() gotorch.Tensor {
 		x := nn.Call(m.Up, x)
 		h, w := before.Size(2)-x.Size(2), before.Size(3)-x.Size(3)
 		x = F.Pad(x, []int64{w / 2, w - w/2, h / 2, h - h/2})

@@ -8,7 +8,7 @@ import (
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
 	nninit "gotorch.dev/gotorch/nn/init"
-	"gotorch.dev/gotorch/vision/models/internal/ops"
+	"gotorch.dev/gotorch/vision/internal/lean"
 )
 
 // VisionTransformer is a transformer of patches of an image: see [NewVisionTransformer].
@@ -56,7 +56,7 @@ type EncoderBlock struct {
 type MLPBlock struct{ nn.SequentialModule }
 
 // KeepsNothing says whether none of the layers keeps a tensor: see [nn.KeepsNothing].
-func (m *MLPBlock) KeepsNothing() bool { return ops.Forget(m.Layers...) }
+func (m *MLPBlock) KeepsNothing() bool { return lean.Forget(m.Layers...) }
 
 // Named is layers in a row that have names: what Python makes by nn.Sequential(OrderedDict(...)). Its layers
 // are those of [nn.ModuleDict], whose methods get and set them.
@@ -73,7 +73,7 @@ func named(names []string, layers ...nn.Layer) *Named {
 // Forward sends x through the layers in their order. It panics with a TypeError if a module that was set is no
 // layer.
 func (m *Named) Forward(x gotorch.Tensor) gotorch.Tensor {
-	return ops.Lean(m.KeepsNothing(), func() gotorch.Tensor {
+	return lean.Run(m.KeepsNothing(), func() gotorch.Tensor {
 		for name, part := range m.All() {
 			layer, ok := part.(nn.Layer)
 			if !ok {
@@ -168,7 +168,7 @@ func newEncoderBlock(heads, hidden, mlp int64, dropout, attentionDropout float64
 
 // Forward returns what the block makes of tokens, (N, T, hidden).
 func (m *EncoderBlock) Forward(x gotorch.Tensor) gotorch.Tensor {
-	return ops.Lean(m.KeepsNothing(), func() gotorch.Tensor {
+	return lean.Run(m.KeepsNothing(), func() gotorch.Tensor {
 		y := nn.Call(m.LN1, x)
 		y, _ = m.SelfAttention.Forward(y, y, y, nn.AttentionOptions{NoNeedWeights: true})
 		y = nn.Call(m.Dropout, y).Add(x)

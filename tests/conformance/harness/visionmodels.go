@@ -32,6 +32,8 @@ var architectures = map[string]any{
 	"efficientnet_b3": models.EfficientNetB3, "efficientnet_b4": models.EfficientNetB4, "efficientnet_b5": models.EfficientNetB5,
 	"efficientnet_b6": models.EfficientNetB6, "efficientnet_b7": models.EfficientNetB7,
 
+	"alexnet": models.NewAlexNet, "squeezenet1_0": models.SqueezeNet1_0, "squeezenet1_1": models.SqueezeNet1_1,
+
 	"unet": models.NewUNet, "dcgan_generator": models.NewDCGANGenerator, "dcgan_discriminator": models.NewDCGANDiscriminator,
 
 	// With norms of groups, which are functions.
@@ -56,7 +58,11 @@ func init() {
 }
 
 func runVisionModels(index int64, in *reader) []reflect.Value {
-	model := kept[in.next()].(nn.Layer)
+	object := kept[in.next()]
+	if wrapped, ok := object.(interface{ plain() nn.Modular }); ok {
+		object = wrapped.plain()
+	}
+	model := object.(nn.Modular)
 	fails := func(err error) []reflect.Value {
 		if err != nil {
 			return []reflect.Value{reflect.ValueOf(err.Error())}
@@ -71,7 +77,7 @@ func runVisionModels(index int64, in *reader) []reflect.Value {
 	case specialFeatures:
 		names := in.value(reflect.TypeFor[[]string]()).Interface().([]string)
 		x := in.value(typeTensor).Interface().(gotorch.Tensor)
-		return []reflect.Value{reflect.ValueOf(models.Features(model, names...).Forward(x))}
+		return []reflect.Value{reflect.ValueOf(models.Features(model.(nn.Layer), names...).Forward(x))}
 	}
 	panic(broken(fmt.Sprintf("there is no function %d", index)))
 }
