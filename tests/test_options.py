@@ -450,6 +450,7 @@ OPTIONAL = (
     "gotorch/train/tensorboard: ",
     "gotorch/vision/models: ",
     "gotorch/vision/transforms",
+    *(f"{package}: " for package in VISION),
 )
 
 
