@@ -329,7 +329,7 @@ func usable(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 // drawable returns the points that can be drawn.
 func (d *drawing) drawable(points plotter.XYs) (can plotter.XYs) {
 	for _, p := range points {
-		if usable(p.X) && usable(p.Y) && math.Abs(p.X) < 1e300 && math.Abs(p.Y) < 1e300 && !(d.LogX && p.X <= 0) && !(d.LogY && p.Y <= 0) {
+		if usable(p.X) && usable(p.Y) && math.Abs(p.X) <= 1e300 && math.Abs(p.Y) <= 1e300 && !(d.LogX && p.X <= 0) && !(d.LogY && p.Y <= 0) {
 			can = append(can, p)
 		}
 	}

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from pytorch_bridge import toolchain
+from pytorch_bridge.artifacts import locked
 from pytorch_bridge.boundary import from_handle, to_handle
 from pytorch_bridge.testing.gotests import ensure_library, run_go
 
@@ -71,7 +72,10 @@ def build(overlay: dict[Path, Path] | None = None, name: str = "libharness.so") 
         listed.write_text(json.dumps({"Replace": {str(k): str(v) for k, v in overlay.items()}}))
         command += ["-overlay", str(listed)]
     go_env = toolchain.go_environment(toolchain.find_go())
-    built = run_go(*command, "-o", str(target), SOURCES, cwd=toolchain.ROOT, **go_env)
+    # For a library Go compiles everything anew, a minute of processor time: once, not by each
+    # process of pytest.
+    with locked(folder / "lock"):
+        built = run_go(*command, "-o", str(target), SOURCES, cwd=toolchain.ROOT, **go_env)
     if built.returncode:
         raise RuntimeError(f"{SOURCES} does not build:\n{built.stderr}")
     return target
