@@ -333,11 +333,12 @@ func (o options) run(ctx context.Context, w io.Writer) (r result, err error) {
 	gotorch.NoGrad(func() { r.loss = gotorch.Item[float64](model.loss(noise, testPictures, testDigit)) })
 	fmt.Fprintf(w, "of the noise in digits that it has not seen, %.1f %% is left\n", 100*r.loss)
 
-	// All digits side by side, and on the way there, of the first row, what there is from time to time.
+	// All digits side by side, and on the way there, of the first row, what there is after each eighth but the first,
+	// which is nothing but noise.
 	asked := gotorch.Arange(10).Repeat([]int64{int64(o.rows)})
 	var steps []plot.Picture
 	samples := model.draw(noise, asked, o.guidance, func(t int, x gotorch.Tensor) {
-		if every := (o.times + 7) / 8; t%every == 0 {
+		if every := (o.times + 7) / 8; t%every == 0 && t/every < 7 {
 			for i := range 10 {
 				steps = append(steps, picture(x, i))
 			}
