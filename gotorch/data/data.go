@@ -133,8 +133,11 @@ func checkRows(op, what string, tensors ...gotorch.Tensor) {
 // Len returns the number of rows.
 func (d *TensorDataset) Len() int { return int(d.inputs.Size(0)) }
 
-// At returns views of the i-th rows.
+// At returns views of the i-th rows. It returns an IndexError if there are none.
 func (d *TensorDataset) At(i int) (Pair, error) {
+	if i < 0 {
+		return Pair{}, noSample("data.TensorDataset", i, d.Len())
+	}
 	return gotorch.Try(func() Pair {
 		return Pair{d.inputs.Select(0, int64(i)), d.targets.Select(0, int64(i))}
 	})
@@ -181,6 +184,9 @@ type tensorRows struct{ tensors []gotorch.Tensor }
 func (d *tensorRows) Len() int { return int(d.tensors[0].Size(0)) }
 
 func (d *tensorRows) At(i int) ([]gotorch.Tensor, error) {
+	if i < 0 { // which select would count from the end
+		return nil, noSample("data.TensorRows", i, d.Len())
+	}
 	return gotorch.Try(func() []gotorch.Tensor {
 		rows := make([]gotorch.Tensor, len(d.tensors))
 		for k, t := range d.tensors {

@@ -206,6 +206,20 @@ func TestAPanicInADataSetIsTheErrorOfItsSample(t *testing.T) {
 				t.Errorf("%d workers: got %v", workers, err)
 			}
 		}
+		// A lane is a goroutine of its own, and what it panicked with is told as if it were none.
+		for _, value := range []any{errBroken, "text", &gotorch.Error{Kind: gotorch.RuntimeError, Msg: "ours"}} {
+			lane := data.IterableOf(func(func(number, error) bool) { panic(value) })
+			for _, err := range data.NewIterableLoader(data.Interleave(1, []data.Iterable[number]{lane}), data.LoaderOptions{Workers: workers}).All() {
+				panicked, is := errors.AsType[*data.PanicError](err)
+				if _, ours := value.(*gotorch.Error); ours {
+					if is || !errors.Is(err, gotorch.RuntimeError) {
+						t.Errorf("%d workers: got %v", workers, err)
+					}
+				} else if !is || panicked.Value != value || !strings.Contains(string(panicked.Stack), "TestAPanicInADataSet") {
+					t.Errorf("%d workers: got %v", workers, err)
+				}
+			}
+		}
 	}
 }
 
@@ -241,8 +255,29 @@ func TestNegativeOptionsPanic(t *testing.T) {
 }
 
 func TestADataSetThatIsNoneIsRefused(t *testing.T) {
-	if err := gotorch.Try0(func() { data.NewLoader[number](nil) }); !errors.Is(err, gotorch.TypeError) {
-		t.Errorf("got %v", err)
+	set := &numbers{n: 3}
+	stream := data.IterableOf(func(func(number, error) bool) {})
+	for what, fn := range map[string]func(){
+		"NewLoader":            func() { data.NewLoader[number](nil) },
+		"Subset":               func() { data.Subset[number](nil, nil) },
+		"Transform":            func() { data.Transform(nil, withRandom) },
+		"Transform, no fn":     func() { data.Transform[number, number](set, nil) },
+		"Concat":               func() { data.Concat(data.Dataset[number](set), nil) },
+		"Stack":                func() { data.Stack(data.Dataset[number](set), nil) },
+		"StackMap":             func() { data.StackMap(map[string]data.Dataset[number]{"a": nil}) },
+		"Zip":                  func() { data.Zip(set, nil, func(number, number) (number, error) { return number{}, nil }) },
+		"Zip, no fn":           func() { data.Zip[number, number, number](set, set, nil) },
+		"RandomSplit":          func() { data.RandomSplit[number](nil, []int{}) },
+		"NewIterableLoader":    func() { data.NewIterableLoader[number](nil) },
+		"TransformIterable":    func() { data.TransformIterable(nil, withRandom) },
+		"TransformIterable fn": func() { data.TransformIterable[number, number](stream, nil) },
+		"Chain":                func() { data.Chain(stream, nil) },
+		"Interleave":           func() { data.Interleave(2, []data.Iterable[number]{stream, nil}) },
+		"Shuffle":              func() { data.Shuffle[number](nil, 2) },
+	} {
+		if err := gotorch.Try0(fn); !errors.Is(err, gotorch.TypeError) {
+			t.Errorf("%s: got %v", what, err)
+		}
 	}
 	for _, workers := range []int{0, 2} {
 		l := data.NewLoader(&numbers{n: -7}, data.LoaderOptions{BatchSize: 3, Workers: workers})
@@ -439,8 +474,14 @@ func TestTensorDatasetGivesRows(t *testing.T) {
 	if err != nil || gotorch.Item[int](sample.Target) != 3 || fmt.Sprint(sample.Input.Shape()) != "[2]" {
 		t.Errorf("got %v, %v", sample, err)
 	}
-	if _, err := set.At(5); !errors.Is(err, gotorch.IndexError) {
-		t.Errorf("got %v", err)
+	rows := data.TensorRows(gotorch.Arange(5))
+	for _, i := range []int{5, -1} { // nothing is counted from the end, as in any other data set
+		if _, err := set.At(i); !errors.Is(err, gotorch.IndexError) {
+			t.Errorf("%d: got %v", i, err)
+		}
+		if _, err := rows.At(i); !errors.Is(err, gotorch.IndexError) {
+			t.Errorf("%d: got %v", i, err)
+		}
 	}
 	batch, err := set.Batch([]int{4, 0}, nil)
 	if err != nil || !slices.Equal(gotorch.ToSlice[int](batch.Target), []int{4, 0}) || batch.Len() != 2 {

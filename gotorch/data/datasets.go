@@ -57,8 +57,26 @@ func noSample(op string, i, n int) error {
 	return &gotorch.Error{Op: op, Kind: gotorch.IndexError, Msg: fmt.Sprintf("there is no sample %d among %d", i, n)}
 }
 
-// Subset is the part of a data set that is at the given indices. Its counterpart is torch.utils.data.Subset.
+// checkSets refuses data sets that are nil, of which a call in a worker would say less.
+func checkSets[S any](op string, sets ...Dataset[S]) {
+	for _, set := range sets {
+		if set == nil {
+			panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the data set is nil"})
+		}
+	}
+}
+
+// checkFunction refuses a function that is nil.
+func checkFunction(op string, isNil bool) {
+	if isNil {
+		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the function is nil"})
+	}
+}
+
+// Subset is the part of a data set that is at the given indices. Its counterpart is torch.utils.data.Subset. It
+// panics with a TypeError if there is no set.
 func Subset[S any](set Dataset[S], indices []int) Dataset[S] {
+	checkSets("data.Subset", set)
 	return &subset[S]{set, indices, getterOf(set), batcherOf(set)}
 }
 
@@ -112,8 +130,11 @@ func joined[S any](get getter[S], indices []int, rng *rand.Rand) (none S, err er
 }
 
 // Transform is a data set with every sample of set changed by fn. rng is for random changes; At,
-// which has no batch to belong to, gives each index always the same.
+// which has no batch to belong to, gives each index always the same. It panics with a TypeError if there is no set or no
+// function.
 func Transform[S, R any](set Dataset[S], fn func(sample S, rng *rand.Rand) (R, error)) Dataset[R] {
+	checkSets("data.Transform", set)
+	checkFunction("data.Transform", fn == nil)
 	return &transformed[S, R]{set, fn, getterOf(set)}
 }
 
@@ -147,11 +168,12 @@ func (d *transformed[S, R]) Batch(indices []int, rng *rand.Rand) (R, error) {
 }
 
 // Concat is several data sets one after the other. Its counterpart is torch.utils.data.ConcatDataset. Their lengths are
-// asked for once. It panics with a ValueError if there are none.
+// asked for once. It panics with a ValueError if there are none, and with a TypeError if one is nil.
 func Concat[S any](sets ...Dataset[S]) Dataset[S] {
 	if len(sets) == 0 {
 		panic(args.ValueError("data.Concat", "there must be at least one data set"))
 	}
+	checkSets("data.Concat", sets...)
 	d := &concat[S]{sets: slices.Clone(sets)}
 	end := 0
 	for _, set := range sets {
@@ -211,7 +233,7 @@ func (d *concat[S]) get(ctx context.Context, i int, rng *rand.Rand) (none S, err
 // Stack has, as each sample, those of several data sets of one length at the same place: what
 // torch.utils.data.StackDataset returns as a tuple. [Zip] is for sets of different types, [StackMap] for names.
 //
-// It panics with a ValueError if there are none, or if they differ in length.
+// It panics with a ValueError if there are none, or if they differ in length, and with a TypeError if one is nil.
 func Stack[S any](sets ...Dataset[S]) Dataset[[]S] {
 	checkLengths("data.Stack", slices.Values(sets))
 	get := make([]getter[S], len(sets))
@@ -261,8 +283,12 @@ func StackMap[S any](sets map[string]Dataset[S]) Dataset[map[string]S] {
 }
 
 // Zip has, as each sample, what join makes of those of two data sets at the same place: torch.utils.data.StackDataset for
-// sets of different types. It panics with a ValueError if they differ in length.
+// sets of different types. It panics with a ValueError if they differ in length, and with a TypeError if a set or the
+// function is nil.
 func Zip[A, B, R any](a Dataset[A], b Dataset[B], join func(A, B) (R, error)) Dataset[R] {
+	checkSets("data.Zip", a)
+	checkSets("data.Zip", b)
+	checkFunction("data.Zip", join == nil)
 	if a.Len() != b.Len() {
 		panic(args.ValueError("data.Zip", "the data sets must have the same length, and have %d and %d samples", a.Len(), b.Len()))
 	}
@@ -289,6 +315,7 @@ func Zip[A, B, R any](a Dataset[A], b Dataset[B], join func(A, B) (R, error)) Da
 func checkLengths[S any](op string, sets func(func(Dataset[S]) bool)) {
 	n := -1
 	for set := range sets {
+		checkSets(op, set)
 		if n >= 0 && set.Len() != n {
 			panic(args.ValueError(op, "the data sets must have the same length, and there are some of %d and %d samples", n, set.Len()))
 		}
@@ -330,9 +357,10 @@ type RandomSplitOptions struct {
 // parts are those of torch.utils.data.random_split with the same generator.
 //
 // It panics with a ValueError if lengths do not sum up to the set's, if one is negative, or if fractions are not between 0
-// and 1 with the sum 1.
+// and 1 with the sum 1, and with a TypeError if there is no set.
 func RandomSplit[S any, N int | float64](set Dataset[S], lengths []N, opts ...RandomSplitOptions) []Dataset[S] {
 	const op = "data.RandomSplit"
+	checkSets(op, set)
 	o := args.Option(opts)
 	n := set.Len()
 	var sizes []int

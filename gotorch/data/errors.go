@@ -62,10 +62,17 @@ func (e *PanicError) Unwrap() error {
 
 // recovered returns a panic as an error.
 func recovered(value any) error {
+	carried, is := value.(*PanicError) // of a goroutine that reads for another, with the stack of where it was
+	if is {
+		value = carried.Value
+	}
 	if err, is := value.(error); is {
 		if _, known := errors.AsType[*gotorch.Error](err); known {
 			return err
 		}
+	}
+	if carried != nil {
+		return carried
 	}
 	return &PanicError{value, debug.Stack()}
 }

@@ -34,7 +34,17 @@ type Seekable[S any] interface {
 	From(start Start) iter.Seq2[S, error]
 }
 
-// IterableOf makes an Iterable of a sequence, which is gone through once for each epoch.
+// checkIterables refuses sets that are nil, of which a call in a goroutine of its own would say less.
+func checkIterables[S any](op string, sets ...Iterable[S]) {
+	for _, set := range sets {
+		if set == nil {
+			panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the data set is nil"})
+		}
+	}
+}
+
+// IterableOf makes an Iterable of a sequence, which is gone through once for each epoch. It panics with a TypeError if
+// there is none.
 func IterableOf[S any](seq iter.Seq2[S, error]) Iterable[S] {
 	if seq == nil {
 		panic(&gotorch.Error{Op: "data.IterableOf", Kind: gotorch.TypeError, Msg: "the sequence is nil"})
@@ -117,8 +127,11 @@ func lenOf(set any) int {
 }
 
 // TransformIterable is an Iterable with every sample of set changed by fn. A loader's workers call fn, several of them at a
-// time; what comes from rng depends on the epoch's seed and the sample's place, not on them.
+// time; what comes from rng depends on the epoch's seed and the sample's place, not on them. It panics with a TypeError if
+// there is no set or no function.
 func TransformIterable[S, R any](set Iterable[S], fn func(sample S, rng *rand.Rand) (R, error)) Iterable[R] {
+	checkIterables("data.TransformIterable", set)
+	checkFunction("data.TransformIterable", fn == nil)
 	return &transformedIterable[S, R]{set, fn}
 }
 
@@ -157,8 +170,12 @@ func (t *transformedIterable[S, R]) laters(start Start) iter.Seq[later[R]] {
 	}
 }
 
-// Chain is several iterables one after the other. Its counterpart is torch.utils.data.ChainDataset.
-func Chain[S any](sets ...Iterable[S]) Iterable[S] { return &chain[S]{slices.Clone(sets)} }
+// Chain is several iterables one after the other. Its counterpart is torch.utils.data.ChainDataset. It panics
+// with a TypeError if one is nil.
+func Chain[S any](sets ...Iterable[S]) Iterable[S] {
+	checkIterables("data.Chain", sets...)
+	return &chain[S]{slices.Clone(sets)}
+}
 
 type chain[S any] struct{ sets []Iterable[S] }
 
@@ -216,9 +233,10 @@ type InterleaveOptions struct {
 // depends on nothing but lanes. At most lanes·(Buffer+1) samples are in memory; [TransformIterable] around it leaves the
 // changes to the loader's workers.
 //
-// It panics with a ValueError if lanes is not positive, or Buffer negative.
+// It panics with a ValueError if lanes is not positive, or Buffer negative, and with a TypeError if a set is nil.
 func Interleave[S any](lanes int, sets []Iterable[S], opts ...InterleaveOptions) Iterable[S] {
 	const op = "data.Interleave"
+	checkIterables(op, sets...)
 	o := args.Option(opts)
 	buffer := args.Int(op, "Buffer", o.Buffer, 16)
 	if lanes <= 0 {
@@ -327,8 +345,9 @@ func (t *interleaved[S]) read(lane int, seed uint64, to chan<- laneItem[S], stop
 // In the middle of an epoch it goes on without a copy of the buffer: which samples were in it follows from the seed, and
 // they are read again, from the oldest of them on.
 //
-// It panics with a ValueError if size is not positive.
+// It panics with a ValueError if size is not positive, and with a TypeError if there is no set.
 func Shuffle[S any](set Iterable[S], size int) Iterable[S] {
+	checkIterables("data.Shuffle", set)
 	if size <= 0 {
 		panic(args.ValueError("data.Shuffle", "the buffer's size must be positive, but is %d", size))
 	}

@@ -58,7 +58,6 @@ func (l *Loader[B]) begin() (*epoch, *progress, error) {
 	e, err := guarded(func() (*epoch, error) {
 		var base *gotorch.Generator
 		if r := l.resume; r != nil {
-			l.resume = nil
 			p.random, p.batches, p.samples, p.failed = r.random, r.batches, r.samples, r.failed
 			base = gotorch.NewGenerator(gotorch.CPU)
 			setState(base, r.random)
@@ -72,9 +71,13 @@ func (l *Loader[B]) begin() (*epoch, *progress, error) {
 		return l.draw(base), nil
 	})
 	if err != nil {
+		// The next call begins the same epoch, at the same place.
+		if p.generator != nil {
+			setState(l.generator, p.generator)
+		}
 		return nil, nil, err
 	}
-	l.at = p
+	l.at, l.resume = p, nil
 	return e, p, nil
 }
 

@@ -485,3 +485,47 @@ func TestADataSetHearsThatTheLoopIsCanceledOrLeft(t *testing.T) {
 		}
 	}
 }
+
+// fickle is a sampler that may fail.
+type fickle struct {
+	n    int
+	fail bool
+}
+
+func (s *fickle) Len() int { return s.n }
+
+func (s *fickle) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		if s.fail {
+			panic(errBroken)
+		}
+		for i := range s.n {
+			if !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+// The place to go on from is not forgotten where an epoch cannot be begun.
+func TestAnEpochThatCannotBeginIsBegunAgainAtItsPlace(t *testing.T) {
+	sampler := &fickle{n: 6}
+	l := overNumbers(data.LoaderOptions{Sampler: sampler, BatchSize: 2, Seed: 3})
+	want := epochOf(t, l)[1:]
+	l = overNumbers(data.LoaderOptions{Sampler: sampler, BatchSize: 2, Seed: 3})
+	for range l.All() {
+		break
+	}
+	again := overNumbers(data.LoaderOptions{Sampler: sampler, BatchSize: 2, Seed: 4})
+	testhelp.Must(t, again.LoadStateDict(l.StateDict()))
+	sampler.fail = true
+	for _, err := range again.All() {
+		if !errors.Is(err, errBroken) {
+			t.Errorf("got %v", err)
+		}
+	}
+	sampler.fail = false
+	if got := epochOf(t, again); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

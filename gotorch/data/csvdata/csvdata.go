@@ -22,11 +22,14 @@
 package csvdata
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -101,26 +104,49 @@ type rows struct {
 	offset int64
 }
 
-// bounded gives no more than is left.
+// bounded gives no more of a row than is left. It gives a line at a time, so that nothing is read ahead of the row, and
+// does not count the lines before it that are passed by: how many of them there are says nothing of the row.
 type bounded struct {
-	r    io.Reader
-	left int64
+	r       *bufio.Reader
+	comment rune
+	left    int64
+	begun   bool // the row
+	within  bool // a line
+	counts  bool // what the line has
 }
 
 var errLong = errors.New("the row is too long")
 
+// row says that a row of at most so many bytes is next. The end of its line does not count.
+func (b *bounded) row(most int64) { b.left, b.begun = min(most, math.MaxInt64-2)+2, false }
+
 func (b *bounded) Read(to []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, errLong
+	// As many bytes as tell a line that is passed by. At the end of the file there are fewer.
+	if start, err := b.r.Peek(utf8.UTFMax); len(start) == 0 {
+		return 0, err
+	} else if !b.within {
+		first, _ := utf8.DecodeRune(start)
+		blank := start[0] == '\n' || bytes.HasPrefix(start, []byte("\r\n"))
+		b.begun = b.begun || !blank && (b.comment == 0 || first != b.comment)
+		b.counts = b.begun
 	}
-	n, err := b.r.Read(to[:min(int64(len(to)), b.left)])
-	b.left -= int64(n)
-	return n, err
+	part, _ := b.r.Peek(min(b.r.Buffered(), len(to)))
+	if end := bytes.IndexByte(part, '\n'); end >= 0 {
+		part = part[:end+1]
+	}
+	if b.counts {
+		if b.left -= int64(len(part)); b.left < 0 {
+			return 0, errLong
+		}
+	}
+	n := copy(to, part)
+	b.within = n > 0 && part[n-1] != '\n'
+	return b.r.Discard(n)
 }
 
 // rows begins at a row, which lies at an offset and behind so many lines.
 func (f *format) rows(r io.Reader, offset, line int64) *rows {
-	from := &bounded{r: r}
+	from := &bounded{r: bufio.NewReader(r), comment: f.comment}
 	c := csv.NewReader(from)
 	c.Comma, c.Comment, c.ReuseRecord, c.FieldsPerRecord = f.comma, f.comment, true, -1
 	return &rows{c, from, f.maxRow, line, offset}
@@ -128,7 +154,7 @@ func (f *format) rows(r io.Reader, offset, line int64) *rows {
 
 // next reads a row; io.EOF after the last one. fatal is an error after which there is no next row.
 func (r *rows) next() (fields []string, err error, fatal bool) {
-	r.from.left = r.maxRow + 1<<13 // the reader reads ahead by 4 KB
+	r.from.row(r.maxRow)
 	fields, err = r.Read()
 	var syntax *csv.ParseError
 	switch {
@@ -163,12 +189,11 @@ func (f *format) header(path string, r *rows) ([]string, error) {
 	if err != nil {
 		return nil, files.Wrap(path, "header", err)
 	}
-	names := slices.Clone(fields)
-	if len(names) > 0 && len(names[0]) >= 3 && names[0][:3] == "\ufeff" { // as Excel writes it
-		names[0] = names[0][3:]
-	}
-	return names, nil
+	return slices.Clone(fields), nil
 }
+
+// byteOrderMark is how programs such as Excel begin a file in UTF-8. It is no part of the first field, which may be quoted.
+const byteOrderMark = "\ufeff"
 
 // add adds a row to those gathered.
 func (f *format) add(to *columns.Rows, fields []string, width int) error {
@@ -232,11 +257,16 @@ func Open(path string, layout tabular.Layout, opts ...Options) (*Table, error) {
 }
 
 func (t *Table) index(op string, layout tabular.Layout) error {
-	var start [2]byte
-	if n, _ := t.file.ReadAt(start[:], 0); n == 2 && start == [2]byte{0x1f, 0x8b} {
+	var start [len(byteOrderMark)]byte
+	n, _ := t.file.ReadAt(start[:], 0)
+	if n >= 2 && start[0] == 0x1f && start[1] == 0x8b {
 		return files.Errorf(t.path, "", "a table that is packed by gzip can only be read from its beginning: unpack it, or use NewStream")
 	}
-	r := t.format.rows(io.NewSectionReader(t.file, 0, t.size), 0, 0)
+	var first int64
+	if string(start[:n]) == byteOrderMark {
+		first = int64(n)
+	}
+	r := t.format.rows(io.NewSectionReader(t.file, first, t.size-first), first, 0)
 	var err error
 	if t.names, err = t.format.header(t.path, r); err != nil {
 		return err
@@ -419,7 +449,10 @@ func (s *Stream) table(path string, yield func(data.Pair, error) bool) bool {
 		return ends(err)
 	}
 	defer file.Close()
-	r := s.format.rows(file, 0, 0)
+	if start, _ := file.Peek(len(byteOrderMark)); string(start) == byteOrderMark {
+		_, _ = file.Discard(len(start))
+	}
+	r := s.format.rows(file.Reader, 0, 0)
 	names, err := s.format.header(path, r)
 	if err != nil {
 		return ends(err)

@@ -147,6 +147,83 @@ func TestABrokenRowIsAnErrorOfItsOwn(t *testing.T) {
 	}
 }
 
+// Lines that are passed by are no part of a row, however many they are, and MaxRow is of each row alone.
+func TestMaxRowIsOfARow(t *testing.T) {
+	long := strings.Repeat("x", 50)
+	options := csvdata.Options{MaxRow: 100, Comment: "#"}
+	for text, c := range map[string]struct {
+		table string
+		rows  int
+	}{
+		"comments":    {"a,b,y\n" + strings.Repeat("# "+long+long+long+"\n", 1000) + "1,2,3\n", 1},
+		"blank lines": {strings.Repeat("\r\n", 20000) + "a,b,y\r\n" + strings.Repeat("\n", 20000) + "1,2,3\n" + strings.Repeat("\n", 20000), 1},
+		"many rows":   {"a,b,y\n" + strings.Repeat("1,2,3\n", 1000), 1000},
+		"just so":     {"a,b,y\n1,2," + strings.Repeat("0", 95) + "3\n", 1},
+		"":            {"a,b,y\n1,2," + strings.Repeat("0", 195) + "3\n", 0},
+		" ":           {"a,b,y\n1,2,\"" + strings.Repeat("\n", 195) + "3\"\n", 0},
+	} {
+		path := filestest.Write(t, "a.csv", []byte(c.table))
+		set, err := csvdata.Open(path, layout, options)
+		if c.rows == 0 {
+			filestest.WantBroken(t, err, path, "the row has more than 100 bytes")
+		} else {
+			testhelp.Must(t, err)
+			defer set.Close()
+			if pair, err := set.At(c.rows - 1); err != nil || set.Len() != c.rows || gotorch.Item[int](pair.Target) != 3 {
+				t.Errorf("%s: %d rows, and %v, %v", text, set.Len(), pair, err)
+			}
+		}
+		n := 0
+		for _, err := range csvdata.NewStream([]string{path}, layout, options).All() {
+			if err == nil {
+				n++
+			}
+		}
+		if n != c.rows {
+			t.Errorf("%s: the stream has %d rows", text, n)
+		}
+	}
+}
+
+// A mark at the begin of the file, which is no part of the first field, may stand before a quote, and without a header.
+func TestAByteOrderMarkIsPassedBy(t *testing.T) {
+	for _, c := range []struct {
+		table string
+		names []string
+	}{{"\ufeff\"a\",b,y\n1,2,3\n4,5,6\n", nil}, {"\ufeffa,b,y\r\n1,2,3\r\n4,5,6\r\n", nil}, {"\ufeff1,2,3\n4,5,6\n", []string{"a", "b", "y"}}, {"\ufeff\"1\",2,3\n4,5,6\n", []string{"a", "b", "y"}}} {
+		path := filestest.Write(t, "a.csv", []byte(c.table))
+		options := csvdata.Options{Names: c.names}
+		set, err := csvdata.Open(path, layout, options)
+		testhelp.Must(t, err)
+		defer set.Close()
+		batch, err := set.Batch([]int{1, 0}, nil)
+		if err != nil || !slices.Equal(gotorch.ToSlice[int](batch.Target), []int{6, 3}) {
+			t.Errorf("%q: got %v, %v", c.table, batch, err)
+		}
+		for _, path := range []string{path, filestest.Write(t, "a.csv.gz", filestest.Gzip([]byte(c.table)))} {
+			want := 3
+			for pair, err := range csvdata.NewStream([]string{path}, layout, options).All() {
+				if err != nil || gotorch.Item[int](pair.Target) != want {
+					t.Errorf("%q: got %v, %v", c.table, pair, err)
+				}
+				want += 3
+			}
+		}
+	}
+}
+
+func TestZeroHasASign(t *testing.T) {
+	set, err := csvdata.Open(filestest.Write(t, "a.csv", []byte("a,b,y\n-0,0,1\n")), layout)
+	testhelp.Must(t, err)
+	defer set.Close()
+	pair, err := set.At(0)
+	testhelp.Must(t, err)
+	// The layout has b before a.
+	if x := gotorch.ToSlice[float64](pair.Input); math.Signbit(x[0]) || !math.Signbit(x[1]) {
+		t.Errorf("got %v", x)
+	}
+}
+
 func TestTablesThatDoNotFitAreRefused(t *testing.T) {
 	for text, content := range map[string]string{
 		"the file is empty": "", `there is no column "b": it has "a", "y"`: "a,y\n1,2\n", `two columns "a"`: "a,b,a,y\n", "use NewStream": string(filestest.Gzip([]byte("a,b,y\n"))),

@@ -46,6 +46,9 @@ import (
 // extensions are the endings of the names of pictures, where the options name no others: torchvision's.
 var extensions = []string{".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"}
 
+// maxBytes is what images.Options.MaxBytes is by default.
+const maxBytes = 1 << 28
+
 // Options say which files are pictures, and how they are decoded.
 type Options struct {
 	Extensions []string       // endings of names, whatever their case; default: those of torchvision, which lack ".gif"
@@ -101,6 +104,7 @@ type Folder struct {
 	options images.Options
 
 	archive string // the path of the archive; "" for files
+	most    int64  // bytes of a picture in it
 	mutex   sync.RWMutex
 	file    *os.File // of the archive; nil where there is none, or it is closed
 }
@@ -229,7 +233,7 @@ func OpenTar(path string, opts ...Options) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Folder{options: opt.Image, archive: path, file: file}
+	f := &Folder{options: opt.Image, archive: path, file: file, most: args.Int("imagefolder.OpenTar", "MaxBytes", opt.Image.MaxBytes, maxBytes)}
 	if err := f.lookTar(size, opt); err != nil {
 		file.Close()
 		return nil, err
@@ -279,11 +283,19 @@ func (f *Folder) At(i int) (Sample, error) {
 	if f.file == nil {
 		return Sample{}, files.Closed(f.archive)
 	}
+	if e.size > f.most { // an archive with a hole in it has as many, and costs nothing
+		return Sample{}, tooLong(f.archive, e.path, e.size, f.most)
+	}
 	encoded := make([]byte, e.size) // the archive has as many
 	if _, err := io.ReadFull(io.NewSectionReader(f.file, e.offset, e.size), encoded); err != nil {
 		return Sample{}, files.Wrap(f.archive, e.path, err)
 	}
 	return decode(f.archive, e.path, e.class, encoded, f.options)
+}
+
+// tooLong is the error for a member of an archive that is longer than the options allow.
+func tooLong(archive, name string, size, most int64) error {
+	return files.Errorf(archive, name, "it has %d bytes, more than the %d that MaxBytes allows", size, most)
 }
 
 // decode makes a sample of a member of an archive.

@@ -1,6 +1,8 @@
 package imagefolder_test
 
 import (
+	"archive/tar"
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -180,6 +182,30 @@ func TestArchivesThatLieAreErrors(t *testing.T) {
 		t.Error(err)
 	}
 	filestest.NoFiles(t, func(path string) error { _, err := imagefolder.OpenTar(path); return err })
+}
+
+// A hole in a file costs nothing on the disk, and is not to cost memory.
+func TestAPictureThatIsTooLongIsNotRead(t *testing.T) {
+	const hole = 1 << 30
+	archive := filestest.Tar("a/1.pgm", dot(1), "a/2.pgm", dot(2))
+	var head bytes.Buffer
+	testhelp.Must(t, tar.NewWriter(&head).WriteHeader(&tar.Header{Name: "a/0.pgm", Size: hole}))
+	path := filestest.Write(t, "a.tar", head.Bytes())
+	testhelp.Must(t, os.Truncate(path, int64(head.Len())+hole))
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	testhelp.Must(t, err)
+	_, err = f.Write(archive)
+	testhelp.Must(t, errors.Join(err, f.Close()))
+	set, err := imagefolder.OpenTar(path)
+	testhelp.Must(t, err)
+	defer set.Close()
+	if n := filestest.Allocated(func() { _, err = set.At(0) }); n > 1<<20 {
+		t.Errorf("%d bytes were allocated", n)
+	}
+	filestest.WantBroken(t, err, path, "a/0.pgm: ValueError: it has 1073741824 bytes, more than the 268435456 that MaxBytes allows")
+	if got := grays(t, 2, func(i int) (imagefolder.Sample, error) { return set.At(i + 1) }); !slices.Equal(got, []string{"0:1", "0:2"}) {
+		t.Errorf("got %v", got)
+	}
 }
 
 // drain reads a stream to its end.

@@ -184,7 +184,7 @@ func NewStream(archive string, opt Options, opts ...StreamOptions) (*Stream, err
 	if stream.Shuffle < 0 {
 		panic(args.ValueError(op, "Shuffle must not be negative, but got %d", stream.Shuffle))
 	}
-	most := args.Int(op, "MaxBytes", opt.Image.MaxBytes, 1<<28)
+	most := args.Int(op, "MaxBytes", opt.Image.MaxBytes, maxBytes)
 	found := map[string]bool{}
 	if opt.Classes == nil {
 		names, err := TarClasses(archive, opt)
@@ -272,7 +272,7 @@ func (s *Stream) members() iter.Seq[member] {
 			}
 			m := member{name: head.Name, class: class}
 			if head.Size > s.most {
-				m.err = files.Errorf(s.archive, head.Name, "it has %d bytes, more than the %d that MaxBytes allows", head.Size, s.most)
+				m.err = tooLong(s.archive, head.Name, head.Size, s.most)
 			} else if m.encoded, err = io.ReadAll(r); err != nil { // which grows with what comes
 				yield(member{err: files.Wrap(s.archive, head.Name, unexpected(err))})
 				return

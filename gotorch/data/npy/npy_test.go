@@ -215,8 +215,12 @@ func TestBrokenArchivesAreErrors(t *testing.T) {
 		"array b: ValueError: it": zipped(t, "a.npy", good, "b.npy", good[:20]),
 	} {
 		path := filestest.Write(t, "a.npz", b)
+		before := gotorch.MemoryStats().LiveHandles
 		_, err := npy.LoadZip(path)
 		filestest.WantBroken(t, err, path, text)
+		if after := gotorch.MemoryStats().LiveHandles; after > before {
+			t.Errorf("%s: %d arrays of it are alive", text, after-before)
+		}
 	}
 	arrays, err := npy.LoadZip(filestest.Write(t, "a.npz", whole))
 	if err != nil || len(arrays) != 1 {

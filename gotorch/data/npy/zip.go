@@ -20,7 +20,7 @@ const maxRatio = 1032
 
 // LoadZip reads all arrays of a .npz file, by their names without ".npy". What else is in the file is left out. The error
 // is a *data.FileError if the file is no valid one, and says which array is not.
-func LoadZip(path string) (map[string]gotorch.Tensor, error) {
+func LoadZip(path string) (_ map[string]gotorch.Tensor, err error) {
 	f, size, err := regular.Open(path)
 	if err != nil {
 		return nil, err
@@ -31,6 +31,13 @@ func LoadZip(path string) (map[string]gotorch.Tensor, error) {
 		return nil, files.Wrap(path, "", fmt.Errorf("it is no valid .npz file: %w", err))
 	}
 	arrays := map[string]gotorch.Tensor{}
+	defer func() {
+		if err != nil {
+			for _, t := range arrays {
+				t.Close()
+			}
+		}
+	}()
 	left := int64(1<<20) + maxRatio*size
 	for _, member := range archive.File {
 		name, ok := strings.CutSuffix(member.Name, ".npy")

@@ -169,7 +169,8 @@ func (t *Table) add(op, path string, layout tabular.Layout) error {
 		if at < 0 {
 			return files.Errorf(path, "", "there is no column %q, which %s has", c.Name, t.files[0].path)
 		}
-		kind, err := kindOf(leaves[at], c.Classes != nil)
+		// A column may say that it is of a type that only columns with others in them are, of which Kind panics.
+		kind, err := safely(func() (string, error) { return kindOf(leaves[at], c.Classes != nil) })
 		if err != nil {
 			return files.Errorf(path, fmt.Sprintf("column %q", c.Name), "%v", err)
 		}
@@ -331,11 +332,13 @@ func (t *Table) decode(g group) ([]values, error) {
 	for i := range n {
 		c := t.plan.Column(i)
 		where := fmt.Sprintf("row group %d, column %q", g.index, c.Name)
-		leaf := f.Root().Column(c.Name)
-		if err := t.checkPages(f, g, leaf.Index()); err != nil {
-			return nil, files.Wrap(f.path, where, err)
-		}
-		v, err := safely(func() (values, error) { return t.column(f, g, leaf, c) })
+		v, err := safely(func() (values, error) {
+			leaf := f.Root().Column(c.Name)
+			if err := t.checkPages(f, g, leaf.Index()); err != nil {
+				return values{}, err
+			}
+			return t.column(f, g, leaf, c)
+		})
 		if err != nil {
 			return nil, files.Wrap(f.path, where, err)
 		}
@@ -408,6 +411,9 @@ func (t *Table) checkPages(f *file, g group, column int) error {
 			return fmt.Errorf("the page at byte %d should have %d bytes, and the column ends after %d", at, packed, end-at-length)
 		case count > g.rows:
 			return fmt.Errorf("the page at byte %d has %d values, and the group %d rows", at, count, g.rows)
+		}
+		if err := checkPacked(f.file, m.Codec, &header, at+length); err != nil {
+			return fmt.Errorf("the page at byte %d is damaged: %w", at, err)
 		}
 		at += length + packed
 	}

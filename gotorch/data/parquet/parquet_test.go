@@ -197,6 +197,23 @@ func TestFilesThatLieAreErrorsAndCostNoMemory(t *testing.T) {
 	}
 }
 
+// The decoder doubles its memory for ever for a damaged page packed by LZ4, and asks a column for its kind that says it is
+// a map. Neither ends the program.
+func TestWhatItsDecoderDoesNotExpectIsAnError(t *testing.T) {
+	whole, err := os.ReadFile("testdata/packed.parquet")
+	testhelp.Must(t, err)
+	for at, c := range map[int]struct {
+		b    byte
+		text string
+	}{12914: {0x0e, "does not unpack to the size in its header"}, 12711: {0x2c, "the file is damaged"}} {
+		b := slices.Clone(whole)
+		b[at] = c.b
+		path := filestest.Write(t, "a.parquet", b)
+		_, err := drain(path, layout)
+		filestest.WantBroken(t, err, path, c.text)
+	}
+}
+
 func TestAStreamGoesOnWhereAnotherWas(t *testing.T) {
 	set, err := parquet.Open([]string{"testdata/plain.parquet", "testdata/packed.parquet"}, layout)
 	testhelp.Must(t, err)

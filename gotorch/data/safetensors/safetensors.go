@@ -54,6 +54,14 @@ func Open(path string, opts ...Options) (*data.TensorDataset, error) {
 	if err != nil {
 		return nil, &data.FileError{Path: path, Err: err}
 	}
+	kept := false
+	defer func() { // so that the file does not stay mapped
+		for name, t := range tensors {
+			if !kept || name != opt.Input && name != opt.Target {
+				t.Close()
+			}
+		}
+	}()
 	var pair [2]gotorch.Tensor
 	for i, name := range []string{opt.Input, opt.Target} {
 		t, ok := tensors[name]
@@ -65,14 +73,10 @@ func Open(path string, opts ...Options) (*data.TensorDataset, error) {
 		}
 		pair[i] = t
 	}
-	for name, t := range tensors {
-		if name != opt.Input && name != opt.Target {
-			t.Close()
-		}
-	}
 	if n, m := pair[0].Size(0), pair[1].Size(0); n != m {
 		return nil, files.Errorf(path, "", "%q has %d rows, and %q %d", opt.Input, n, opt.Target, m)
 	}
+	kept = true
 	return data.NewTensorDataset(pair[0], pair[1]), nil
 }
 

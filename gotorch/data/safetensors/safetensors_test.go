@@ -54,8 +54,12 @@ func TestFilesThatDoNotFitAreRefused(t *testing.T) {
 		"tensor target: ValueError: it has no dimension": {"input": x, "target": gotorch.Ones([]int64{})},
 	} {
 		path := write(t, tensors)
+		before := gotorch.MemoryStats().LiveHandles
 		_, err := safetensors.Open(path)
 		filestest.WantBroken(t, err, path, text)
+		if after := gotorch.MemoryStats().LiveHandles; after > before {
+			t.Errorf("%s: %d tensors of it are alive", text, after-before)
+		}
 	}
 	path := filestest.Write(t, "a", []byte("no tensors at all"))
 	_, err := safetensors.Open(path)

@@ -272,6 +272,7 @@ func (s *Stream) readShard(shard string, yield func(result) bool) bool {
 	r := tar.NewReader(file)
 	var (
 		sample *Sample
+		names  = map[string]bool{} // of its files, of which a hostile sample has very many
 		size   int64
 		broken error // why the sample is not yielded
 		last   = "its first member"
@@ -306,6 +307,7 @@ func (s *Stream) readShard(shard string, yield func(result) bool) bool {
 				return false
 			}
 			sample = &Sample{Shard: shard, Key: key}
+			clear(names)
 		}
 		size += head.Size
 		switch {
@@ -314,7 +316,7 @@ func (s *Stream) readShard(shard string, yield func(result) bool) bool {
 		case size > s.maxSample || head.Size > s.maxSample:
 			broken = files.Errorf(shard, key, "the sample has %d bytes or more, and MaxSample allows %d", size, s.maxSample)
 			continue
-		case slices.ContainsFunc(sample.Fields, func(f Field) bool { return f.Name == name }):
+		case names[name]:
 			broken = files.Errorf(shard, key, "it has two files %q", name)
 			continue
 		}
@@ -322,6 +324,7 @@ func (s *Stream) readShard(shard string, yield func(result) bool) bool {
 		if err != nil {
 			return yield(result{err: damaged(shard, head.Name, err)})
 		}
+		names[name] = true
 		sample.Fields = append(sample.Fields, Field{name, content})
 	}
 }

@@ -158,6 +158,27 @@ func TestASizeThatLiesCostsNoMemory(t *testing.T) {
 	}
 }
 
+// The time for a sample grows with its files, and not with their square.
+func TestASampleMayHaveVeryManyFiles(t *testing.T) {
+	const n = 40_000 // where each is compared with all before it, this takes long
+	parts := make([]string, 0, 2*n)
+	for i := range n {
+		parts = append(parts, fmt.Sprintf("a.%d", i), "")
+	}
+	path := filestest.Write(t, "a.tar", filestest.Tar(append(parts, "b.7", "", "b.7", "")...))
+	var got []int
+	for s, err := range webdataset.New([]string{path}).All() {
+		if err != nil {
+			filestest.WantBroken(t, err, path, `b: ValueError: it has two files "7"`)
+			continue
+		}
+		got = append(got, len(s.Fields))
+	}
+	if !slices.Equal(got, []int{n}) {
+		t.Errorf("got samples of %v files", got)
+	}
+}
+
 // many makes archives of some samples, one of them broken.
 func many(tb testing.TB) []string {
 	var paths []string

@@ -142,7 +142,7 @@ func (c *Column) Text(text string) (Number, error) {
 		return OfInt(int64(n)), nil
 	}
 	text = strings.TrimSpace(text)
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && (n != 0 || text[0] != '-') { // a float's zero has a sign
 		return OfInt(n), nil
 	}
 	f, err := strconv.ParseFloat(text, 64)
