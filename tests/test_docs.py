@@ -59,7 +59,6 @@ IMPORTS = {
     "gotorch.dev/gotorch/data/cifar": "Open",
     "gotorch.dev/gotorch/data/csvdata": "Open",
     "gotorch.dev/gotorch/data/imagefolder": "Open",
-    "gotorch.dev/gotorch/data/images": "Open",
     "gotorch.dev/gotorch/data/lines": "Open",
     "gotorch.dev/gotorch/data/mnist": "OpenSample",
     "gotorch.dev/gotorch/data/npy": "Load",
