@@ -85,6 +85,7 @@ IMPORTS = {
     "gotorch.dev/gotorch/train": "Accuracy",
     "gotorch.dev/gotorch/train/plot": "Losses",
     "gotorch.dev/gotorch/train/tensorboard": "NewSummaryWriter",
+    "gotorch.dev/gotorch/vision/imageio": "Read",
     "gotorch.dev/gotorch/vision/models": "ResNet18",
     "gotorch.dev/gotorch/vision/models/detection": "OverwriteEps",
     "gotorch.dev/gotorch/vision/ops": "NMS",
