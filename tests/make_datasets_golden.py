@@ -1,4 +1,4 @@
-"""Writes the files in gotorch/data/*/testdata that the Go tests read, with NumPy, Pillow and pyarrow.
+"""Writes the files in gotorch/data/*/testdata and vision/imageio/testdata that the Go tests read, with NumPy, Pillow and pyarrow.
 
     python tests/make_datasets_golden.py
 
@@ -39,7 +39,7 @@ def npy() -> None:
 
 
 def images() -> None:
-    to = DATA / "images/testdata"
+    to = DATA.parent / "vision/imageio/testdata"
     to.mkdir(parents=True, exist_ok=True)
     y, x = np.mgrid[0:5, 0:9]
     pixels = np.stack([x * 28, y * 60, (x * y * 7) % 256, 255 - x * 10], 2).astype(np.uint8)

@@ -14,13 +14,13 @@ import (
 	"gotorch.dev/gotorch/data/cifar"
 	"gotorch.dev/gotorch/data/csvdata"
 	"gotorch.dev/gotorch/data/imagefolder"
-	"gotorch.dev/gotorch/data/images"
 	"gotorch.dev/gotorch/data/lines"
 	"gotorch.dev/gotorch/data/npy"
 	"gotorch.dev/gotorch/data/parquet"
 	"gotorch.dev/gotorch/data/tabular"
 	"gotorch.dev/gotorch/data/tokens"
 	"gotorch.dev/gotorch/data/webdataset"
+	"gotorch.dev/gotorch/vision/imageio"
 )
 
 func main() {
@@ -51,11 +51,11 @@ func run(what, from, to string) error {
 		})
 	case "images", "oriented":
 		return each(from, func(path string) error {
-			picture, err := images.Open(path, images.Options{Orient: what == "oriented"})
+			picture, err := imageio.ReadImage(path, imageio.DecodeOptions{Orient: what == "oriented"})
 			if err != nil {
 				return err
 			}
-			return npy.Save(filepath.Join(to, filepath.Base(path)+".npy"), images.RGB(picture))
+			return npy.Save(filepath.Join(to, filepath.Base(path)+".npy"), imageio.FromImage(picture, imageio.RGB))
 		})
 	case "csv", "parquet":
 		return each(from, func(path string) error {

@@ -14,7 +14,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/data/cifar"
-	"gotorch.dev/gotorch/data/internal/filestest"
+	"gotorch.dev/gotorch/internal/filestest"
 	"gotorch.dev/gotorch/internal/testhelp"
 )
 

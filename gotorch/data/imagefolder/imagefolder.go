@@ -14,7 +14,7 @@
 // model takes:
 //
 //	pairs := data.Transform(set, func(s imagefolder.Sample, _ *rand.Rand) (data.Pair, error) {
-//		return data.Pair{Input: images.RGB(s.Image), Target: gotorch.FromScalar(int64(s.Class))}, nil
+//		return data.Pair{Input: imageio.FromImage(s.Image, imageio.RGB), Target: gotorch.FromScalar(int64(s.Class))}, nil
 //	})
 //	loader := data.NewLoader(pairs, data.LoaderOptions{BatchSize: 32, Shuffle: true, Workers: 4})
 //
@@ -37,10 +37,10 @@ import (
 	"sync"
 
 	"gotorch.dev/gotorch/data"
-	"gotorch.dev/gotorch/data/images"
 	"gotorch.dev/gotorch/data/internal/files"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/internal/regular"
+	"gotorch.dev/gotorch/vision/imageio"
 )
 
 // extensions are the endings of the names of pictures, where the options name no others: torchvision's.
@@ -51,11 +51,11 @@ const maxBytes = 1 << 28
 
 // Options say which files are pictures, and how they are decoded.
 type Options struct {
-	Extensions []string       // endings of names, whatever their case; default: those of torchvision, which lack ".gif"
-	Classes    []string       // the classes, by their numbers; default: the names of all folders, sorted
-	AllowEmpty bool           // take folders without a picture as classes, rather than as an error
-	Root       string         // of an archive: the folder in it that has the classes' folders; default: what a picture is in is its class
-	Image      images.Options // how pictures are decoded
+	Extensions []string              // endings of names, whatever their case; default: those of torchvision, which lack ".gif"
+	Classes    []string              // the classes, by their numbers; default: the names of all folders, sorted
+	AllowEmpty bool                  // take folders without a picture as classes, rather than as an error
+	Root       string                // of an archive: the folder in it that has the classes' folders; default: what a picture is in is its class
+	Image      imageio.DecodeOptions // how pictures are decoded
 }
 
 func (o Options) isPicture(name string) bool {
@@ -101,7 +101,7 @@ type Sample struct {
 type Folder struct {
 	classes []string
 	entries []entry
-	options images.Options
+	options imageio.DecodeOptions
 
 	archive string // the path of the archive; "" for files
 	most    int64  // bytes of a picture in it
@@ -272,7 +272,7 @@ func (f *Folder) At(i int) (Sample, error) {
 	}
 	e := f.entries[i]
 	if f.archive == "" {
-		picture, err := images.Open(e.path, f.options)
+		picture, err := imageio.ReadImage(e.path, f.options)
 		if err != nil {
 			return Sample{}, files.Wrap(e.path, "", err)
 		}
@@ -299,8 +299,8 @@ func tooLong(archive, name string, size, most int64) error {
 }
 
 // decode makes a sample of a member of an archive.
-func decode(archive, name string, class int, encoded []byte, options images.Options) (Sample, error) {
-	picture, err := images.Decode(encoded, options)
+func decode(archive, name string, class int, encoded []byte, options imageio.DecodeOptions) (Sample, error) {
+	picture, err := imageio.DecodeImage(encoded, options)
 	if err != nil {
 		var broken *data.FileError
 		if errors.As(err, &broken) {

@@ -15,9 +15,9 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/data/imagefolder"
-	"gotorch.dev/gotorch/data/images"
-	"gotorch.dev/gotorch/data/internal/filestest"
+	"gotorch.dev/gotorch/internal/filestest"
 	"gotorch.dev/gotorch/internal/testhelp"
+	"gotorch.dev/gotorch/vision/imageio"
 )
 
 // dot is a picture of one gray pixel.
@@ -47,7 +47,7 @@ func grays(tb testing.TB, n int, at func(int) (imagefolder.Sample, error)) (all 
 	for i := range n {
 		s, err := at(i)
 		testhelp.Must(tb, err)
-		all = append(all, fmt.Sprint(s.Class, ":", gotorch.ToSlice[int](images.RGB(s.Image))[0]))
+		all = append(all, fmt.Sprint(s.Class, ":", gotorch.ToSlice[int](imageio.FromImage(s.Image, imageio.RGB))[0]))
 	}
 	return all
 }
@@ -215,7 +215,7 @@ func drain(s *imagefolder.Stream) (all []string) {
 			all = append(all, "broken")
 			continue
 		}
-		all = append(all, fmt.Sprint(sample.Class, ":", gotorch.ToSlice[int](images.RGB(sample.Image))[0]))
+		all = append(all, fmt.Sprint(sample.Class, ":", gotorch.ToSlice[int](imageio.FromImage(sample.Image, imageio.RGB))[0]))
 	}
 	return all
 }
@@ -296,7 +296,7 @@ func TestABrokenStreamEnds(t *testing.T) {
 	if got := drain(s); !slices.Equal(got, []string{"0:1", "broken"}) {
 		t.Errorf("got %v", got)
 	}
-	large, err := imagefolder.NewStream(filestest.Write(t, "b", whole), imagefolder.Options{Image: images.Options{MaxBytes: 100}})
+	large, err := imagefolder.NewStream(filestest.Write(t, "b", whole), imagefolder.Options{Image: imageio.DecodeOptions{MaxBytes: 100}})
 	testhelp.Must(t, err)
 	if got := drain(large); !slices.Equal(got, []string{"0:1", "broken"}) {
 		t.Errorf("got %v", got)
@@ -320,7 +320,7 @@ func FuzzTar(f *testing.F) {
 	f.Add(archived[:len(archived)-1500])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		path := filestest.Write(t, "a.tar", b)
-		set, err := imagefolder.OpenTar(path, imagefolder.Options{Image: images.Options{MaxPixels: 1 << 12}})
+		set, err := imagefolder.OpenTar(path, imagefolder.Options{Image: imageio.DecodeOptions{MaxPixels: 1 << 12}})
 		if err != nil {
 			var broken *data.FileError
 			if !errors.As(err, &broken) {
@@ -329,7 +329,7 @@ func FuzzTar(f *testing.F) {
 			return
 		}
 		defer set.Close()
-		s, err := imagefolder.NewStream(path, imagefolder.Options{Image: images.Options{MaxPixels: 1 << 12}})
+		s, err := imagefolder.NewStream(path, imagefolder.Options{Image: imageio.DecodeOptions{MaxPixels: 1 << 12}})
 		testhelp.Must(t, err)
 		i := 0
 		for sample, err := range s.All() {
@@ -363,7 +363,7 @@ func ExampleOpen() {
 	}
 	fmt.Println(set.Classes())
 	pairs := data.Transform(set, func(s imagefolder.Sample, _ *rand.Rand) (data.Pair, error) {
-		return data.Pair{Input: images.RGB(s.Image), Target: gotorch.FromScalar(int64(s.Class))}, nil
+		return data.Pair{Input: imageio.FromImage(s.Image, imageio.RGB), Target: gotorch.FromScalar(int64(s.Class))}, nil
 	})
 	for batch, err := range data.NewLoader(pairs, data.LoaderOptions{BatchSize: 2}).All() {
 		fmt.Println(batch.Input.Flatten(), batch.Target, err)

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"gotorch.dev/gotorch"
-	"gotorch.dev/gotorch/data/internal/filestest"
 	"gotorch.dev/gotorch/data/lines"
+	"gotorch.dev/gotorch/internal/filestest"
 	"gotorch.dev/gotorch/internal/testhelp"
 )
 

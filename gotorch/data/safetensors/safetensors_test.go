@@ -10,8 +10,8 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
-	"gotorch.dev/gotorch/data/internal/filestest"
 	"gotorch.dev/gotorch/data/safetensors"
+	"gotorch.dev/gotorch/internal/filestest"
 	"gotorch.dev/gotorch/internal/testhelp"
 )
 

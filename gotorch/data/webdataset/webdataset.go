@@ -42,10 +42,10 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
-	"gotorch.dev/gotorch/data/images"
 	"gotorch.dev/gotorch/data/internal/files"
 	"gotorch.dev/gotorch/data/npy"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/vision/imageio"
 )
 
 // Field is a file of a sample.
@@ -136,13 +136,13 @@ func (s *Sample) JSON(name string, value any) error {
 	return nil
 }
 
-// Image decodes the file of the first of the names that the sample has, with the default options of package images.
+// Image decodes the file of the first of the names that the sample has, with the default options of package vision/imageio.
 func (s *Sample) Image(names ...string) (image.Image, error) {
 	f, err := s.field(names)
 	if err != nil {
 		return nil, err
 	}
-	picture, err := images.Decode(f.Data)
+	picture, err := imageio.DecodeImage(f.Data)
 	if err != nil {
 		return nil, s.broken(f.Name, err)
 	}

@@ -12,9 +12,9 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
-	"gotorch.dev/gotorch/data/internal/filestest"
 	"gotorch.dev/gotorch/data/npy"
 	"gotorch.dev/gotorch/data/webdataset"
+	"gotorch.dev/gotorch/internal/filestest"
 	"gotorch.dev/gotorch/internal/testhelp"
 )
 

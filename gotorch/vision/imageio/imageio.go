@@ -8,35 +8,34 @@
 // premultiplied. Colours of 8 bits are uint8, those of 16 bits uint16; [functional.ToDtype] with Scale makes floats of
 // both. [FromImage] and [ToImage] are for images that are in memory.
 //
-// PNG, JPEG, GIF (the first picture), BMP, TIFF and WebP are read, PNG and JPEG are written, by Go's decoders. Those of PNG
-// and other lossless formats give what Pillow gives. Go's decoder of JPEG rounds in its own way, so colours may differ
-// from libjpeg's by some units of 255.
+// JPEG, PNG, GIF (the first picture), WebP, BMP, TIFF and PNM (.ppm, .pgm, .pbm) are read, whatever their files are called;
+// PNG and JPEG are written. Those without loss give the numbers that Pillow gives. The arithmetic of JPEG and WebP is not
+// fixed to the last bit: where colours are stored at half the resolution, libjpeg smooths them and Go does not.
 //
-// A file is not believed: one that says it has more than MaxPixels pixels is refused before memory is asked for.
+// A photograph may lie on its side, with a note in it (EXIF) of how to turn it. As torchvision does, this package leaves
+// it so, unless the option Orient says otherwise.
+//
+// [ReadImage] and [DecodeImage] stop at an image.Image, as the samples of data/imagefolder and data/webdataset have it.
+//
+// A file is not believed: what it says of its size is checked before any memory is taken for it. What is wrong with one is
+// a *[data.FileError].
 //
 // [functional.ToDtype]: https://pkg.go.dev/gotorch.dev/gotorch/vision/transforms/functional#ToDtype
 package imageio
 
 import (
-	"bufio"
-	"fmt"
 	"image"
 	"image/color"
-	_ "image/gif" // a format that is read
 	"image/jpeg"
 	"image/png"
 	"io"
+	"math"
 	"path/filepath"
 	"runtime"
 	"strings"
 
-	_ "golang.org/x/image/bmp"
-	_ "golang.org/x/image/tiff"
-	_ "golang.org/x/image/webp"
-
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/regular"
 	"gotorch.dev/gotorch/internal/replace"
 )
 
@@ -53,94 +52,70 @@ const (
 	RGBA           // four
 )
 
-// Options are the arguments of [Read], [Decode] and [FromImage] that have defaults.
+// Options are the arguments of [Read] and [Decode] that have defaults.
 type Options struct {
 	Mode      Mode           // default: Unchanged
-	MaxPixels gotorch.Scalar // how many pixels an image may have; default: 268435456
+	Orient    bool           // turn a picture as its EXIF says, as torchvision's apply_exif_orientation does
+	MaxPixels gotorch.Scalar // width times height of the largest picture; default: 89478485, as Pillow's
+	MaxBytes  gotorch.Scalar // length of the longest file; default: 1<<28
 }
 
-func (o Options) check(op string) int64 {
-	if o.Mode < Unchanged || o.Mode > RGBA {
-		panic(args.ValueError(op, "there is no Mode %d", int(o.Mode)))
+func (o Options) decode() DecodeOptions { return DecodeOptions{o.Orient, o.MaxPixels, o.MaxBytes} }
+
+func (m Mode) check(op string) {
+	if m < Unchanged || m > RGBA {
+		panic(args.ValueError(op, "there is no Mode %d", int(m)))
 	}
-	return args.Int(op, "MaxPixels", o.MaxPixels, 1<<28)
 }
 
-// Read reads a picture from a file: uint8 or uint16, (C, H, W). The error is the file system's, or a *[gotorch.Error] of
-// kind ValueError for what is no picture, or too large a one.
+// Read reads a picture from a file: uint8 or uint16, (C, H, W). Its errors are those of [ReadImage].
 //
 // torchvision: io.read_image, io.decode_image.
 func Read(path string, opts ...Options) (gotorch.Tensor, error) {
-	file, _, err := regular.Open(path)
-	if err != nil {
-		return gotorch.Tensor{}, err
-	}
-	defer file.Close()
-	t, err := Decode(file, opts...)
-	if err != nil {
-		return t, fmt.Errorf("%s: %w", path, err)
-	}
-	return t, nil
+	const op = "imageio.Read"
+	opt := args.Option(opts)
+	opt.Mode.check(op)
+	img, err := read(op, path, opt.decode())
+	return tensor(path, img, opt.Mode, err)
 }
 
-// Decode is [Read] for what can be read from the beginning again, such as a bytes.Reader.
-func Decode(r io.ReadSeeker, opts ...Options) (gotorch.Tensor, error) {
+// Decode is [Read] for the bytes of a file. The Path of its errors is "input".
+func Decode(encoded []byte, opts ...Options) (gotorch.Tensor, error) {
 	const op = "imageio.Decode"
 	opt := args.Option(opts)
-	most := opt.check(op)
-	refuse := func(err error) (gotorch.Tensor, error) {
-		return gotorch.Tensor{}, &gotorch.Error{Op: op, Kind: gotorch.ValueError, Msg: "the picture cannot be read: " + err.Error()}
-	}
-	config, _, err := image.DecodeConfig(bufio.NewReader(r))
+	opt.Mode.check(op)
+	img, err := decodeBytes(op, encoded, opt.decode())
+	return tensor("input", img, opt.Mode, err)
+}
+
+func tensor(path string, img image.Image, mode Mode, err error) (gotorch.Tensor, error) {
 	if err != nil {
-		return refuse(err)
-	}
-	if w, h := int64(config.Width), int64(config.Height); w < 0 || h < 0 || h > 0 && w > most/h {
-		return gotorch.Tensor{}, args.ValueError(op, "the picture says that it has %d×%d pixels, and may have %d: set MaxPixels for more", w, h, most)
-	}
-	if _, err := r.Seek(0, io.SeekStart); err != nil {
 		return gotorch.Tensor{}, err
 	}
-	img, err := decode(r)
-	if err != nil {
-		return refuse(err)
-	}
-	if b := img.Bounds(); b.Dx() != config.Width || b.Dy() != config.Height {
-		return refuse(fmt.Errorf("it has %d×%d pixels, and says that it has %d×%d", b.Dx(), b.Dy(), config.Width, config.Height))
-	}
-	return gotorch.Try(func() gotorch.Tensor { return FromImage(img, opt) })
+	t, err := gotorch.Try(func() gotorch.Tensor { return FromImage(img, mode) })
+	return t, in(path, err)
 }
 
-// decode is image.Decode, where a panic of a decoder is an error: files are not to be trusted.
-func decode(r io.Reader) (img image.Image, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the decoder failed: %v", p)
-		}
-	}()
-	img, _, err = image.Decode(bufio.NewReader(r))
-	return img, err
-}
-
-// FromImage makes a tensor of an image: (C, H, W), of uint8, or of uint16 where its colours have 16 bits. It panics
-// with a ValueError if the image has more than MaxPixels pixels.
+// FromImage makes a tensor of an image: (C, H, W), of uint8, or of uint16 where its colours have 16 bits. The mode says
+// which channels, default: [Unchanged]. To leave out alpha is to leave the colours that are below it as they are; grey is
+// 299 thousandths of red, 587 of green and 114 of blue, as Pillow's convert("L"). It panics with a TypeError if the image
+// is nil.
 //
 // torchvision: ToImage, PILToTensor and functional.pil_to_tensor. ToTensor is [functional.ToDtype] with Scale behind it.
 //
 // [functional.ToDtype]: https://pkg.go.dev/gotorch.dev/gotorch/vision/transforms/functional#ToDtype
-func FromImage(img image.Image, opts ...Options) gotorch.Tensor {
+func FromImage(img image.Image, modes ...Mode) gotorch.Tensor {
 	const op = "imageio.FromImage"
-	opt := args.Option(opts)
-	most := opt.check(op)
+	mode, deep := args.Option(modes), false
+	mode.check(op)
 	if img == nil {
 		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the image is nil"})
 	}
 	b := img.Bounds()
 	w, h := b.Dx(), b.Dy()
-	if h > 0 && int64(w) > most/int64(h) {
-		panic(args.ValueError(op, "the image has %d×%d pixels, and may have %d: set MaxPixels for more", w, h, most))
+	if h > 0 && int64(w) > math.MaxInt64/16/int64(h) { // an image.Uniform has no end
+		panic(args.ValueError(op, "the image has %d×%d pixels, which no memory has room for", w, h))
 	}
-	mode, deep := opt.Mode, false
 	switch img := img.(type) {
 	case *image.Gray:
 		mode = mode.or(Gray)
@@ -272,6 +247,14 @@ func fill8(to []uint8, img image.Image, mode Mode) {
 				yi, ci := img.YOffset(b.Min.X+x, b.Min.Y+y), img.COffset(b.Min.X+x, b.Min.Y+y)
 				red, green, blue := color.YCbCrToRGB(img.Y[yi], img.Cb[ci], img.Cr[ci])
 				p.put(y*w+x, red, green, blue, 255)
+			}
+		}
+	case *image.NYCbCrA:
+		for y := range h {
+			for x := range w {
+				yi, ci, ai := img.YOffset(b.Min.X+x, b.Min.Y+y), img.COffset(b.Min.X+x, b.Min.Y+y), img.AOffset(b.Min.X+x, b.Min.Y+y)
+				red, green, blue := color.YCbCrToRGB(img.Y[yi], img.Cb[ci], img.Cr[ci])
+				p.put(y*w+x, red, green, blue, img.A[ai])
 			}
 		}
 	case *image.Paletted:

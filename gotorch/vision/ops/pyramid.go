@@ -175,7 +175,6 @@ type MultiScaleRoIAlign struct {
 
 	mutex  sync.Mutex
 	scales []float64 // of each map, as the first call has found them
-	lowest int64
 }
 
 // MultiScaleRoIAlignOptions are the arguments of [NewMultiScaleRoIAlign] that have defaults.

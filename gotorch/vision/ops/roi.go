@@ -84,14 +84,6 @@ func (r region) byPosition() region {
 	return r
 }
 
-// channel returns which channel of the input channel c of the result is made of, in the bin at (y, x).
-func (r *region) channel(c, y, x int) int {
-	if r.sensitive {
-		return (c*int(r.high)+y)*int(r.wide) + x
-	}
-	return c
-}
-
 // images returns the image of each region. It panics with a ValueError if there is none of that number.
 func images[T float](r *region, rois []T) []int {
 	list := make([]int, len(rois)/5)

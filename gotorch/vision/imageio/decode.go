@@ -1,18 +1,4 @@
-// Package images decodes pictures of JPEG, PNG, GIF, WebP, BMP, TIFF and PNM (.ppm, .pgm, .pbm), and makes tensors of
-// them.
-//
-//	picture, err := images.Open("cat.jpg")
-//	t := images.RGB(picture) // uint8 of shape (3, height, width), as torchvision.io.decode_image makes it
-//
-// Pictures come from anywhere: what they say of their size is checked before any memory is taken for it, and what they
-// are is told by their first bytes, not by their names. What is wrong with one is a *data.FileError.
-//
-// A photograph may lie on its side, with a note in it (EXIF) of how to turn it. As torchvision does, this package leaves
-// it so, unless the option Orient says otherwise.
-//
-// PNG, GIF, BMP, TIFF and PNM decode to the same numbers as in Python. The arithmetic of JPEG and WebP is not fixed to the
-// last bit: where a picture's colours are stored at half its resolution, libjpeg smooths them and Go does not.
-package images
+package imageio
 
 import (
 	"bytes"
@@ -29,25 +15,25 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
-	"gotorch.dev/gotorch/data/internal/files"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/internal/regular"
 )
 
-// Options say what pictures are taken, and how.
-type Options struct {
+// DecodeOptions say what pictures are taken, and how. They are the arguments of [ReadImage] and [DecodeImage] that have
+// defaults.
+type DecodeOptions struct {
+	Orient    bool           // turn a picture as its EXIF says, as PIL.ImageOps.exif_transpose does
 	MaxPixels gotorch.Scalar // width times height of the largest picture; default: 89478485, as Pillow's
 	MaxBytes  gotorch.Scalar // length of the longest file; default: 1<<28
-	Orient    bool           // turn a picture as its EXIF says, as PIL.ImageOps.exif_transpose does
 }
 
-// Limits are options that were checked.
+// limits are options that were checked.
 type limits struct {
 	pixels, bytes int64
 	orient        bool
 }
 
-func (o Options) limits(op string) limits {
+func (o DecodeOptions) limits(op string) limits {
 	l := limits{args.Int(op, "MaxPixels", o.MaxPixels, 89478485), args.Int(op, "MaxBytes", o.MaxBytes, 1<<28), o.Orient}
 	if l.pixels < 1 || l.bytes < 1 {
 		panic(args.ValueError(op, "MaxPixels and MaxBytes must be positive, but got %d and %d", l.pixels, l.bytes))
@@ -55,30 +41,39 @@ func (o Options) limits(op string) limits {
 	return l
 }
 
-// Open decodes the picture of a file. The error is an *fs.PathError where it cannot be read.
-func Open(path string, opts ...Options) (image.Image, error) {
-	l := args.Option(opts).limits("images.Open")
+// ReadImage decodes the picture of a file. The error is an *fs.PathError where the file cannot be read, and a
+// *[data.FileError] where it is no picture, a damaged one or too large a one.
+func ReadImage(path string, opts ...DecodeOptions) (image.Image, error) {
+	return read("imageio.ReadImage", path, args.Option(opts))
+}
+
+func read(op, path string, opt DecodeOptions) (image.Image, error) {
+	l := opt.limits(op)
 	f, size, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	if size > l.bytes {
-		return nil, files.Errorf(path, "", "the file has %d bytes, more than the %d that MaxBytes allows", size, l.bytes)
+		return nil, in(path, invalid("the file has %d bytes, more than the %d that MaxBytes allows", size, l.bytes))
 	}
 	encoded := make([]byte, size)
 	if _, err := io.ReadFull(f, encoded); err != nil {
-		return nil, files.Wrap(path, "", err)
+		return nil, in(path, early(err))
 	}
 	picture, err := decode(encoded, l)
 	return picture, in(path, err)
 }
 
-// Decode decodes a picture. What is wrong with it is a *data.FileError whose Path is "input".
-func Decode(encoded []byte, opts ...Options) (image.Image, error) {
-	l := args.Option(opts).limits("images.Decode")
+// DecodeImage is [ReadImage] for the bytes of a file. The Path of its errors is "input".
+func DecodeImage(encoded []byte, opts ...DecodeOptions) (image.Image, error) {
+	return decodeBytes("imageio.DecodeImage", encoded, args.Option(opts))
+}
+
+func decodeBytes(op string, encoded []byte, opt DecodeOptions) (image.Image, error) {
+	l := opt.limits(op)
 	if int64(len(encoded)) > l.bytes {
-		return nil, files.Errorf("input", "", "the picture has %d bytes, more than the %d that MaxBytes allows", len(encoded), l.bytes)
+		return nil, in("input", invalid("the picture has %d bytes, more than the %d that MaxBytes allows", len(encoded), l.bytes))
 	}
 	picture, err := decode(encoded, l)
 	return picture, in("input", err)
@@ -129,10 +124,38 @@ func decode(encoded []byte, l limits) (picture image.Image, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("the picture is damaged: %w", early(err))
 	}
+	if p, ok := picture.(*image.Paletted); ok && format == "gif" {
+		picture = onScreen(p, image.Rect(0, 0, config.Width, config.Height))
+	}
+	if b := picture.Bounds(); b.Dx() != config.Width || b.Dy() != config.Height {
+		return nil, invalid("the picture is damaged: it is %d wide and %d high, and should be %d and %d", b.Dx(), b.Dy(), w, h)
+	}
 	if l.orient {
 		picture = turn(picture, orientation(encoded, format))
 	}
 	return picture, nil
+}
+
+// onScreen lays the first frame of a GIF where it belongs on its screen. What it leaves free is transparent, or else of
+// the first colour, as Pillow has it.
+func onScreen(frame *image.Paletted, screen image.Rectangle) *image.Paletted {
+	if frame.Rect == screen || !frame.Rect.In(screen) {
+		return frame
+	}
+	whole := image.NewPaletted(screen, frame.Palette)
+	for i, c := range frame.Palette {
+		if _, _, _, alpha := c.RGBA(); alpha == 0 {
+			for k := range whole.Pix {
+				whole.Pix[k] = uint8(i)
+			}
+			break
+		}
+	}
+	for y := frame.Rect.Min.Y; y < frame.Rect.Max.Y; y++ {
+		at := frame.PixOffset(frame.Rect.Min.X, y)
+		copy(whole.Pix[whole.PixOffset(frame.Rect.Min.X, y):], frame.Pix[at:at+frame.Rect.Dx()])
+	}
+	return whole
 }
 
 func early(err error) error {

@@ -1,4 +1,4 @@
-package images_test
+package imageio_test
 
 import (
 	"bytes"
@@ -17,9 +17,9 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
-	"gotorch.dev/gotorch/data/images"
-	"gotorch.dev/gotorch/data/internal/filestest"
+	"gotorch.dev/gotorch/internal/filestest"
 	"gotorch.dev/gotorch/internal/testhelp"
+	"gotorch.dev/gotorch/vision/imageio"
 )
 
 // The pictures of testdata, and the pixels beside them, are Pillow's: tests/make_datasets_golden.py.
@@ -33,9 +33,9 @@ func TestPixelsArePillows(t *testing.T) {
 	for _, path := range list {
 		want, err := os.ReadFile(path)
 		testhelp.Must(t, err)
-		picture, err := images.Open(strings.TrimSuffix(path, ".rgb"))
+		picture, err := imageio.ReadImage(strings.TrimSuffix(path, ".rgb"))
 		testhelp.Must(t, err)
-		got := images.RGB(picture)
+		got := imageio.FromImage(picture, imageio.RGB)
 		if got.DType() != gotorch.Uint8 || !slices.Equal(got.Shape(), []int64{3, 5, 9}) {
 			t.Fatalf("%s: got %v of shape %v", path, got.DType(), got.Shape())
 		}
@@ -56,49 +56,8 @@ func TestGrayIsHowBrightColoursAre(t *testing.T) {
 		picture.Set(3+x, 4, c)
 	}
 	// Pillow's convert("L").
-	if got := images.Gray(picture); !got.Equal(gotorch.NewTensor([][][]uint8{{{76, 150, 38}}})) {
+	if got := imageio.FromImage(picture, imageio.Gray); !got.Equal(gotorch.NewTensor([][][]uint8{{{76, 150, 38}}})) {
 		t.Errorf("got %v", got)
-	}
-}
-
-// What a picture's type is makes no difference, nor where its corner lies.
-func TestEveryTypeOfPictureHasTheSamePixels(t *testing.T) {
-	frame := image.Rect(-2, 5, 3, 8)
-	colour := func(x, y int) color.NRGBA { return color.NRGBA{uint8(40*x + 80), uint8(30 * y), uint8(x * y), 255} }
-	palette := color.Palette{color.Black}
-	for y := frame.Min.Y; y < frame.Max.Y; y++ {
-		for x := frame.Min.X; x < frame.Max.X; x++ {
-			palette = append(palette, colour(x, y))
-		}
-	}
-	type settable interface {
-		image.Image
-		Set(x, y int, c color.Color)
-	}
-	var want gotorch.Tensor
-	for i, picture := range []settable{image.NewNRGBA(frame), image.NewRGBA(frame), image.NewNRGBA64(frame), image.NewRGBA64(frame), image.NewPaletted(frame, palette)} {
-		for y := frame.Min.Y; y < frame.Max.Y; y++ {
-			for x := frame.Min.X; x < frame.Max.X; x++ {
-				picture.Set(x, y, colour(x, y))
-			}
-		}
-		if got := images.RGB(picture); i == 0 {
-			want = got
-		} else if !got.Equal(want) {
-			t.Errorf("%T: got %v, want %v", picture, got, want)
-		}
-		part := picture.(interface {
-			SubImage(image.Rectangle) image.Image
-		}).SubImage(image.Rect(-1, 6, 2, 8))
-		if got := images.RGB(part); !got.Equal(want.Index(gotorch.All, gotorch.Slice(1, 3), gotorch.Slice(1, 4))) {
-			t.Errorf("%T: a part of it is %v", picture, got)
-		}
-	}
-	for _, picture := range []settable{image.NewGray(frame), image.NewGray16(frame)} {
-		picture.Set(0, 6, color.Gray{77})
-		if got := images.RGB(picture); !got.Index(gotorch.All, gotorch.At(1), gotorch.At(2)).Equal(gotorch.FromSlice([]uint8{77, 77, 77})) {
-			t.Errorf("%T: got %v", picture, got)
-		}
 	}
 }
 
@@ -108,27 +67,56 @@ func TestWhatIsTransparentIsLeftOpaque(t *testing.T) {
 		&image.Paletted{Pix: []byte{0}, Stride: 1, Rect: image.Rect(0, 0, 1, 1), Palette: color.Palette{color.NRGBA{10, 20, 30, 255}}},
 		&image.RGBA{Pix: []byte{5, 10, 15, 127}, Stride: 4, Rect: image.Rect(0, 0, 1, 1)},
 	} {
-		if got := gotorch.ToSlice[int](images.RGB(picture)); !slices.Equal(got, []int{10, 20, 30}) {
+		if got := gotorch.ToSlice[int](imageio.FromImage(picture, imageio.RGB)); !slices.Equal(got, []int{10, 20, 30}) {
 			t.Errorf("%T: got %v", picture, got)
 		}
 	}
 	// A pixel that is none of the palette.
-	if got := gotorch.ToSlice[int](images.RGB(&image.Paletted{Pix: []byte{9}, Stride: 1, Rect: image.Rect(0, 0, 1, 1)})); !slices.Equal(got, []int{0, 0, 0}) {
+	if got := gotorch.ToSlice[int](imageio.FromImage(&image.Paletted{Pix: []byte{9}, Stride: 1, Rect: image.Rect(0, 0, 1, 1)}, imageio.RGB)); !slices.Equal(got, []int{0, 0, 0}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestTurningKeepsWhatPixelsAre(t *testing.T) {
+	frame := image.Rect(0, 0, 3, 2)
+	for mode, picture := range map[string]image.Image{
+		"[1 3 2] torch.uint8": image.NewGray(frame), "[1 3 2] torch.uint16": image.NewGray16(frame), "[4 3 2] torch.uint8": image.NewNRGBA(frame),
+	} {
+		var b bytes.Buffer
+		testhelp.Must(t, png.Encode(&b, picture))
+		exif := []byte("eXIfII*\x00\x08\x00\x00\x00\x01\x00\x12\x01\x03\x00\x01\x00\x00\x00\x06\x00\x00\x00\x00\x00\x00\x00")
+		chunk := append(binary.BigEndian.AppendUint32(nil, uint32(len(exif)-4)), exif...)
+		chunk = binary.BigEndian.AppendUint32(chunk, crc32.ChecksumIEEE(exif))
+		got, err := imageio.Decode(slices.Insert(b.Bytes(), 33, chunk...), imageio.Options{Orient: true})
+		testhelp.Must(t, err)
+		if text := fmt.Sprint(got.Shape(), got.DType()); text != mode {
+			t.Errorf("got %s, want %s", text, mode)
+		}
+	}
+}
+
+// The frame of the GIF is one pixel of the second colour in the corner of a screen of 2 by 2.
+func TestTheFrameOfAGIFLiesOnItsScreen(t *testing.T) {
+	b := []byte("GIF89a\x02\x00\x02\x00\x80\x00\x00\x07\x08\x09\xff\xfe\xfd,\x01\x00\x01\x00\x01\x00\x01\x00\x00\x02\x02L\x01\x00;")
+	got, err := imageio.Decode(b)
+	testhelp.Must(t, err)
+	want := gotorch.NewTensor([][][]uint8{{{7, 7}, {7, 255}}, {{8, 8}, {8, 254}}, {{9, 9}, {9, 253}}}) // Pillow's
+	if !got.Equal(want) {
 		t.Errorf("got %v", got)
 	}
 }
 
 func TestAPhotographIsTurnedOnDemand(t *testing.T) {
-	plain, err := images.Open("testdata/turned.jpg")
+	plain, err := imageio.ReadImage("testdata/turned.jpg")
 	testhelp.Must(t, err)
-	turned, err := images.Open("testdata/turned.jpg", images.Options{Orient: true})
+	turned, err := imageio.ReadImage("testdata/turned.jpg", imageio.DecodeOptions{Orient: true})
 	testhelp.Must(t, err)
 	if plain.Bounds().Dx() != 9 || turned.Bounds().Dx() != 5 {
 		t.Fatalf("got %v and %v", plain.Bounds(), turned.Bounds())
 	}
 	// Number 6: what was the left column is the upper row, from its end.
-	if want := images.RGB(plain).Rot90(gotorch.Rot90Options{K: new(int64(-1)), Dims: []int64{1, 2}}); !images.RGB(turned).Equal(want) {
-		t.Errorf("got %v, want %v", images.RGB(turned), want)
+	if want := imageio.FromImage(plain, imageio.RGB).Rot90(gotorch.Rot90Options{K: new(int64(-1)), Dims: []int64{1, 2}}); !imageio.FromImage(turned, imageio.RGB).Equal(want) {
+		t.Errorf("got %v, want %v", imageio.FromImage(turned, imageio.RGB), want)
 	}
 }
 
@@ -152,7 +140,7 @@ func TestBrokenPicturesAreErrorsAndCostNoMemory(t *testing.T) {
 		"number is too large": []byte("P5 99999999999 1 255\n1"), "no pixels": []byte("P5 0 3 255\n"),
 	} {
 		var err error
-		n := filestest.Allocated(func() { _, err = images.Decode(b) })
+		n := filestest.Allocated(func() { _, err = imageio.DecodeImage(b) })
 		filestest.WantBroken(t, err, "input", strings.TrimSpace(text))
 		if !errors.Is(err, gotorch.ValueError) {
 			t.Errorf("%v is no ValueError", err)
@@ -161,26 +149,26 @@ func TestBrokenPicturesAreErrorsAndCostNoMemory(t *testing.T) {
 			t.Errorf("%s: %d bytes were allocated", text, n)
 		}
 		path := filestest.Write(t, "a.png", b)
-		_, err = images.Open(path)
+		_, err = imageio.ReadImage(path)
 		filestest.WantBroken(t, err, path, strings.TrimSpace(text))
 	}
-	_, err = images.Decode(good, images.Options{MaxBytes: 10})
+	_, err = imageio.DecodeImage(good, imageio.DecodeOptions{MaxBytes: 10})
 	filestest.WantBroken(t, err, "input", "more than the 10 that MaxBytes allows")
-	_, err = images.Open("testdata/rgb.png", images.Options{MaxBytes: 10})
+	_, err = imageio.ReadImage("testdata/rgb.png", imageio.DecodeOptions{MaxBytes: 10})
 	filestest.WantBroken(t, err, "testdata/rgb.png", "more than the 10 that MaxBytes allows")
-	_, err = images.Decode(good, images.Options{MaxPixels: 44})
+	_, err = imageio.DecodeImage(good, imageio.DecodeOptions{MaxPixels: 44})
 	filestest.WantBroken(t, err, "input", "more than the 44 pixels")
-	if _, err := images.Decode(good, images.Options{MaxPixels: 45}); err != nil {
+	if _, err := imageio.DecodeImage(good, imageio.DecodeOptions{MaxPixels: 45}); err != nil {
 		t.Error(err)
 	}
-	filestest.WantKind(t, gotorch.ValueError, func() { _, _ = images.Decode(good, images.Options{MaxPixels: 0}) })
-	filestest.NoFiles(t, func(path string) error { _, err := images.Open(path); return err })
+	filestest.WantKind(t, gotorch.ValueError, func() { _, _ = imageio.DecodeImage(good, imageio.DecodeOptions{MaxPixels: 0}) })
+	filestest.NoFiles(t, func(path string) error { _, err := imageio.ReadImage(path); return err })
 }
 
 func TestAPictureOfOneColourIsNotTakenForACutOne(t *testing.T) {
 	var b bytes.Buffer
 	testhelp.Must(t, png.Encode(&b, image.NewPaletted(image.Rect(0, 0, 6000, 6000), color.Palette{color.Black})))
-	if _, err := images.Decode(b.Bytes()); err != nil {
+	if _, err := imageio.DecodeImage(b.Bytes()); err != nil {
 		t.Errorf("%d bytes: %v", b.Len(), err)
 	}
 }
@@ -196,8 +184,11 @@ func FuzzDecode(f *testing.F) {
 			f.Add(b)
 		}
 	}
+	f.Add([]byte("GIF89a\x02\x00\x02\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x02\x00\x02\x00\x00\x02\x03L\x84Q\x00;"))
+	f.Add([]byte("II*\x00\x08\x00\x00\x00"))
+	f.Add([]byte("RIFF\x10\x00\x00\x00WEBPVP8L"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		picture, err := images.Decode(b, images.Options{MaxPixels: 1 << 16, Orient: true})
+		picture, err := imageio.DecodeImage(b, imageio.DecodeOptions{MaxPixels: 1 << 16, Orient: true})
 		if err != nil {
 			var broken *data.FileError
 			if !errors.As(err, &broken) {
@@ -205,10 +196,13 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		rgb := images.RGB(picture)
-		defer rgb.Close()
-		if size := picture.Bounds(); rgb.Numel() != int64(3*size.Dx()*size.Dy()) {
-			t.Fatalf("%v has %d numbers", size, rgb.Numel())
+		size := picture.Bounds()
+		for mode := imageio.Unchanged; mode <= imageio.RGBA; mode++ {
+			x := imageio.FromImage(picture, mode)
+			if x.Dim() != 3 || x.Size(1) != int64(size.Dy()) || x.Size(2) != int64(size.Dx()) {
+				t.Fatalf("%v has shape %v", size, x.Shape())
+			}
+			x.Close()
 		}
 	})
 }
@@ -216,18 +210,18 @@ func FuzzDecode(f *testing.F) {
 func BenchmarkRGB(b *testing.B) {
 	picture := image.NewYCbCr(image.Rect(0, 0, 640, 480), image.YCbCrSubsampleRatio420)
 	for b.Loop() {
-		t := images.RGB(picture)
+		t := imageio.FromImage(picture, imageio.RGB)
 		t.Close()
 	}
 }
 
-func ExampleDecode() {
-	picture, err := images.Decode([]byte("P3 2 1 255  255 0 0  0 0 255"))
+func ExampleDecodeImage() {
+	picture, err := imageio.DecodeImage([]byte("P3 2 1 255  255 0 0  0 0 255"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(images.RGB(picture))
+	fmt.Println(imageio.FromImage(picture, imageio.RGB))
 	// Output:
 	// tensor([[[255,   0]],
 	//

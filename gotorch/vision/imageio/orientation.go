@@ -1,4 +1,4 @@
-package images
+package imageio
 
 import (
 	"bytes"
@@ -91,30 +91,59 @@ func ofTIFF(b []byte) int {
 	return 1
 }
 
-// turn turns a picture by an orientation of EXIF's.
+// turn turns a picture by an orientation of EXIF's. Of the types that decoders make it keeps what the pixels are, but
+// that the colours of a JPEG come out as red, green and blue.
 func turn(picture image.Image, orientation int) image.Image {
 	if orientation == 1 {
 		return picture
 	}
 	b := picture.Bounds()
-	w, h := b.Dx(), b.Dy()
-	from := image.NewNRGBA(image.Rect(0, 0, w, h))
-	switch p := picture.(type) {
-	case *image.YCbCr, *image.Gray: // the common ones, without a call for each pixel
-		n := w * h
-		planes := make([]uint8, 3*n)
-		fill(planes, n, p)
-		for i := range n {
-			pixel := from.Pix[4*i:][:4]
-			pixel[0], pixel[1], pixel[2], pixel[3] = planes[i], planes[n+i], planes[2*n+i], 255
-		}
-	default:
-		draw.Draw(from, from.Rect, picture, b.Min, draw.Src)
-	}
-	turned := image.NewNRGBA(image.Rect(0, 0, w, h))
+	frame := image.Rect(0, 0, b.Dx(), b.Dy())
 	if orientation >= 5 {
-		turned = image.NewNRGBA(image.Rect(0, 0, h, w))
+		frame = image.Rect(0, 0, b.Dy(), b.Dx())
 	}
+	switch p := picture.(type) {
+	case *image.Gray:
+		turned := image.NewGray(frame)
+		turnPixels(turned.Pix, turned.Stride, p.Pix, p.Stride, 1, b, orientation)
+		return turned
+	case *image.Paletted:
+		turned := image.NewPaletted(frame, p.Palette)
+		turnPixels(turned.Pix, turned.Stride, p.Pix, p.Stride, 1, b, orientation)
+		return turned
+	case *image.Gray16:
+		turned := image.NewGray16(frame)
+		turnPixels(turned.Pix, turned.Stride, p.Pix, p.Stride, 2, b, orientation)
+		return turned
+	case *image.RGBA:
+		turned := image.NewRGBA(frame)
+		turnPixels(turned.Pix, turned.Stride, p.Pix, p.Stride, 4, b, orientation)
+		return turned
+	case *image.NRGBA:
+		turned := image.NewNRGBA(frame)
+		turnPixels(turned.Pix, turned.Stride, p.Pix, p.Stride, 4, b, orientation)
+		return turned
+	case *image.CMYK:
+		turned := image.NewCMYK(frame)
+		turnPixels(turned.Pix, turned.Stride, p.Pix, p.Stride, 4, b, orientation)
+		return turned
+	case *image.RGBA64:
+		turned := image.NewRGBA64(frame)
+		turnPixels(turned.Pix, turned.Stride, p.Pix, p.Stride, 8, b, orientation)
+		return turned
+	case *image.NRGBA64:
+		turned := image.NewNRGBA64(frame)
+		turnPixels(turned.Pix, turned.Stride, p.Pix, p.Stride, 8, b, orientation)
+		return turned
+	}
+	colours := image.NewRGBA(b)
+	draw.Draw(colours, b, picture, b.Min, draw.Src)
+	return turn(colours, orientation)
+}
+
+// turnPixels turns pixels of so many bytes, of a picture whose first pixel is the first of from.
+func turnPixels(to []uint8, toStride int, from []uint8, fromStride, size int, b image.Rectangle, orientation int) {
+	w, h := b.Dx(), b.Dy()
 	for y := range h {
 		for x := range w {
 			u, v := x, y
@@ -134,8 +163,7 @@ func turn(picture image.Image, orientation int) image.Image {
 			case 8:
 				u, v = y, w-1-x
 			}
-			copy(turned.Pix[turned.PixOffset(u, v):][:4], from.Pix[from.PixOffset(x, y):][:4])
+			copy(to[v*toStride+u*size:][:size], from[y*fromStride+x*size:])
 		}
 	}
-	return turned
 }
