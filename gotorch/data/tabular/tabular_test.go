@@ -11,7 +11,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data/csvdata"
-	"gotorch.dev/gotorch/data/internal/filestest"
+	"gotorch.dev/gotorch/internal/filestest"
 	"gotorch.dev/gotorch/data/tabular"
 	"gotorch.dev/gotorch/internal/testhelp"
 )
