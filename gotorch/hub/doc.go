@@ -20,7 +20,7 @@
 //	fmt.Println(report)
 //
 // [SaveModel] writes such a folder, which Python's from_pretrained reads. Package gotorch.dev/gotorch/hub/transformers
-// has GPT-2, BERT, Llama and ViT, for folders of Python's transformers.
+// has GPT-2, BERT and Llama, for folders of Python's transformers.
 //
 // Folders may come from anybody. Nothing in them is run, names cannot lead out of the folder, and what files say of
 // themselves is held to what they are; see docs/hub.md for what remains, a file that is shortened while it is in use.

@@ -20,7 +20,8 @@ import (
 
 // SaveOptions are the arguments of [Save] and [SaveModel] that have defaults.
 type SaveOptions struct {
-	// MaxShardBytes is how much one file holds at most; a tensor that is larger has one of its own. Default: 5e9, as in Python.
+	// MaxShardBytes is how much one file holds at most; a tensor that is larger has one of its own. Default: 50e9, as in
+	// Python's transformers.
 	MaxShardBytes gotorch.Scalar
 	// Config becomes config.json: what encoding/json makes an object of, or a *Config as it is. Default: no such file is
 	// written, and one that is there stays.
@@ -91,7 +92,7 @@ func tiedAway(model nn.Modular, names []string) []string {
 func Save(dir string, tensors nn.StateDict, opts ...SaveOptions) (err error) {
 	const op = "hub.Save"
 	opt := args.Option(opts)
-	most := args.Int(op, "MaxShardBytes", wholeNumber(opt.MaxShardBytes), 5e9)
+	most := args.Int(op, "MaxShardBytes", wholeNumber(opt.MaxShardBytes), defaultShardBytes)
 	if most < 1 {
 		return valueError(op, "MaxShardBytes must be positive, got %d", most)
 	}
@@ -134,6 +135,9 @@ func Save(dir string, tensors nn.StateDict, opts ...SaveOptions) (err error) {
 	}
 	return commit(dir, stage, files, config)
 }
+
+// defaultShardBytes is what save_pretrained of transformers has since version 5; it was a tenth of that before.
+const defaultShardBytes int64 = 50e9
 
 const (
 	singleName = "model.safetensors"
@@ -247,7 +251,7 @@ func writeJSON(w io.Writer, v any) error {
 }
 
 // weightFile is what [Save] writes, and what it replaces.
-var weightFile = regexp.MustCompile(`^(model|pytorch_model)(-\d{5}-of-\d{5})?\.(safetensors|bin)(\.index\.json)?$`)
+var weightFile = regexp.MustCompile(`^(model|pytorch_model)(-\d{5,}-of-\d{5,})?\.(safetensors|bin)(\.index\.json)?$`)
 
 // commit puts what is complete into its place. What says where weights are goes first and comes last.
 func commit(dir, stage string, files []shardFile, config []byte) error {

@@ -1,6 +1,7 @@
 package transformers
 
 import (
+	"fmt"
 	"math"
 
 	"gotorch.dev/gotorch"
@@ -200,7 +201,8 @@ func oldBert() hub.Mapping {
 }
 
 // LoadBert loads a folder whose model_type is bert, in evaluation mode. With Partial it leaves the weights of a head
-// alone. Errors are those of [hub.LoadInto] and of [NewBert].
+// alone. Errors are those of [hub.LoadInto] and of [NewBert], and of kind NotImplementedError for a decoder and for
+// positions that are relative.
 func LoadBert(folder *hub.Folder, opts ...LoadOptions) (*Bert, *hub.Report, error) {
 	return loadBert("transformers.LoadBert", folder, BertMapping(), opts, NewBert)
 }
@@ -216,7 +218,33 @@ func loadBert[M nn.Modular](op string, folder *hub.Folder, mapping hub.Mapping, 
 		var none M
 		return none, nil, err
 	}
+	if err := knownBert(op, folder.Config()); err != nil {
+		var none M
+		return none, nil, err
+	}
 	return load(op, folder, config.NumHiddenLayers, mapping, opts, func(opt Options) M { return make(config, opt) })
+}
+
+// knownBert returns an error for a folder whose weights would fit, and mean something else.
+func knownBert(op string, config *hub.Config) error {
+	decoder, err := hub.GetOr(config, false, "is_decoder")
+	if err != nil {
+		return err
+	}
+	places, err := hub.GetOr(config, "absolute", "position_embedding_type")
+	if err != nil {
+		return err
+	}
+	unknown := func(what string) error {
+		return &gotorch.Error{Op: op, Kind: gotorch.NotImplementedError, Msg: "config.json says " + what}
+	}
+	switch {
+	case decoder:
+		return unknown("is_decoder: the tokens of such a BERT see those before them only, and this one's see all")
+	case places != "absolute":
+		return unknown(fmt.Sprintf("position_embedding_type %q, where this BERT knows absolute positions only", places))
+	}
+	return nil
 }
 
 // Forward returns the last hidden states: (N, T) of int64 → (N, T, HiddenSize).

@@ -12,6 +12,6 @@
 // Fields have the names that state dicts of Python have, so that weights go both ways by [hub.LoadInto] and
 // [hub.SaveModel]. GPT-2 stores the weights of its linear layers the other way round, and [GPT2Mapping] says so.
 //
-// Results are held to those of transformers: those of Llama and BERT to the last bit, and those of GPT-2, whose weights lie
+// Results are held to those of transformers: those of Llama to the last bit, those of BERT and of GPT-2, whose weights lie
 // the other way round in memory, to rounding.
 package transformers

@@ -47,7 +47,7 @@ func Generate(model CausalLM, ids gotorch.Tensor, opts ...GenerateOptions) gotor
 		panic(args.ValueError(op, "expected at least one token, (N, T), got shape %v", ids.Shape()))
 	case most < 0 || opt.TopK < 0 || !(temperature > 0) || !(topP > 0 && topP <= 1):
 		panic(args.ValueError(op, "MaxNewTokens and TopK must not be negative, Temperature positive, TopP in (0, 1], got %d, %d, %v, %v", most, opt.TopK, temperature, topP))
-	case ids.Size(1)+most > model.MaxPositions():
+	case most > model.MaxPositions()-ids.Size(1): // a sum could overflow
 		panic(args.ValueError(op, "%d tokens and %d new ones are more than the %d that the model has places for", ids.Size(1), most, model.MaxPositions()))
 	}
 	if pad == nil && len(opt.EOS) > 0 {

@@ -1,7 +1,10 @@
 package transformers_test
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -82,15 +85,15 @@ func TestModelsComputeWhatTransformersDoes(t *testing.T) {
 					checkReport(t, report)
 					gotorch.NoGrad(func() {
 						with := transformers.BertOptions{TokenTypeIDs: want["token_type_ids"]}
-						same(t, "logits", model.ForwardWith(ids, with), want["logits"], true)
+						same(t, "logits", model.ForwardWith(ids, with), want["logits"], false) // of 60 random models 11 are off by a rounding
 						with.AttentionMask = want["attention_mask"]
-						same(t, "masked", model.ForwardWith(ids, with), want["masked"], true)
+						same(t, "masked", model.ForwardWith(ids, with), want["masked"], false)
 					})
 					base, _, err := transformers.LoadBert(f, transformers.LoadOptions{Map: mapped, Partial: true})
 					testhelp.Must(t, err)
 					gotorch.NoGrad(func() {
 						hidden, _ := base.ForwardWith(ids, transformers.BertOptions{TokenTypeIDs: want["token_type_ids"]})
-						same(t, "hidden", hidden, want["hidden"], true)
+						same(t, "hidden", hidden, want["hidden"], false)
 					})
 				default:
 					t.Fatalf("a model of type %q", kind)
@@ -207,6 +210,9 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 		"more than the 32": func() {
 			transformers.Generate(model, want["input_ids"], transformers.GenerateOptions{MaxNewTokens: 30})
 		},
+		"9223372036854775807 new ones": func() {
+			transformers.Generate(model, want["input_ids"], transformers.GenerateOptions{MaxNewTokens: int64(math.MaxInt64)})
+		},
 		"Temperature positive":   func() { transformers.Generate(model, want["input_ids"], transformers.GenerateOptions{Temperature: 0}) },
 		"split into 5 heads":     func() { c := model.Config; c.NHead = 5; transformers.NewGPT2(c) },
 		"NHead must be positive": func() { c := model.Config; c.NHead = 0; transformers.NewGPT2(c) },
@@ -239,6 +245,38 @@ func TestAConfigurationThatLiesIsRefused(t *testing.T) {
 		testhelp.Must(t, err)
 		if _, _, err := transformers.LoadGPT2(f); err == nil || !strings.Contains(err.Error(), said) {
 			t.Errorf("%s: %q is not in %v", config, said, err)
+		}
+		f.Close()
+	}
+}
+
+// Their weights fit, and what they compute would be wrong.
+func TestABertOfAnotherKindIsRefused(t *testing.T) {
+	raw, err := os.ReadFile("testdata/bert/config.json")
+	testhelp.Must(t, err)
+	for key, said := range map[string]string{
+		`"is_decoder": true`:                        "is_decoder",
+		`"position_embedding_type": "relative_key"`: "relative_key",
+		`"is_decoder": false`:                       "",
+		`"position_embedding_type": "absolute"`:     "",
+		`"position_embedding_type": null`:           "",
+	} {
+		dir := t.TempDir()
+		testhelp.Must(t, os.CopyFS(dir, os.DirFS("testdata/bert")))
+		var config map[string]any
+		testhelp.Must(t, json.Unmarshal(raw, &config))
+		testhelp.Must(t, json.Unmarshal([]byte("{"+key+"}"), &config))
+		changed, err := json.Marshal(config)
+		testhelp.Must(t, err)
+		testhelp.Must(t, os.WriteFile(filepath.Join(dir, "config.json"), changed, 0o666))
+		f, err := hub.Open(dir)
+		testhelp.Must(t, err)
+		_, _, first := transformers.LoadBert(f, transformers.LoadOptions{Partial: true})
+		_, _, second := transformers.LoadBertClassifier(f)
+		for _, err := range []error{first, second} {
+			if said == "" && err != nil || said != "" && (!errors.Is(err, gotorch.NotImplementedError) || !strings.Contains(err.Error(), said)) {
+				t.Errorf("%s: %v", key, err)
+			}
 		}
 		f.Close()
 	}
