@@ -43,8 +43,9 @@ type LRRange struct {
 //	*opt.LRs()[0] = found.Suggestion
 //
 // Everything is as it was afterwards, to the bit, also after an error: models, buffers and modes, gradients, the
-// optimiser, what else [LoopOf.Add] knows, random numbers, and batches where they are [Stateful]. All groups of an
-// optimiser get the same learning rate. Where the loss becomes infinite or NaN it ends, as where it diverges.
+// optimiser, what else [LoopOf.Add] knows, random numbers, and batches where they are [Stateful]: a
+// data.Loader that was left within an epoch gives the rest of it next, as after its LoadStateDict. All groups of an optimiser
+// get the same learning rate. Where the loss becomes infinite or NaN it ends, as where it diverges.
 //
 // It returns an error if ctx is cancelled, or if a step fails, and panics with a ValueError if an option is out of
 // range, and with a RuntimeError if the steps are the program's own.
@@ -93,7 +94,8 @@ func (l *LoopOf[B]) FindLR(ctx context.Context, batches BatchesOf[B], opts ...Fi
 	}
 	found = &LRRange{Suggestion: math.NaN()}
 	mean, best := 0.0, math.Inf(1)
-	for len(found.LRs) < steps {
+	// The rest of an epoch that a loader was in may be empty, or too little for a step.
+	for idle := 0; len(found.LRs) < steps; idle++ {
 		before := len(found.LRs)
 		for batch, err := range batches.All() {
 			if err == nil {
@@ -136,7 +138,9 @@ func (l *LoopOf[B]) FindLR(ctx context.Context, batches BatchesOf[B], opts ...Fi
 				return found, nil
 			}
 		}
-		if len(found.LRs) == before {
+		if len(found.LRs) > before {
+			idle = -1
+		} else if idle > 0 {
 			return nil, errors.New("train: finding a learning rate: the batches are too few for a step")
 		}
 	}

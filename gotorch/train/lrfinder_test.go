@@ -150,3 +150,59 @@ func TestFindLRFindsWhereTheLossFalls(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A data.Loader is Stateful, as BatchesOf says.
+var _ train.Stateful = (*data.Loader[data.Pair])(nil)
+
+func TestFindLRPutsALoaderBack(t *testing.T) {
+	for _, o := range []data.LoaderOptions{
+		{BatchSize: 5, Shuffle: true, Seed: 3}, {BatchSize: 5, Shuffle: true, Seed: 3, Workers: 2},
+		{BatchSize: 5, Shuffle: true, Generator: gotorch.NewGenerator(gotorch.CPU).ManualSeed(4)},
+		{BatchSize: 5, Shuffle: true},
+	} {
+		for _, taken := range []int{-1, 0, 2, 8} { // batches before; all of them, and a second epoch
+			loader := data.NewLoader(points(38), o)
+			model := nn.Linear(2, 2)
+			loop := train.NewLoop(model, optim.SGD(model.Parameters()), nn.CrossEntropyLoss())
+			if taken == 0 {
+				for range loader.All() {
+					break
+				}
+			}
+			n := 0
+			for taken > 0 {
+				for range loader.All() {
+					if n++; n == taken {
+						break
+					}
+				}
+				if n >= taken {
+					break
+				}
+			}
+			before := fmt.Sprint(loader.StateDict())
+			order := func() (order []float32) {
+				gotorch.ManualSeed(9)
+				for range 2 {
+					for b, err := range loader.All() {
+						testhelp.Must(t, err)
+						order = append(order, gotorch.ToSlice[float32](b.Input.Flatten())...)
+					}
+				}
+				return order
+			}
+			state := loader.StateDict()
+			testhelp.Must(t, loader.LoadStateDict(state))
+			want := order()
+			testhelp.Must(t, loader.LoadStateDict(state))
+			_, err := loop.FindLR(t.Context(), loader, train.FindLROptions{Steps: 11})
+			testhelp.Must(t, err)
+			if after := fmt.Sprint(loader.StateDict()); after != before {
+				t.Errorf("%+v, %d: the state is\n%s\nwant\n%s", o, taken, after, before)
+			}
+			if got := order(); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%+v, %d: another order", o, taken)
+			}
+		}
+	}
+}

@@ -132,34 +132,52 @@ const allSteps = 34
 func TestARunThatIsStoppedAfterAnyStepGoesOnToTheSameBits(t *testing.T) {
 	want, err := everything(t.Context(), t.TempDir(), allSteps, train.CheckpointsOptions{}, nil, true)
 	testhelp.Must(t, err)
-	for stop := 1; stop < allSteps; stop++ {
-		for _, how := range []string{"cancelled", "failed"} {
-			folder := t.TempDir()
-			logs := stop%3 == 0 // which take as long as all the rest
-			ctx, cancel := context.WithCancel(t.Context())
-			o := train.CheckpointsOptions{Resume: true}
-			broken := errors.New("broken")
-			if how == "failed" {
-				o.Steps = 4
-			}
-			_, err := everything(ctx, folder, allSteps, o, func(s *train.Step) error {
-				if s.Number == stop {
-					if how == "failed" {
-						return broken
-					}
-					cancel()
+	broken := errors.New("broken")
+	// stopped runs to a step and no further, one way or the other.
+	stopped := func(folder string, stop int, how string, o train.CheckpointsOptions, logs bool) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		_, err := everything(ctx, folder, allSteps, o, func(s *train.Step) error {
+			if s.Number == stop {
+				if how == "failed" {
+					return broken
 				}
-				return nil
-			}, logs)
-			if how == "failed" && !errors.Is(err, broken) || how == "cancelled" && !errors.Is(err, context.Canceled) {
-				t.Fatal(err)
+				cancel()
 			}
-			got, err := everything(t.Context(), folder, allSteps, o, nil, logs)
-			testhelp.Must(t, err)
-			if diff := got.differs(want); diff != "" {
-				t.Fatalf("%s after step %d: %s", how, stop, diff)
+			return nil
+		}, logs)
+		if how == "failed" && !errors.Is(err, broken) || how == "cancelled" && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	whole := func(folder, what string, o train.CheckpointsOptions, logs bool) {
+		t.Helper()
+		got, err := everything(t.Context(), folder, allSteps, o, nil, logs)
+		testhelp.Must(t, err)
+		if diff := got.differs(want); diff != "" {
+			t.Fatalf("%s: %s", what, diff)
+		}
+	}
+	// One run that is stopped after each of its steps: what any of them loses is lost in the end.
+	folder, o := t.TempDir(), train.CheckpointsOptions{Resume: true}
+	for stop := 1; stop < allSteps; stop++ {
+		stopped(folder, stop, "cancelled", o, true)
+	}
+	whole(folder, "stopped after each step", o, true)
+	// Some that have many steps behind and before them; all of those with SOAK.
+	for stop := 1; stop < allSteps; stop++ {
+		for i, how := range []string{"cancelled", "failed"} {
+			if os.Getenv("SOAK") == "" && stop%8 != 3+4*i {
+				continue
 			}
-			cancel()
+			folder, o := t.TempDir(), o
+			if how == "failed" {
+				o.Steps = 4 // steps after a checkpoint are done again, and stand once in the logs
+			}
+			logs := stop%3 == 0 || how == "failed"
+			stopped(folder, stop, how, o, logs)
+			whole(folder, fmt.Sprintf("%s after step %d", how, stop), o, logs)
 		}
 	}
 }

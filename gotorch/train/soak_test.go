@@ -88,7 +88,11 @@ func TestALongRunStaysSmall(t *testing.T) {
 	for range steps / 20 {
 		if len(batches) < 1000 {
 			x := gotorch.Randn([]int64{4, 2})
-			batches = append(batches, data.Pair{Input: x, Target: x.SumDim([]int64{1}).GtScalar(0).To(gotorch.Int64)})
+			sum := x.SumDim([]int64{1})
+			above := sum.GtScalar(0)
+			batches = append(batches, data.Pair{Input: x, Target: above.To(gotorch.Int64)})
+			sum.Close()
+			above.Close()
 		}
 	}
 	var first, last usage
@@ -107,6 +111,8 @@ func TestALongRunStaysSmall(t *testing.T) {
 	testhelp.Must(t, err)
 	t.Logf("%d steps in %v: after a fifth %+v, at the end %+v", steps, time.Since(begun).Round(time.Second), first, last)
 	after := now(t)
+	runtime.KeepAlive(loop) // with model and optimiser
+	runtime.KeepAlive(batches)
 	// The history has 8 bytes for a step, and room for as many again.
 	if grown := last.heap - first.heap; grown > 20*int64(steps)+2<<20 {
 		t.Errorf("the heap has grown by %d bytes", grown)

@@ -1,6 +1,7 @@
 package plot
 
 import (
+	"cmp"
 	"errors"
 	"image/color"
 	"image/png"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -46,30 +48,43 @@ type LinesOptions struct {
 	XLabel, YLabel string // of the axes; default: "step", and none
 	LogX, LogY     bool   // logarithmic axes, on which only positive numbers are drawn
 	FromZero       bool   // the vertical axis begins at zero, if no number is below
-	Equal          bool   // a unit is as long on both axes, as for what lies in a plane
+	Equal          bool   // a unit is as long on both axes, as for what lies in a plane; not with logarithmic axes
 }
 
-// Lines draws lines as a PNG file of 840×540 points, with their names above. Points that are infinite, NaN or, on a
-// logarithmic axis, not positive are left out. It returns an error if nothing is left, if X and Y of a line have
-// different lengths, or if the file cannot be written.
+// Lines draws lines as a PNG file of 840×540 points, with their names above. Points that are infinite (or beyond 2e307),
+// NaN or, on a logarithmic axis, not positive (or below 5e-308) are left out. It returns an error if nothing is left, if X and Y of a line
+// have different lengths, if Equal is asked for with a logarithmic axis, or if the file cannot be written.
 func Lines(path string, series []Series, opts ...LinesOptions) error {
 	o := args.Option(opts)
+	if o.Equal && (o.LogX || o.LogY) {
+		return args.ValueError("plot.Lines", "Equal is for axes that are not logarithmic, on which a unit has one length")
+	}
 	if o.XLabel == "" {
 		o.XLabel = "step"
 	}
 	d := newDrawing(o)
-	var lines []line
+	lines, err := linesOf("plot.Lines", series)
+	if err != nil {
+		return err
+	}
+	return d.save(path, lines)
+}
+
+// linesOf returns how series are drawn.
+func linesOf(op string, series []Series) (lines []line, err error) {
 	next := 0
 	for _, s := range series {
 		if s.X != nil && len(s.X) != len(s.Y) {
-			return args.ValueError("plot.Lines", "%q has %d X and %d Y", s.Name, len(s.X), len(s.Y))
+			return nil, args.ValueError(op, "%q has %d X and %d Y", s.Name, len(s.X), len(s.Y))
 		}
-		l := line{name: s.Name, color: gray, width: vg.Points(0.75), only: s.Dots}
+		l := line{name: s.Name, color: gray, width: vg.Points(0.75), only: s.Dots, behind: s.Faint}
 		if !s.Faint {
 			l.color, l.width = colors[next%len(colors)], vg.Points(1.5)
-			if s.Dashed || next >= len(colors) {
-				l.dashes = []vg.Length{vg.Points(4), vg.Points(2)}
-			}
+		}
+		if s.Dashed || !s.Faint && next >= len(colors) {
+			l.dashes = []vg.Length{vg.Points(4), vg.Points(2)}
+		}
+		if !s.Faint {
 			next++
 		}
 		if s.Color != nil {
@@ -84,7 +99,7 @@ func Lines(path string, series []Series, opts ...LinesOptions) error {
 		}
 		lines = append(lines, l)
 	}
-	return d.save(path, lines)
+	return lines, nil
 }
 
 // LossesOptions are the arguments of [Losses] that have defaults.
@@ -98,6 +113,9 @@ type LossesOptions struct {
 // the name "val_loss". It returns an error if there is nothing to draw or the file cannot be written.
 func Losses(path string, h *train.History, opts ...LossesOptions) error {
 	o := args.Option(opts)
+	if h == nil {
+		return errNothing
+	}
 	label := "step"
 	at := func(step int) float64 { return float64(step) }
 	if o.Epoch {
@@ -158,6 +176,9 @@ func Metric(path, name string, runs []Run, opts ...MetricOptions) error {
 	d := newDrawing(LinesOptions{Title: o.Title, XLabel: label, YLabel: name, LogY: o.LogY})
 	var lines []line
 	for i, run := range runs {
+		if run.History == nil {
+			continue
+		}
 		l := line{name: run.Name, color: colors[i%len(colors)], width: vg.Points(1.5), dots: len(run.History.Epochs) <= 30}
 		for _, e := range run.History.Epochs {
 			x := float64(e.Number)
@@ -174,6 +195,12 @@ func Metric(path, name string, runs []Run, opts ...MetricOptions) error {
 // LRRange draws what train.LoopOf.FindLR has found, with the learning rate that it suggests. It returns an error if
 // there is nothing to draw or the file cannot be written.
 func LRRange(path string, found *train.LRRange) error {
+	if found == nil {
+		return errNothing
+	}
+	if len(found.Losses) != len(found.LRs) || len(found.Smoothed) != len(found.LRs) {
+		return args.ValueError("plot.LRRange", "there are %d LRs, %d Losses and %d Smoothed", len(found.LRs), len(found.Losses), len(found.Smoothed))
+	}
 	losses, smoothed := line{name: "loss", color: gray, width: vg.Points(0.75)}, line{name: "smoothed", color: blue, width: vg.Points(1.5)}
 	suggested := line{color: red, width: vg.Points(1), glyph: true}
 	top := math.Inf(1) // above is only how fast it diverges
@@ -215,22 +242,19 @@ func PrecisionRecall(path string, curves []Series) error {
 func unitSquare(path string, curves []Series, x, y string, lines ...line) error {
 	d := newDrawing(LinesOptions{XLabel: x, YLabel: y})
 	d.unit = true
-	drawn := false
-	for i, c := range curves {
+	for _, c := range curves {
 		if len(c.X) != len(c.Y) {
 			return args.ValueError("plot", "%q has %d X and %d Y", c.Name, len(c.X), len(c.Y))
 		}
-		l := line{name: c.Name, color: colors[i%len(colors)], width: vg.Points(1.5)}
-		for k := range c.X {
-			l.points = append(l.points, plotter.XY{X: c.X[k], Y: c.Y[k]})
-		}
-		drawn = drawn || len(d.drawable(l.points)) > 0
-		lines = append(lines, l)
 	}
-	if !drawn {
+	of, err := linesOf("plot", curves)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(of, func(l line) bool { return len(d.drawable(l.points)) > 0 }) {
 		return errNothing
 	}
-	return d.save(path, lines)
+	return d.save(path, append(lines, of...))
 }
 
 // HistogramOptions are the arguments of [Histogram] that have defaults.
@@ -304,6 +328,7 @@ type line struct {
 	only   bool // dots, and no line
 	glyph  bool // only large dots, with a line down
 	filled bool
+	behind bool // the others
 }
 
 type drawing struct {
@@ -326,36 +351,64 @@ func newDrawing(o LinesOptions) *drawing {
 
 func usable(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
+// farthest is what is still drawn: the range of such numbers, with what is left free beside it, is a number.
+const farthest = math.MaxFloat64 / 8
+
 // drawable returns the points that can be drawn.
 func (d *drawing) drawable(points plotter.XYs) (can plotter.XYs) {
 	for _, p := range points {
-		if usable(p.X) && usable(p.Y) && math.Abs(p.X) <= 1e300 && math.Abs(p.Y) <= 1e300 && !(d.LogX && p.X <= 0) && !(d.LogY && p.Y <= 0) {
+		if usable(p.X) && usable(p.Y) && math.Abs(p.X) < farthest && math.Abs(p.Y) < farthest && !(d.LogX && p.X < 1/farthest) && !(d.LogY && p.Y < 1/farthest) {
 			can = append(can, p)
 		}
 	}
 	return can
 }
 
-// thin leaves out points that nobody could tell apart: of each of many ranges the lowest and the highest stay.
-func thin(points plotter.XYs) (thinned plotter.XYs) {
+// thin leaves out points that nobody could tell apart. Of a line from left to right the lowest and the highest of each of
+// many ranges stay, of another one the points that are not where the one before is, of dots one in each place.
+func (d *drawing) thin(l line, bounds [4]float64) (thinned plotter.XYs) {
 	const ranges = 1500
+	points := l.points
 	if len(points) <= 4*ranges {
 		return points
 	}
-	for i := range ranges {
-		part := points[i*len(points)/ranges : (i+1)*len(points)/ranges]
-		low, high := 0, 0
-		for k, p := range part {
-			if p.Y < part[low].Y {
-				low = k
+	if !l.only && slices.IsSortedFunc(points, func(p, q plotter.XY) int { return cmp.Compare(p.X, q.X) }) {
+		for i := range ranges {
+			part := points[i*len(points)/ranges : (i+1)*len(points)/ranges]
+			low, high := 0, 0
+			for k, p := range part {
+				if p.Y < part[low].Y {
+					low = k
+				}
+				if p.Y > part[high].Y {
+					high = k
+				}
 			}
-			if p.Y > part[high].Y {
-				high = k
+			thinned = append(thinned, part[min(low, high)])
+			if low != high {
+				thinned = append(thinned, part[max(low, high)])
 			}
 		}
-		thinned = append(thinned, part[min(low, high)])
-		if low != high {
-			thinned = append(thinned, part[max(low, high)])
+		return thinned
+	}
+	place := func(v, low, high float64, log bool) int {
+		if log {
+			v, low, high = math.Log(v), math.Log(low), math.Log(high)
+		}
+		if !(high > low) {
+			return 0
+		}
+		return int((v - low) / (high - low) * ranges)
+	}
+	seen := map[[2]int]bool{}
+	last := [2]int{-1, -1}
+	for _, p := range points {
+		at := [2]int{place(p.X, bounds[0], bounds[1], d.LogX), place(p.Y, bounds[2], bounds[3], d.LogY)}
+		if l.only && !seen[at] || !l.only && at != last {
+			thinned = append(thinned, p)
+		}
+		if last = at; l.only {
+			seen[at] = true
 		}
 	}
 	return thinned
@@ -372,10 +425,12 @@ func (d *drawing) save(path string, lines []line) error {
 		for _, p := range l.points {
 			bounds = [4]float64{min(bounds[0], p.X), max(bounds[1], p.X), min(bounds[2], p.Y), max(bounds[3], p.Y)}
 		}
-		if !l.filled {
-			l.points = thin(l.points)
-		}
 		drawn = append(drawn, l)
+	}
+	for i, l := range drawn {
+		if !l.filled {
+			drawn[i].points = d.thin(l, bounds)
+		}
 	}
 	if len(drawn) == 0 {
 		return errNothing
@@ -384,9 +439,14 @@ func (d *drawing) save(path string, lines []line) error {
 	grid := plotter.NewGrid()
 	grid.Vertical.Color, grid.Horizontal.Color = color.Gray{0xe8}, color.Gray{0xe8}
 	d.Add(grid)
-	for _, l := range drawn {
-		if err := d.add(l); err != nil {
-			return err
+	for _, behind := range []bool{true, false} {
+		for _, l := range drawn {
+			if l.behind != behind {
+				continue
+			}
+			if err := d.add(l); err != nil {
+				return err
+			}
 		}
 	}
 	// Adding lines has moved the axes.
@@ -434,9 +494,9 @@ func (d *drawing) axes(bounds [4]float64, lines []line) {
 	}
 	d.Y.Min, d.Y.Max = span(bounds[2], bounds[3], d.LogY)
 	if d.LogY {
-		room := math.Pow(d.Y.Max/d.Y.Min, 0.03)
-		if d.Y.Max *= room; !d.FromZero {
-			d.Y.Min /= room
+		room := math.Pow(d.Y.Max, 0.03) / math.Pow(d.Y.Min, 0.03) // their ratio may be beyond all numbers
+		if d.Y.Max = min(d.Y.Max*room, 2*farthest); !d.FromZero {
+			d.Y.Min = max(d.Y.Min/room, 0.5/farthest)
 		}
 	} else {
 		room := (d.Y.Max - d.Y.Min) / 20
@@ -499,12 +559,16 @@ func (d *drawing) add(l line) error {
 			d.Add(down)
 		}
 	} else if !l.only {
-		drawn, err := plotter.NewLine(l.points)
-		if err != nil {
-			return err
+		// What lies upon itself takes the square of its length.
+		const part = 1000
+		for i := 0; i == 0 || i < len(l.points)-1; i += part {
+			drawn, err := plotter.NewLine(l.points[i:min(i+part+1, len(l.points))])
+			if err != nil {
+				return err
+			}
+			drawn.Color, drawn.Width, drawn.Dashes = l.color, l.width, l.dashes
+			d.Add(drawn)
 		}
-		drawn.Color, drawn.Width, drawn.Dashes = l.color, l.width, l.dashes
-		d.Add(drawn)
 	}
 	if l.dots || l.only || l.glyph || len(l.points) == 1 {
 		dots, err := plotter.NewScatter(l.points)
@@ -563,6 +627,12 @@ func (d *drawing) legend(area vgdraw.Canvas, lines []line) vg.Length {
 }
 
 func shortened(name string) string {
+	name = strings.Map(func(r rune) rune { // a second line would lie on what is below
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, name)
 	if runes := []rune(name); len(runes) > 60 {
 		return string(runes[:59]) + "…"
 	}
@@ -626,7 +696,7 @@ func (logTicks) Ticks(low, high float64) (list []plot.Tick) {
 	for e := from; e <= to; e++ {
 		for by := 1.0; by < 10; by++ {
 			v := by * math.Pow(10, float64(e))
-			if v < low*(1-1e-9) || v > high*(1+1e-9) {
+			if v < low*(1-1e-9) || v > high*(1+1e-9) || to-from > 30 && (by > 1 || (e-from)%every != 0) {
 				continue
 			}
 			text := ""

@@ -16,8 +16,8 @@
 //	}
 //	err = plot.Grid("digits.png", pictures, plot.GridOptions{Columns: 10})
 //
-// [Curves] draws whatever else has points: what was measured, what a model makes of it, how good it was after each
-// epoch.
+// [Lines] draws whatever else has points: what was measured (Series.Dots), what a model makes of it, how good it was after
+// each epoch.
 package plot
 
 import (
@@ -63,7 +63,10 @@ func Grid(path string, pictures []Picture, opts ...GridOptions) error {
 	}
 	const margin, text = 6, 16
 	var cell image.Point
-	for _, p := range pictures {
+	for i, p := range pictures {
+		if p.Image == nil {
+			return args.ValueError("plot.Grid", "picture %d has no Image", i)
+		}
 		size := p.Image.Bounds().Size().Mul(scale)
 		cell.X, cell.Y = max(cell.X, size.X+margin), max(cell.Y, size.Y+margin+text)
 	}

@@ -7,6 +7,7 @@ import (
 	"image/color"
 	"image/png"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -134,6 +135,70 @@ func TestLinesDrawsLinesAndDots(t *testing.T) {
 	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the file is another one: %v", err)
+	}
+}
+
+// A cloud of many dots has its middle, where those with the lowest and highest numbers are not.
+func TestManyDotsAreDrawnWhereTheyAre(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cloud.png")
+	rng := rand.New(rand.NewPCG(1, 2))
+	var x, y []float64
+	for range 20_000 {
+		x, y = append(x, rng.Float64()), append(y, rng.Float64())
+	}
+	if err := plot.Lines(path, []plot.Series{{X: x, Y: y, Dots: true}}); err != nil {
+		t.Fatal(err)
+	}
+	picture := read(t, path)
+	n, middle := 0, picture.Bounds().Inset(picture.Bounds().Dy()*2/5)
+	for at := range middle.Dx() * middle.Dy() {
+		if color.RGBAModel.Convert(picture.At(middle.Min.X+at%middle.Dx(), middle.Min.Y+at/middle.Dx())) == blue {
+			n++
+		}
+	}
+	if n < middle.Dx()*middle.Dy()/10 {
+		t.Errorf("%d of %d pixels in the middle are blue", n, middle.Dx()*middle.Dy())
+	}
+}
+
+func TestNumbersThatFillALogarithmicAxisAreDrawn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.png")
+	for _, y := range [][]float64{{1e299, 1e-299}, {5e-324, 1e-323, 1}, {4e-308, math.MaxFloat64 / 9}, {6e-308, 6e-308}} {
+		if err := plot.Lines(path, []plot.Series{{Y: y}}, plot.LinesOptions{LogY: true}); err != nil {
+			t.Errorf("%v: %v", y, err)
+		}
+		if err := plot.Lines(path, []plot.Series{{X: y, Y: y}}, plot.LinesOptions{LogX: true}); err != nil && !math.IsInf(y[0], 0) {
+			t.Errorf("%v: %v", y, err)
+		}
+	}
+	if err := plot.Lines(path, []plot.Series{{Y: []float64{1, 2}}}, plot.LinesOptions{Equal: true, LogX: true}); err == nil {
+		t.Error("equal units of a logarithmic axis")
+	}
+}
+
+func TestCurvesInAUnitSquareLookAsTheySay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "roc.png")
+	curve := plot.Series{Name: "a", X: []float64{0, 0.2, 1}, Y: []float64{0, 0.9, 1}, Color: red}
+	if err := plot.ROC(path, []plot.Series{curve}); err != nil {
+		t.Fatal(err)
+	}
+	if counts := colors(read(t, path)); counts[red] == 0 || counts[blue] > 0 {
+		t.Errorf("%d pixels are red, %d blue", counts[red], counts[blue])
+	}
+}
+
+func TestHalfOfALearningRateRangeIsAnError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.png")
+	for what, err := range map[string]error{
+		"no losses":  plot.LRRange(path, &train.LRRange{LRs: []float64{1, 2}}),
+		"no range":   plot.LRRange(path, nil),
+		"no history": plot.Losses(path, nil),
+		"no run":     plot.Metric(path, "loss", []plot.Run{{Name: "a"}}),
+		"no image":   plot.Grid(path, []plot.Picture{{}}),
+	} {
+		if err == nil {
+			t.Errorf("%s was drawn", what)
+		}
 	}
 }
 
