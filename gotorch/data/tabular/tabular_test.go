@@ -11,8 +11,8 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data/csvdata"
-	"gotorch.dev/gotorch/internal/filestest"
 	"gotorch.dev/gotorch/data/tabular"
+	"gotorch.dev/gotorch/internal/filestest"
 	"gotorch.dev/gotorch/internal/testhelp"
 )
 
