@@ -214,7 +214,7 @@ _CPU_EXPERTS = (
 
 def configuration(name: str) -> Any:
     """The configuration of a kind of model, made small."""
-    import transformers  # type: ignore[import-not-found]
+    import transformers
 
     kind = transformers.CONFIG_MAPPING[name]
     if name in _AS_THEY_ARE:
