@@ -6,8 +6,10 @@ overloads, shapes, dtypes, what is within what, FLOPs, bytes, sequence numbers.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -36,19 +38,34 @@ def both_record(
 ) -> tuple[EventList, Recorded]:
     """What torch.profiler and Go say of the same run."""
     config = torch._C._profiler._ExperimentalConfig(capture_overload_names=True)
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU],
-        record_shapes=True,
-        profile_memory=True,
-        with_flops=True,
-        experimental_config=config,
-    ) as python:
+    # Garbage that is freed while only one of them watches would be an event more.
+    harness.collect()
+    gc.collect()
+    with (
+        _without_collector(),
+        torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU],
+            record_shapes=True,
+            profile_memory=True,
+            with_flops=True,
+            experimental_config=config,
+        ) as python,
+    ):
         harness.send(Request([START, 0, 0]))
         try:
             run()
         finally:
             go = Recorded(harness, by_shape)
     return python.events(), go
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def go_records(harness: Harness, run: Callable[[], Any], by_shape: bool = True) -> Recorded:
