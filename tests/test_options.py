@@ -90,7 +90,8 @@ def arguments(struct: str) -> dict[str, Any]:
     rule gives them in packages nn, and by Python's elsewhere."""
     if struct in PYTHON:
         found = inspect.signature(PYTHON[struct]).parameters
-        return {name: p.default for name, p in found.items()}
+        # Of an argument that has to be given, zero is as good as none.
+        return {n: NO_DEFAULT if p.default is p.empty else p.default for n, p in found.items()}
     package, name = struct.removesuffix("Options").split(": ")
     if package == "gotorch/metrics":
         return _of_metrics(name)
