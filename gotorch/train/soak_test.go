@@ -119,14 +119,13 @@ func TestALongRunStaysSmall(t *testing.T) {
 	}
 	// Small tensors share slabs of 32 (gotorch/memory.go): each processor has one that is being filled, and a small tensor
 	// that lives keeps what is dead in its own. Of a leak of one for each step there would be thousands.
-	const slab = 32
-	filling := int64(slab * (runtime.GOMAXPROCS(0) + 1))
-	if last.handles > first.handles+filling || last.native > first.native+1<<16 || last.goroutines > first.goroutines || last.files > first.files {
+	// Two parameters have gradients, and AdamW has three tensors for each.
+	const slab, living = 32, 2 + 2*3
+	dead := int64(slab * (living + runtime.GOMAXPROCS(0) + 1))
+	if last.handles > first.handles+dead || last.native > first.native+1<<16 || last.goroutines > first.goroutines || last.files > first.files {
 		t.Errorf("after a fifth %+v, at the end %+v", first, last)
 	}
-	// Two parameters have gradients now, and AdamW has three tensors for each.
-	const living = 2 + 2*3
-	if after.files > before.files || after.goroutines > before.goroutines || after.handles > before.handles+living*slab+filling {
+	if after.files > before.files || after.goroutines > before.goroutines || after.handles > before.handles+living+dead {
 		t.Errorf("before %+v, after %+v", before, after)
 	}
 	_, rows := table(t, filepath.Join(dir, "log.csv"))
