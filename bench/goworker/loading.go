@@ -9,13 +9,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/vision/imageio"
 )
 
 // What is loaded; bench/loading_worker.py has the same.
@@ -87,49 +86,14 @@ type jpegs string
 func (d jpegs) Len() int { return pictures }
 
 func (d jpegs) At(i int) (p data.Pair, err error) {
-	f, err := os.Open(filepath.Join(string(d), fmt.Sprintf("%d.jpg", i)))
+	picture, err := imageio.Read(filepath.Join(string(d), fmt.Sprintf("%d.jpg", i)))
 	if err != nil {
 		return p, err
 	}
-	defer f.Close()
-	decoded, err := jpeg.Decode(f)
-	if err != nil {
-		return p, err
-	}
-	ycc, is := decoded.(*image.YCbCr)
-	if !is {
-		return p, fmt.Errorf("%s is no picture in colours", f.Name())
-	}
-	w, h := ycc.Rect.Dx(), ycc.Rect.Dy()
-	room := planes.Get().(*[]float32)
-	defer planes.Put(room)
-	*room = slices.Grow((*room)[:0], 3*w*h)[:3*w*h]
-	for y := range h {
-		row := func(plane int) []float32 { return (*room)[(plane*h+y)*w:][:w] }
-		r, g, b := row(0), row(1), row(2)
-		luma := ycc.Y[ycc.YOffset(0, y):][:w]
-		cb, cr := ycc.Cb[ycc.COffset(0, y):], ycc.Cr[ycc.COffset(0, y):]
-		half := 0
-		if ycc.SubsampleRatio == image.YCbCrSubsampleRatio420 {
-			half = 1
-		}
-		for x, l := range luma {
-			rr, gg, bb := color.YCbCrToRGB(l, cb[x>>half], cr[x>>half])
-			r[x], g[x], b[x] = unit[rr], unit[gg], unit[bb]
-		}
-	}
-	return data.Pair{Input: gotorch.FromSlice(*room, 3, int64(h), int64(w)), Target: gotorch.FromScalar(i)}, nil
+	numbers := picture.To(gotorch.Float32).DivScalar_(255)
+	picture.Close()
+	return data.Pair{Input: numbers, Target: gotorch.FromScalar(i)}, nil
 }
-
-// planes are where pictures are decoded to, before they are tensors.
-var planes = sync.Pool{New: func() any { return new([]float32) }}
-
-var unit = func() (u [256]float32) {
-	for i := range u {
-		u[i] = float32(i) / 255
-	}
-	return u
-}()
 
 // drawPictures writes the pictures that both workers load: waves and noise, always the same.
 func drawPictures(folder string) error {

@@ -242,6 +242,10 @@ func fill8(to []uint8, img image.Image, mode Mode) {
 			}
 		}
 	case *image.YCbCr:
+		if mode == RGB {
+			fromYCbCr(p.planes, img)
+			return
+		}
 		for y := range h {
 			for x := range w {
 				yi, ci := img.YOffset(b.Min.X+x, b.Min.Y+y), img.COffset(b.Min.X+x, b.Min.Y+y)
