@@ -12,6 +12,7 @@
 // Fields have the names that state dicts of Python have, so that weights go both ways by [hub.LoadInto] and
 // [hub.SaveModel]. GPT-2 stores the weights of its linear layers the other way round, and [GPT2Mapping] says so.
 //
-// Results are held to those of transformers: those of Llama to the last bit, those of BERT and of GPT-2, whose weights lie
-// the other way round in memory, to rounding.
+// Results are held to those of transformers: those of Llama and BERT to the last bit, those of GPT-2, whose weights lie the
+// other way round in memory, to rounding. The bits are those that transformers computes with weights in PyTorch's own memory:
+// weights that safetensors left at an odd address of a file give a product with one row another order of sums.
 package transformers

@@ -31,6 +31,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 
@@ -108,7 +109,7 @@ func FromImage(img image.Image, modes ...Mode) gotorch.Tensor {
 	const op = "imageio.FromImage"
 	mode, deep := args.Option(modes), false
 	mode.check(op)
-	if img == nil {
+	if v := reflect.ValueOf(img); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the image is nil"})
 	}
 	b := img.Bounds()

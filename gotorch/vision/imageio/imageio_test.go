@@ -208,3 +208,13 @@ func Example() {
 	// [3 4 6] torch.uint8 <nil>
 	// tensor([255,   0,   0], dtype=torch.uint8)
 }
+
+// A pointer that is nil is no image, also where it stands in an interface that is not.
+func TestATypedNilIsNoImage(t *testing.T) {
+	for _, img := range []image.Image{nil, (*image.Gray)(nil), (*image.YCbCr)(nil), (*image.Paletted)(nil)} {
+		err := gotorch.Try0(func() { imageio.FromImage(img) })
+		if !errors.Is(err, gotorch.TypeError) || !strings.Contains(err.Error(), "the image is nil") {
+			t.Errorf("%T: %v", img, err)
+		}
+	}
+}

@@ -260,6 +260,11 @@ func (m *FasterRCNN) Forward(images []gotorch.Tensor, targets []Target) (Losses,
 	if len(images) == 0 {
 		panic(args.ValueError(op, "there must be an image at least"))
 	}
+	for i, image := range images {
+		if !image.Defined() {
+			panic(errorOf(op, gotorch.TypeError, "images[%d] is no tensor: it is the zero Tensor", i))
+		}
+	}
 	if m.Training() || targets != nil {
 		check(op, images, targets)
 	}

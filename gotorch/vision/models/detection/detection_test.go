@@ -40,6 +40,8 @@ func TestWhatMakesNoSenseIsATypedError(t *testing.T) {
 		"must of int64 type": {gotorch.TypeError, func() {
 			model.Forward([]gotorch.Tensor{image}, []detection.Target{{Boxes: box, Labels: gotorch.FromSlice([]int32{1})}})
 		}},
+		"target 0 has the label 3":         {gotorch.ValueError, one(box, 3)},
+		"images[1] is no tensor":           {gotorch.TypeError, func() { model.Forward([]gotorch.Tensor{image, {}}, nil) }},
 		"the model is training":            {gotorch.RuntimeError, func() { model.Detect([]gotorch.Tensor{image}) }},
 		"a list of 3d tensors":             {gotorch.ValueError, func() { model.Transform.Forward([]gotorch.Tensor{gotorch.Zeros([]int64{40, 40})}, nil) }},
 		"must have 3 channels and a pixel": {gotorch.ValueError, func() { model.Transform.Forward([]gotorch.Tensor{gotorch.Zeros([]int64{3, 0, 4})}, nil) }},

@@ -242,7 +242,8 @@ func (m *RoIHeads) found(logits, regression gotorch.Tensor, proposals []gotorch.
 
 // Forward returns what is in the proposals of each image, of maps that were made of images of some heights and
 // widths; while training it returns its losses instead, "loss_classifier" and "loss_box_reg", for which it needs
-// targets. It panics with a TypeError if boxes are not of a floating point dtype or labels not int64.
+// targets. It panics with a TypeError if boxes are not of a floating point dtype or labels not int64, and while training
+// with a ValueError for a label of a class that the predictor does not have.
 func (m *RoIHeads) Forward(features ops.FeatureMaps, proposals []gotorch.Tensor, sizes [][2]int64, targets []Target) ([]Detections, Losses) {
 	const op = "detection.RoIHeads"
 	for i, t := range targets {
@@ -278,6 +279,16 @@ func (m *RoIHeads) Forward(features ops.FeatureMaps, proposals []gotorch.Tensor,
 		panic(args.ValueError(op, "the predictor should return (K, classes) and (K, 4·classes), and returns %v and %v", logits.Shape(), regression.Shape()))
 	}
 	if m.Training() {
+		for i, t := range targets {
+			if t.Labels.Numel() == 0 {
+				continue
+			}
+			for _, label := range gotorch.ToSlice[int64](t.Labels) {
+				if label >= logits.Size(1) { // one below 0 is never drawn, as in torchvision
+					panic(args.ValueError(op, "target %d has the label %d, and the predictor knows the classes below %d only", i, label, logits.Size(1)))
+				}
+			}
+		}
 		return nil, m.losses(logits, regression, samples)
 	}
 	return m.found(logits, regression, proposals, sizes), nil
