@@ -16,6 +16,9 @@ import (
 // that it has, which may be four thousand million values in five bytes. Here nothing is made that the page's header does not
 // promise, which is held to the rows of the group before.
 
+// plainDictionary is how old files name meta.RLEDictionary, and meta.Plain of the dictionary itself.
+const plainDictionary meta.Encoding = 2
+
 // bits is what is left of a page.
 type bits []byte
 
@@ -319,7 +322,7 @@ func (v *values) data(b, levels bits, encoding meta.Encoding, n int, most int64)
 	}
 	var words []uint64
 	var err error
-	if encoding == meta.RLEDictionary || encoding == meta.PlainDictionary {
+	if encoding == meta.RLEDictionary || encoding == plainDictionary {
 		words, err = v.ofDictionary(b, present)
 	} else {
 		words, err = v.words(b, encoding, present, most)

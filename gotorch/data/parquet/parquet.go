@@ -493,7 +493,7 @@ func (t *Table) page(v *values, header *meta.PageHeader, codec meta.CompressionC
 		if content, err = unpack(codec, content, unpacked); err != nil {
 			return err
 		}
-		if e := dictionary.V.Encoding; e != meta.Plain && e != meta.PlainDictionary {
+		if e := dictionary.V.Encoding; e != meta.Plain && e != plainDictionary {
 			return fmt.Errorf("the dictionary is encoded as %s, which is not read", e)
 		}
 		v.dictionary, err = v.words(content, meta.Plain, n, t.maxPage)
