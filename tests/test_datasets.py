@@ -228,12 +228,22 @@ def test_parquet_is_what_pyarrow_writes(read, folders):
         classes = rng.integers(0, 3, n)
         columns["unused"] = pa.array([[1, 2]] * n, pa.list_(pa.int64()))
         columns["kind"] = pa.array([names[c] for c in classes], pa.string())
+        dictionary, encodings = bool(rng.integers(2)), None
+        if not dictionary:
+            texts = ["PLAIN", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"]
+            encodings = {"kind": str(rng.choice(texts))}
+            for name in sorted(columns.keys() - {"unused", "kind"}):
+                kind = columns[name].type
+                kinds = ["PLAIN", "RLE" if pa.types.is_boolean(kind) else "BYTE_STREAM_SPLIT"]
+                kinds += ["DELTA_BINARY_PACKED"] * pa.types.is_integer(kind)
+                encodings[name] = str(rng.choice(kinds))
         pq.write_table(
             pa.table(columns),
             source / f"{i}.parquet",
             row_group_size=int(rng.choice([7, 1000, 5000])),
             compression=str(rng.choice(["none", "snappy", "gzip", "zstd", "brotli", "lz4"])),
-            use_dictionary=bool(rng.integers(2)),
+            use_dictionary=dictionary,
+            column_encoding=encodings,
             data_page_version=str(rng.choice(["1.0", "2.0"])),
             data_page_size=int(rng.choice([64, 1 << 20])),
         )

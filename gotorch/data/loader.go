@@ -456,9 +456,12 @@ func planOf(s Sampler[int], base *gotorch.Generator) (order []int, end func()) {
 // groups draws an epoch of the batch sampler.
 func (l *Loader[B]) groups(base *gotorch.Generator) (groups [][]int, end func()) {
 	groups, end = [][]int{}, nothing
+	n := l.batchSampler.Len()
 	add := func(all iter.Seq[[]int]) {
 		for batch := range all {
-			groups = append(groups, append([]int{}, batch...))
+			if groups = append(groups, append([]int{}, batch...)); len(groups) > n {
+				panic(args.ValueError("data.Loader", "the batch sampler's Len is %d, and it gives more", n))
+			}
 		}
 	}
 	if of, is := l.batchSampler.(*batches); is {

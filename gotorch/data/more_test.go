@@ -566,3 +566,36 @@ func TestStackedAndZippedSets(t *testing.T) {
 		}
 	}
 }
+
+func TestPull2OfNoSequenceIsATypeError(t *testing.T) {
+	err := gotorch.Try0(func() { data.Pull2[int, error](nil) })
+	if !errors.Is(err, gotorch.TypeError) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// endlessBatches is a batch sampler that goes on behind its end.
+type endlessBatches struct{}
+
+func (endlessBatches) Len() int { return 3 }
+
+func (endlessBatches) All() iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		for yield([]int{0}) {
+		}
+	}
+}
+
+func TestABatchSamplerThatGivesMoreThanItsLenIsAnError(t *testing.T) {
+	for workers := range 2 {
+		loader := data.NewLoader[number](&numbers{n: 4}, data.LoaderOptions{BatchSampler: endlessBatches{}, Workers: workers})
+		var err error
+		thrown := gotorch.Try0(func() {
+			for _, err = range loader.All() {
+			}
+		})
+		if !errors.Is(errors.Join(err, thrown), gotorch.ValueError) {
+			t.Errorf("got %v and %v", err, thrown)
+		}
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"iter"
 	"runtime"
 	"runtime/debug"
+
+	"gotorch.dev/gotorch"
 )
 
 // Pull2 is iter.Pull2 for programs that use a [gotorch.Scope], NoGrad or another function that keeps a goroutine on its
@@ -16,8 +18,12 @@ import (
 //
 // next returns the next pair of values, and false after the last one. stop ends the sequence and waits for it; it must be
 // called unless next has returned false, and may be called more than once. A panic in the sequence comes out of the call
-// of next or stop, and so does the end of its goroutine. next and stop must not be called at the same time.
+// of next or stop, and so does the end of its goroutine. next and stop must not be called at the same time. Pull2 panics
+// with a TypeError if there is no sequence.
 func Pull2[K, V any](seq iter.Seq2[K, V]) (next func() (K, V, bool), stop func()) {
+	if seq == nil {
+		panic(&gotorch.Error{Op: "data.Pull2", Kind: gotorch.TypeError, Msg: "the sequence is nil"})
+	}
 	p := &pulled[K, V]{seq: seq}
 	return p.next, p.stop
 }

@@ -10,7 +10,8 @@ import (
 
 // Sampler says which samples of a data set an epoch has, and in which order: a Sampler[int] gives their indices one by
 // one, a Sampler[[]int] those of whole batches. All draws an epoch anew each time that it is called; Len is how many it
-// gives. A [Loader] takes all of an epoch's indices when the epoch begins, so All must end.
+// gives. A [Loader] takes all of an epoch's indices when the epoch begins, so All must end: one that gives
+// more than Len is a ValueError then.
 //
 // Where random numbers come from something else than gotorch's default generator, a sampler has the methods StateDict and
 // LoadStateDict of a train.Stateful, so that a run can go on in the middle of an epoch.

@@ -117,8 +117,8 @@ type entry struct {
 }
 
 // Open looks through a folder, and opens no picture yet. It follows links, as torchvision does, but not in a circle. It
-// returns an *fs.PathError where a folder cannot be read, and a *data.FileError where there are no classes, or one of them
-// has no picture.
+// returns an *fs.PathError where a folder cannot be read, and a *data.FileError where there are no classes, one of them has no
+// picture, or links lead to one folder in more than a hundred ways.
 func Open(dir string, opts ...Options) (*Folder, error) {
 	opt := args.Option(opts)
 	list, err := os.ReadDir(dir)
@@ -167,6 +167,10 @@ func noPictures(path string, empty []string, opt Options) error {
 	return files.Errorf(path, "", "there is no picture of the classes %s%s: their names should end in %s, or set AllowEmpty", strings.Join(empty, ", "), more, strings.Join(endings, ", "))
 }
 
+// maxWays is how often a folder behind links is gone through for a class. Folders that have links to each other can be
+// reached in more ways than anybody can wait for.
+const maxWays = 100
+
 // look adds the pictures below a folder, in the order of Python's sorted(os.walk(folder)).
 func (f *Folder) look(top string, class int, opt Options) error {
 	type folder struct {
@@ -174,8 +178,9 @@ func (f *Folder) look(top string, class int, opt Options) error {
 		names []string
 	}
 	var folders []folder
-	var walk func(dir string, above []fs.FileInfo) error
-	walk = func(dir string, above []fs.FileInfo) error {
+	ways := map[string]int{} // to folders behind links
+	var walk func(dir string, linked bool, above []fs.FileInfo) error
+	walk = func(dir string, linked bool, above []fs.FileInfo) error {
 		here, err := os.Stat(dir)
 		if err != nil {
 			return err
@@ -183,6 +188,15 @@ func (f *Folder) look(top string, class int, opt Options) error {
 		for _, parent := range above {
 			if os.SameFile(here, parent) {
 				return nil // a link has led back
+			}
+		}
+		if linked {
+			behind, err := filepath.EvalSymlinks(dir)
+			if err != nil {
+				return err
+			}
+			if ways[behind]++; ways[behind] > maxWays {
+				return files.Errorf(dir, "", "links lead to the folder %s in more than %d ways", behind, maxWays)
 			}
 		}
 		list, err := os.ReadDir(dir)
@@ -193,8 +207,8 @@ func (f *Folder) look(top string, class int, opt Options) error {
 		found := folder{path: dir}
 		for _, item := range list { // sorted by name
 			path := filepath.Join(dir, item.Name())
-			is := item.IsDir()
-			if item.Type()&fs.ModeSymlink != 0 {
+			is, link := item.IsDir(), item.Type()&fs.ModeSymlink != 0
+			if link {
 				info, err := os.Stat(path)
 				is = err == nil && info.IsDir()
 			}
@@ -202,14 +216,14 @@ func (f *Folder) look(top string, class int, opt Options) error {
 				if opt.isPicture(item.Name()) {
 					found.names = append(found.names, item.Name())
 				}
-			} else if err := walk(path, above); err != nil {
+			} else if err := walk(path, linked || link, above); err != nil {
 				return err
 			}
 		}
 		folders = append(folders, found)
 		return nil
 	}
-	if err := walk(top, nil); err != nil {
+	if err := walk(top, false, nil); err != nil {
 		return err
 	}
 	slices.SortFunc(folders, func(a, b folder) int { return strings.Compare(a.path, b.path) })

@@ -372,3 +372,21 @@ func ExampleOpen() {
 	// [cat dog]
 	// tensor([200, 100,   0,   0,   0,  50], dtype=torch.uint8) tensor([0, 1]) <nil>
 }
+
+func TestFoldersWithLinksToEachOtherAreAnErrorSoon(t *testing.T) {
+	dir := t.TempDir()
+	const n = 14 // in 14! ways
+	for i := range n {
+		testhelp.Must(t, os.MkdirAll(filepath.Join(dir, "class", fmt.Sprint(i)), 0o755))
+	}
+	for i := range n {
+		for k := range n {
+			testhelp.Must(t, os.Symlink(filepath.Join(dir, "class", fmt.Sprint(k)), filepath.Join(dir, "class", fmt.Sprint(i), fmt.Sprint(k))))
+		}
+	}
+	_, err := imagefolder.Open(dir)
+	var broken *data.FileError
+	if !errors.As(err, &broken) || !strings.Contains(err.Error(), "in more than 100 ways") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -26,8 +26,10 @@ package parquet
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -95,10 +97,13 @@ type decoded struct {
 
 // values is a column of a group.
 type values struct {
-	ints    []int64
-	floats  []float64
-	missing []bool // nil: none is
-	big     []bool // unsigned numbers above the largest int64, which are in floats
+	kind     format.Kind
+	unsigned bool
+	classes  map[string]int
+
+	all        []uint64 // int64s, of text those of its classes, or the bits of float64s
+	missing    []bool   // nil: none is
+	dictionary []uint64
 }
 
 // Open opens files of one table, and reads what they say of themselves. It panics with a ValueError or TypeError for a
@@ -289,16 +294,18 @@ func (t *Table) row(to *columns.Rows, d *decoded, row int64) error {
 	return to.Add(func(c *columns.Column) (columns.Number, error) {
 		k++
 		v := &d.columns[k]
+		word := v.all[row]
 		switch {
 		case v.missing != nil && v.missing[row]:
 			return c.Missing()
-		case v.floats != nil && v.ints != nil && !v.big[row], v.floats == nil:
-			if c.Classes != nil && v.ints[row] < 0 {
-				return columns.Number{}, fmt.Errorf("the text is none of the column's %d classes", len(c.Classes))
-			}
-			return columns.OfInt(v.ints[row]), nil
+		case v.kind == format.Float || v.kind == format.Double:
+			return columns.OfFloat(math.Float64frombits(word)), nil
+		case v.kind == format.Int64 && v.unsigned && word > math.MaxInt64:
+			return columns.OfFloat(float64(word)), nil
+		case v.classes != nil && int64(word) < 0:
+			return columns.Number{}, fmt.Errorf("the text is none of the column's %d classes", len(c.Classes))
 		}
-		return columns.OfFloat(v.floats[row]), nil
+		return columns.OfInt(int64(word)), nil
 	})
 }
 
@@ -333,11 +340,7 @@ func (t *Table) decode(g group) ([]values, error) {
 		c := t.plan.Column(i)
 		where := fmt.Sprintf("row group %d, column %q", g.index, c.Name)
 		v, err := safely(func() (values, error) {
-			leaf := f.Root().Column(c.Name)
-			if err := t.checkPages(f, g, leaf.Index()); err != nil {
-				return values{}, err
-			}
-			return t.column(f, g, leaf, c)
+			return t.column(f, g, f.Root().Column(c.Name), c)
 		})
 		if err != nil {
 			return nil, files.Wrap(f.path, where, err)
@@ -347,12 +350,15 @@ func (t *Table) decode(g group) ([]values, error) {
 	return all, nil
 }
 
-// checkPages goes over the pages of a column and checks what their headers say, before memory is taken for it.
-func (t *Table) checkPages(f *file, g group, column int) error {
+// column decodes a column of a group, page by page.
+func (t *Table) column(f *file, g group, leaf *format.Column, c *columns.Column) (v values, err error) {
+	kind := leaf.Type().String()
+	v = values{kind: leaf.Type().Kind(), classes: c.Classes, unsigned: strings.HasPrefix(kind, "INT(") && strings.HasSuffix(kind, ",false)")}
+	column := leaf.Index()
 	groups := f.Metadata().RowGroups
 	chunks := groups[g.index].Columns
 	if column < 0 || column >= len(chunks) {
-		return errors.New("the group lacks the column")
+		return v, errors.New("the group lacks the column")
 	}
 	m := &chunks[column].MetaData
 	begin := m.DataPageOffset
@@ -361,151 +367,139 @@ func (t *Table) checkPages(f *file, g group, column int) error {
 	}
 	size := f.Size()
 	if begin < 0 || m.TotalCompressedSize < 0 || begin > size || m.TotalCompressedSize > size-begin {
-		return fmt.Errorf("it should lie at byte %d with %d bytes, and the file has %d", begin, m.TotalCompressedSize, size)
+		return v, fmt.Errorf("it should lie at byte %d with %d bytes, and the file has %d", begin, m.TotalCompressedSize, size)
 	}
 	end := begin + m.TotalCompressedSize
-	var values int64
-	var protocol thrift.CompactProtocol
-	for at := begin; at < end && values < g.rows; {
-		var header meta.PageHeader
-		var length int64
-		// The header's length is not known: most have some dozen bytes.
-		for window := int64(1 << 10); ; window <<= 4 {
-			window = min(window, end-at)
-			buffer := make([]byte, window)
-			if _, err := f.file.ReadAt(buffer, at); err != nil {
-				return err
-			}
-			n, err := safely(func() (int64, error) {
-				header = meta.PageHeader{}
-				r := protocol.NewReaderFromBytes(buffer)
-				err := thrift.NewDecoder(r).Decode(&header)
-				return int64(r.BytesRead()), err
-			})
-			if err == nil {
-				length = n
-				break
-			}
-			if window == end-at || window > 1<<20 {
-				return fmt.Errorf("the header of the page at byte %d is damaged: %w", at, err)
+	for at := begin; at < end && int64(len(v.all)) < g.rows; {
+		header, length, err := readHeader(f.file, at, end)
+		if err != nil {
+			return v, fmt.Errorf("the header of the page at byte %d is damaged: %w", at, err)
+		}
+		packed := int64(header.CompressedPageSize)
+		err = t.checkSizes(header, end-at-length)
+		if err == nil {
+			content := make([]byte, packed) // the file has as many
+			if _, err = f.file.ReadAt(content, at+length); err == nil {
+				err = t.page(&v, header, m.Codec, content, leaf.Optional(), int(g.rows)-len(v.all))
 			}
 		}
-		packed, unpacked := int64(header.CompressedPageSize), int64(header.UncompressedPageSize)
-		count := int64(0)
-		switch header.Type {
-		case meta.DataPage:
-			count = int64(header.DataPageHeader.V.NumValues)
-			values += count
-		case meta.DataPageV2:
-			count = int64(header.DataPageHeaderV2.V.NumValues)
-			values += count
-		case meta.DictionaryPage:
-			count = int64(header.DictionaryPageHeader.V.NumValues)
-		}
-		switch {
-		case packed < 0 || unpacked < 0 || count < 0:
-			return fmt.Errorf("the page at byte %d has sizes below zero", at)
-		case packed > t.maxPage || unpacked > t.maxPage:
-			return fmt.Errorf("the page at byte %d has %d bytes, unpacked %d, and MaxPage allows %d", at, packed, unpacked, t.maxPage)
-		case packed > end-at-length:
-			return fmt.Errorf("the page at byte %d should have %d bytes, and the column ends after %d", at, packed, end-at-length)
-		case count > g.rows:
-			return fmt.Errorf("the page at byte %d has %d values, and the group %d rows", at, count, g.rows)
-		}
-		if err := checkPacked(f.file, m.Codec, &header, at+length); err != nil {
-			return fmt.Errorf("the page at byte %d is damaged: %w", at, err)
+		if err != nil {
+			return v, fmt.Errorf("the page at byte %d: %w", at, err)
 		}
 		at += length + packed
 	}
-	if values != g.rows {
-		return fmt.Errorf("its pages have %d values, and the group %d rows", values, g.rows)
+	if n := int64(len(v.all)); n != g.rows {
+		return v, fmt.Errorf("its pages have %d values, and the group %d rows", n, g.rows)
+	}
+	v.dictionary = nil
+	return v, nil
+}
+
+// readHeader reads the header of the page at a byte, and returns how long it is.
+func readHeader(f io.ReaderAt, at, end int64) (*meta.PageHeader, int64, error) {
+	var protocol thrift.CompactProtocol
+	// Its length is not known: most have some dozen bytes.
+	for window := int64(1 << 10); ; window <<= 4 {
+		window = min(window, end-at)
+		buffer := make([]byte, window)
+		if _, err := f.ReadAt(buffer, at); err != nil {
+			return nil, 0, err
+		}
+		header := &meta.PageHeader{}
+		length, err := safely(func() (int64, error) {
+			r := protocol.NewReaderFromBytes(buffer)
+			err := thrift.NewDecoder(r).Decode(header)
+			return int64(r.BytesRead()), err
+		})
+		if err == nil || window == end-at || window > 1<<20 {
+			return header, length, err
+		}
+	}
+}
+
+// checkSizes checks what the header of a page says, behind which so many bytes are left of the column.
+func (t *Table) checkSizes(header *meta.PageHeader, left int64) error {
+	packed, unpacked := int64(header.CompressedPageSize), int64(header.UncompressedPageSize)
+	switch {
+	case packed < 0 || unpacked < 0:
+		return errors.New("it has sizes below zero")
+	case packed > t.maxPage || unpacked > t.maxPage:
+		return fmt.Errorf("it has %d bytes, unpacked %d, and MaxPage allows %d", packed, unpacked, t.maxPage)
+	case packed > left:
+		return fmt.Errorf("it should have %d bytes, and the column ends after %d", packed, left)
 	}
 	return nil
 }
 
-// column decodes a column of a group.
-func (t *Table) column(f *file, g group, leaf *format.Column, c *columns.Column) (v values, err error) {
-	kind := leaf.Type().Kind()
-	unsigned := strings.HasSuffix(leaf.Type().String(), ",false)") && strings.HasPrefix(leaf.Type().String(), "INT(")
-	add := func(value format.Value) {
-		var n int64
-		switch {
-		case value.IsNull():
-		case kind == format.Boolean:
-			if value.Boolean() {
-				n = 1
-			}
-		case kind == format.Int32 && unsigned:
-			n = int64(value.Uint32())
-		case kind == format.Int32:
-			n = int64(value.Int32())
-		case kind == format.Int64:
-			n = value.Int64()
-		case kind == format.ByteArray:
-			class, ok := c.Classes[string(value.ByteArray())]
-			if n = int64(class); !ok {
-				n = -1
-			}
-		}
-		v.ints = append(v.ints, n)
-		if kind == format.Int64 && unsigned {
-			v.floats = append(v.floats, float64(uint64(n)))
-			v.big = append(v.big, n < 0)
-		}
+// page decodes a page to v, which lacks so many values.
+func (t *Table) page(v *values, header *meta.PageHeader, codec meta.CompressionCodec, content []byte, optional bool, left int) error {
+	if sum := crc32.ChecksumIEEE(content); header.CRC != 0 && sum != uint32(header.CRC) {
+		return errors.New("it is damaged: it is not what its checksum is of")
 	}
-	if kind == format.Float || kind == format.Double {
-		add = func(value format.Value) {
-			x := 0.0
-			switch {
-			case value.IsNull():
-			case kind == format.Float:
-				x = float64(value.Float())
-			default:
-				x = value.Double()
-			}
-			v.floats = append(v.floats, x)
+	count := func(n int32) (int, error) {
+		if n < 0 || int(n) > left {
+			return 0, fmt.Errorf("it has %d values, and %d rows of the group are left", n, left)
 		}
+		return int(n), nil
 	}
-
-	pages := f.RowGroups()[g.index].ColumnChunks()[leaf.Index()].Pages()
-	defer pages.Close()
-	buffer := make([]format.Value, 512)
-	count := int64(0)
-	for count < g.rows {
-		page, err := pages.ReadPage()
+	unpacked := int64(header.UncompressedPageSize)
+	v1, v2, dictionary := header.DataPageHeader, header.DataPageHeaderV2, header.DictionaryPageHeader
+	switch {
+	case header.Type == meta.DataPage && v1.Valid:
+		n, err := count(v1.V.NumValues)
 		if err != nil {
-			return v, err
+			return err
 		}
-		for r := page.Values(); ; {
-			n, err := r.ReadValues(buffer)
-			for _, value := range buffer[:n] {
-				if count == g.rows {
-					format.Release(page)
-					return v, errors.New("it has more values than the group has rows")
-				}
-				if value.IsNull() && v.missing == nil {
-					v.missing = make([]bool, count, max(count, 64))
-				}
-				if v.missing != nil {
-					v.missing = append(v.missing, value.IsNull())
-				}
-				add(value)
-				count++
+		if content, err = unpack(codec, content, unpacked); err != nil {
+			return err
+		}
+		rest, levels := bits(content), bits(nil)
+		if optional {
+			if v1.V.DefinitionLevelEncoding != meta.RLE {
+				return fmt.Errorf("its levels are encoded as %s, which is not read", v1.V.DefinitionLevelEncoding)
 			}
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err == nil && n == 0 {
-				err = errors.New("a page has no end")
-			}
-			if err != nil {
-				format.Release(page)
-				return v, err
+			if levels, err = rest.prefixed(); err != nil {
+				return err
 			}
 		}
-		format.Release(page)
+		return v.data(rest, levels, v1.V.Encoding, n, t.maxPage)
+	case header.Type == meta.DataPageV2 && v2.Valid: // levels come first, and are never packed
+		n, err := count(v2.V.NumValues)
+		if err != nil {
+			return err
+		}
+		repetitions, definitions := int64(v2.V.RepetitionLevelsByteLength), int64(v2.V.DefinitionLevelsByteLength)
+		begin := repetitions + definitions
+		if repetitions < 0 || definitions < 0 || begin > int64(len(content)) || begin > unpacked {
+			return fmt.Errorf("it should have levels of %d and %d bytes, and has %d", repetitions, definitions, len(content))
+		}
+		levels := bits(nil)
+		if optional {
+			levels = content[repetitions:begin]
+		}
+		if compressed := v2.V.IsCompressed; compressed.Valid && !compressed.V || begin == int64(len(content)) {
+			codec = meta.Uncompressed
+		}
+		rest, err := unpack(codec, content[begin:], unpacked-begin)
+		if err != nil {
+			return err
+		}
+		return v.data(rest, levels, v2.V.Encoding, n, t.maxPage)
+	case header.Type == meta.DictionaryPage && dictionary.Valid:
+		n, err := count(dictionary.V.NumValues)
+		if err != nil {
+			return err
+		}
+		if content, err = unpack(codec, content, unpacked); err != nil {
+			return err
+		}
+		if e := dictionary.V.Encoding; e != meta.Plain && e != plainDictionary {
+			return fmt.Errorf("the dictionary is encoded as %s, which is not read", e)
+		}
+		v.dictionary, err = v.words(content, meta.Plain, n, t.maxPage)
+		return err
 	}
-	return v, nil
+	return fmt.Errorf("it is a %s, or not what its header says", header.Type)
 }
 
 // Close closes the files. At returns an error then. It must not be called while others read.

@@ -197,7 +197,7 @@ func TestFilesThatLieAreErrorsAndCostNoMemory(t *testing.T) {
 	}
 }
 
-// The decoder doubles its memory for ever for a damaged page packed by LZ4, and asks a column for its kind that says it is
+// A damaged page packed by LZ4 has no end for some decoders, and a column cannot be asked for its kind that says it is
 // a map. Neither ends the program.
 func TestWhatItsDecoderDoesNotExpectIsAnError(t *testing.T) {
 	whole, err := os.ReadFile("testdata/packed.parquet")

@@ -1,0 +1,317 @@
+package parquet
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	format "github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/compress"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
+	meta "github.com/parquet-go/parquet-go/format"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/data/tabular"
+	"gotorch.dev/gotorch/internal/filestest"
+	"gotorch.dev/gotorch/internal/testhelp"
+)
+
+// record is a row with a column in each encoding, of values that may be missing and that may not. Zero is as missing, where
+// a column may be and is no pointer.
+type record struct {
+	I32       int32    `parquet:"i32"`
+	I32Dict   int32    `parquet:"i32_dict,dict"`
+	I32Delta  int32    `parquet:"i32_delta,delta,optional"`
+	I32Split  int32    `parquet:"i32_split,split"`
+	I64       *int64   `parquet:"i64,optional"`
+	I64Dict   *int64   `parquet:"i64_dict,dict,optional"`
+	I64Delta  int64    `parquet:"i64_delta,delta"`
+	U32Dict   uint32   `parquet:"u32_dict,dict"`
+	U64Delta  uint64   `parquet:"u64_delta,delta"`
+	F32Split  float32  `parquet:"f32_split,split"`
+	F32Dict   *float32 `parquet:"f32_dict,dict,optional"`
+	F64Split  float64  `parquet:"f64_split,split,optional"`
+	F64       float64  `parquet:"f64"`
+	Bool      *bool    `parquet:"bool,optional"`
+	Text      string   `parquet:"text"`
+	TextDict  *string  `parquet:"text_dict,dict,optional"`
+	TextDelta string   `parquet:"text_delta,delta,optional"`
+	TextLong  string   `parquet:"text_long,delta"`
+}
+
+var texts3 = []string{"", "red", "redder than red"}
+
+var codecs = []compress.Codec{&format.Uncompressed, &format.Snappy, &format.Gzip, &format.Brotli, &format.Zstd, &format.Lz4Raw}
+
+// random draws rows; in some, values are from few and long the same, as runs are.
+func random(rng *rand.Rand, n int) []record {
+	rows := make([]record, n)
+	few, missing := rng.IntN(2) == 0, []float64{0, 0.3, 1}[rng.IntN(3)]
+	word := rng.Uint64()
+	next := func() uint64 {
+		if !few || rng.IntN(20) == 0 {
+			word = rng.Uint64() >> rng.IntN(64)
+		}
+		return word
+	}
+	for i := range rows {
+		text := func() string { return texts3[next()%3] }
+		r := record{
+			I32: int32(next()), I32Dict: int32(next()), I32Split: int32(next()), I64Delta: int64(next()), U32Dict: uint32(next()), U64Delta: next(),
+			F32Split: float32(next()), F64: math.Inf(1), Text: text(), TextLong: text(),
+		}
+		for _, set := range []func(){
+			func() { r.I32Delta = int32(next()) }, func() { r.I64 = new(int64(next())) }, func() { r.I64Dict = new(int64(next())) },
+			func() { r.F32Dict = new(float32(next())) }, func() { r.F64Split = float64(next()) }, func() { r.Bool = new(next()%2 == 1) },
+			func() { r.TextDict = new(text()) }, func() { r.TextDelta = text() },
+		} {
+			if rng.Float64() >= missing {
+				set()
+			}
+		}
+		rows[i] = r
+	}
+	return rows
+}
+
+// numbers is what a row is as float64s, -7 where a value is missing.
+func (r record) numbers() []float64 {
+	number := func(v any) float64 {
+		switch v := v.(type) {
+		case *int32:
+			if v != nil {
+				return float64(*v)
+			}
+		case *int64:
+			if v != nil {
+				return float64(*v)
+			}
+		case *float32:
+			if v != nil {
+				return float64(*v)
+			}
+		case *float64:
+			if v != nil {
+				return *v
+			}
+		case *bool:
+			if v != nil && *v {
+				return 1
+			} else if v != nil {
+				return 0
+			}
+		case *string:
+			if v != nil {
+				return float64(slices.Index(texts3, *v))
+			}
+		}
+		return -7
+	}
+	return []float64{
+		float64(r.I32), float64(r.I32Dict), number(orNil(r.I32Delta)), float64(r.I32Split), number(r.I64), number(r.I64Dict), float64(r.I64Delta),
+		float64(r.U32Dict), float64(r.U64Delta), float64(r.F32Split), number(r.F32Dict), number(orNil(r.F64Split)), r.F64, number(r.Bool),
+		number(&r.Text), number(r.TextDict), number(orNil(r.TextDelta)), number(&r.TextLong),
+	}
+}
+
+func orNil[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+// all has every column.
+var all = func() (l tabular.Layout) {
+	for _, column := range format.SchemaOf(record{}).Columns() {
+		c := tabular.Column{Name: column[0], Missing: -7}
+		if strings.HasPrefix(c.Name, "text") {
+			c.Classes = texts3
+		}
+		l.Inputs = append(l.Inputs, c)
+	}
+	l.Targets, l.InputDType = tabular.Columns("f64"), gotorch.Float64
+	return l
+}()
+
+func written(tb testing.TB, rows []record, options ...format.WriterOption) []byte {
+	tb.Helper()
+	var file bytes.Buffer
+	w := format.NewGenericWriter[record](&file, options...)
+	_, err := w.Write(rows)
+	testhelp.Must(tb, err)
+	testhelp.Must(tb, w.Close())
+	return file.Bytes()
+}
+
+func TestEveryEncodingIsReadAsItWasWritten(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for i := range 60 {
+		rows := random(rng, []int{1, 7, 8, 9, 129, 1000}[rng.IntN(6)])
+		file := written(t, rows, format.Compression(codecs[i%len(codecs)]), format.DataPageVersion(1+rng.IntN(2)), format.PageBufferSize([]int{64, 1 << 16}[rng.IntN(2)]))
+		set, err := Open([]string{filestest.Write(t, "a.parquet", file)}, all)
+		testhelp.Must(t, err)
+		defer set.Close()
+		k := 0
+		for pair, err := range set.Stream().All() {
+			testhelp.Must(t, err)
+			if got, want := gotorch.ToSlice[float64](pair.Input), rows[k].numbers(); !slices.Equal(got, want) {
+				t.Fatalf("file %d: row %d of %d is\n%v, want\n%v", i, k, len(rows), got, want)
+			}
+			pair.Close()
+			k++
+		}
+		if k != len(rows) {
+			t.Errorf("file %d: got %d of %d rows", i, k, len(rows))
+		}
+	}
+}
+
+// A run of four thousand million values takes six bytes.
+func TestARunOfMoreValuesThanItsPageIsAnErrorAndCostsNoMemory(t *testing.T) {
+	rows := random(rand.New(rand.NewPCG(5, 6)), 1000)
+	for i := range rows {
+		rows[i].I64Dict, rows[i].TextDelta, rows[i].I64 = new(int64(i)), "red", nil
+		if i%2 == 0 {
+			rows[i].I64 = new(int64(1))
+		}
+	}
+	many := binary.AppendUvarint(nil, math.MaxUint32<<1)
+	delta := func(n uint64) []byte { return append(binary.AppendUvarint([]byte{0x80, 1, 4}, n), 0) }
+	for version := 1; version <= 2; version++ {
+		whole := written(t, rows, format.Compression(&format.Uncompressed), format.DataPageVersion(version), format.PageBufferSize(1<<20))
+		file, err := format.OpenFile(bytes.NewReader(whole), int64(len(whole)))
+		testhelp.Must(t, err)
+		for _, c := range []struct {
+			column, text string
+			levels       bool // change them, rather than the values
+			content      []byte
+		}{
+			{"i64", "its levels: a run has 4294967295 values, and 1000 are left", true, append(many, 1)},
+			{"i64_dict", "a run has 4294967295 values, and 1000 are left", false, append([]byte{10}, append(many, 1, 0)...)},
+			{"i64_dict", "a run has 4294967295 groups of eight values, and 1000 values are left", false, append([]byte{10}, binary.AppendUvarint(nil, math.MaxUint32<<1|1)...)},
+			{"i32_dict", "numbers of 33 bits are none", false, []byte{33, 0xff, 0xff}},
+			{"i64_delta", "it says that it has 4294967295 values, and should have 1000", false, delta(math.MaxUint32)},
+			{"i64_delta", "blocks of 128 values in 0 parts", false, []byte{0x80, 1, 0, 0xe8, 7, 0}},
+			{"text_delta", "it says that it has 4294967295 values, and should have 1000", false, delta(math.MaxUint32)},
+			{"text_delta", "text 1 should have 2147483648 more bytes", false, append(steps(1000, 0, 0), steps(1000, 0, 1<<31)...)},
+		} {
+			b := slices.Clone(whole)
+			leaf := file.Root().Column(c.column)
+			m := file.Metadata().RowGroups[0].Columns[leaf.Index()].MetaData
+			head, length, err := readHeader(bytes.NewReader(b), m.DataPageOffset, int64(len(b)))
+			testhelp.Must(t, err)
+			at := m.DataPageOffset + length
+			switch {
+			case c.levels && version == 1:
+				at += 4
+			case leaf.Optional() && version == 1:
+				at += 4 + int64(binary.LittleEndian.Uint32(b[at:]))
+			case leaf.Optional() && !c.levels:
+				at += int64(head.DataPageHeaderV2.V.DefinitionLevelsByteLength)
+			}
+			content := b[m.DataPageOffset+length:][:head.CompressedPageSize]
+			if !c.levels {
+				clear(b[at:][:len(content)-int(at-m.DataPageOffset-length)])
+			}
+			copy(b[at:], c.content)
+			for { // until the header has the same length with another checksum
+				content[len(content)-1]++
+				head.CRC = int32(crc32.ChecksumIEEE(content))
+				header, err := thrift.Marshal(new(thrift.CompactProtocol), head)
+				testhelp.Must(t, err)
+				if len(header) == int(length) {
+					copy(b[m.DataPageOffset:], header)
+					break
+				}
+			}
+			path := filestest.Write(t, "a.parquet", b)
+			set, err := Open([]string{path}, all)
+			testhelp.Must(t, err)
+			n := filestest.Allocated(func() { _, err = set.At(0) })
+			filestest.WantBroken(t, err, path, c.text)
+			filestest.WantBroken(t, err, path, fmt.Sprintf("column %q", c.column))
+			if n > 4<<20 {
+				t.Errorf("%s, version %d: %d bytes were allocated", c.column, version, n)
+			}
+			testhelp.Must(t, set.Close())
+		}
+	}
+}
+
+// steps is n integers, each so much more than the one before.
+func steps(n uint64, first, step int64) []byte {
+	b := binary.AppendVarint(binary.AppendUvarint([]byte{0x80, 1, 4}, n), first)
+	for range (n + 126) / 128 {
+		b = append(binary.AppendVarint(b, step), 0, 0, 0, 0)
+	}
+	return b
+}
+
+func TestTextsThatBeginAsTheOnesBeforeHaveABound(t *testing.T) {
+	page := func(prefixes, lengths []byte) bits { return slices.Concat(prefixes, lengths, make([]byte, 1000)) }
+	for _, c := range []struct {
+		b    bits
+		most int64
+		text string
+	}{
+		{page(steps(1000, 0, 1), steps(1000, 1, 0)), 500500, ""}, // 1, 2, 3 and so on to 1000 bytes
+		{page(steps(1000, 0, 1), steps(1000, 1, 0)), 500499, "more bytes than MaxPage allows"},
+		{page(steps(1000, 1, 0), steps(1000, 1, 0)), 1 << 20, "text 0 should begin with 1 bytes of the one before, which has 0"},
+		{page(steps(1000, 0, 2), steps(1000, 1, 0)), 1 << 20, "text 1 should begin with 2 bytes of the one before, which has 1"},
+		{page(steps(1000, 0, -1), steps(1000, 1, 0)), 1 << 20, "text 1 should begin with -1 bytes"},
+		{page(steps(1000, 0, 0), steps(1000, 1, -1)), 1 << 20, "text 2 should have -1 more bytes"},
+		{page(steps(1000, 0, 0), steps(1000, 2, 0)), 1 << 20, "text 500 should have 2 more bytes, and the page has 0"},
+	} {
+		n, sum := 0, 0
+		err := texts(c.b, meta.DeltaByteArray, 1000, c.most, func(text []byte) { n, sum = n+1, sum+len(text) })
+		switch {
+		case c.text == "" && (err != nil || n != 1000 || sum != 500500):
+			t.Errorf("got %d texts of %d bytes, and %v", n, sum, err)
+		case c.text != "" && (err == nil || !strings.Contains(err.Error(), c.text)):
+			t.Errorf("got %v, want %q", err, c.text)
+		}
+	}
+}
+
+func TestDamagedPagesAreErrorsAndCostNoMemory(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for i := range 300 {
+		codec := codecs[i%len(codecs)]
+		b := written(t, random(rng, 200), format.Compression(codec), format.DataPageVersion(1+i%2))
+		for range 1 + rng.IntN(3) {
+			b[rng.IntN(len(b))] = byte(rng.Uint32())
+		}
+		path := filestest.Write(t, "a.parquet", b)
+		var err error
+		n := filestest.Allocated(func() {
+			var set *Table
+			if set, err = Open([]string{path}, all, Options{MaxRows: 1 << 16, MaxPage: 1 << 20}); err != nil {
+				return
+			}
+			defer set.Close()
+			for pair, broken := range set.Stream().All() {
+				if err = broken; err != nil {
+					return
+				}
+				pair.Close()
+			}
+		})
+		var broken *data.FileError
+		if err != nil && !errors.As(err, &broken) {
+			t.Errorf("got %T: %v", err, err)
+		}
+		if n > 32<<20 {
+			t.Errorf("file %d, packed by %s: %d bytes were allocated: %v", i, codec, n, err)
+		}
+	}
+}
