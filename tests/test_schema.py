@@ -446,6 +446,7 @@ def test_every_name_of_pytorch_is_in_go_or_has_its_reason(functions):
         (lambda t: t["torch.nn"]["none"].pop("Container"), "torch.nn.Container is neither"),
         (lambda t: t["torch.nn"]["none"].update(Linear2="a reason"), "Linear2 is about no name"),
         (lambda t: t["torch.nn"]["go"].update(Linear="nn.Linea"), "Go has no nn.Linea"),
+        (lambda t: t["torch.nn"]["none"].update({"Lin.*r": "a reason"}), "lacks it: nn.Linear"),
         (lambda t: t.pop("torch.fft"), "torch.fft is no namespace"),
     ],
 )

@@ -101,6 +101,9 @@ def counterparts(
         if not go and not reason:
             wrong.append(f"{name.full} is neither in Go nor has it a reason")
         wrong += [f"{name.full}: Go has no {g}" for g in go if g not in known]
+        if reason:
+            there, _, _ = _look_up(name, {"package": entry["package"]}, native, spelt)
+            wrong += [f"{name.full} has a reason why Go lacks it: {g}" for g in there]
         found[name.namespace].append(Counterpart(name, go, reason))
     for namespace, entry in table.items():
         for pattern in [*entry.get("go", {}), *entry.get("none", {})]:
