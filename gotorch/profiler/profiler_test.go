@@ -784,6 +784,9 @@ func TestATraceGoesIntoAFileWholeOrNotAtAll(t *testing.T) {
 	if len(entries) != 2 {
 		t.Errorf("%v", entries)
 	}
+	if err := profiler.TensorBoardTraceHandler(filepath.Join(dir, "tb"), "../w", true)(trace); !errors.Is(err, gotorch.ValueError) {
+		t.Errorf("got %v", err)
+	}
 	handler := profiler.TensorBoardTraceHandler(filepath.Join(dir, "tb"), "w", true)
 	testhelp.Must(t, handler(trace))
 	if found, _ := filepath.Glob(filepath.Join(dir, "tb", "w.*.pt.trace.json.gz")); len(found) != 1 {
