@@ -230,19 +230,25 @@ std::unique_ptr<at::ObserverContext> begin_call(size_t slot, const at::RecordFun
     if (b->over) return nullptr;
     e.name = b->names.place(fn.name());
     e.overload = b->names.place(fn.overload_name());
-    if (s.options.shapes) {
-      e.inputs = static_cast<int64_t>(b->ints.size());
-      const auto inputs = fn.inputs();
-      b->ints.push_back(static_cast<int64_t>(inputs.size()));
-      for (const c10::IValue &v : inputs) add_input(*b, v);
-    }
     e.parent = b->open.empty() ? -1 : b->open.back();
-    const auto index = static_cast<int64_t>(b->events.size());
-    auto context = std::make_unique<Context>(b, index);
-    b->events.push_back(e);
-    b->open.push_back(index);
-    b->events.back().start = now();
-    return context;
+    const size_t index = b->events.size(), ints = b->ints.size();
+    try {
+      if (s.options.shapes) {
+        e.inputs = static_cast<int64_t>(ints);
+        const auto inputs = fn.inputs();
+        b->ints.push_back(static_cast<int64_t>(inputs.size()));
+        for (const c10::IValue &v : inputs) add_input(*b, v);
+      }
+      auto context = std::make_unique<Context>(b, static_cast<int64_t>(index));
+      b->events.push_back(e);
+      b->open.push_back(static_cast<int64_t>(index));
+      b->events.back().start = now();
+      return context;
+    } catch (...) {  // half of an event would be taken for a whole one
+      b->events.resize(index);
+      b->ints.resize(ints);
+      throw;
+    }
   } catch (...) {  // no memory: the call is not in the profile
     return nullptr;
   }

@@ -48,6 +48,9 @@ func TensorBoardTraceHandler(folder, worker string, gz bool) func(*Trace) error 
 			return err
 		}
 		name := worker
+		if strings.ContainsAny(name, "/\x00") {
+			return args.ValueError("profiler.TensorBoardTraceHandler", "the worker %q is no part of a file's name", worker)
+		}
 		if name == "" {
 			host, err := os.Hostname()
 			if err != nil {
@@ -421,7 +424,7 @@ func (t *Trace) WriteStacks(w io.Writer, metric StackMetric) error {
 	}
 	sums := map[string]int64{}
 	var order []string
-	clean := strings.NewReplacer(" ", "_", ";", "_", "\t", "_", "\n", "_")
+	clean := strings.NewReplacer(" ", "_", ";", "_", "\t", "_", "\n", "_", "\r", "_", "\v", "_", "\f", "_", "\u0085", "_", "\u2028", "_", "\u2029", "_")
 	for _, e := range t.events {
 		stack := e.stackOf()
 		if len(stack) == 0 || e.Kind == Device {

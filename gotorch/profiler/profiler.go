@@ -50,7 +50,7 @@ type Options struct {
 	// CallerOnly records the goroutine that calls Start, rather than all.
 	CallerOnly bool
 
-	// Schedule says what to do in which step; nil is to record from Start to Stop.
+	// Schedule says what to do in which step; nil is to record from Start to Stop. It must not call the profiler.
 	Schedule func(step int) Action
 
 	// OnTraceReady is called with the trace of each cycle of the schedule, and of Stop. Its error is that of Step or Stop.
@@ -243,26 +243,26 @@ func (p *Profiler) forget() {
 // "ProfilerStep#7". Without a Schedule it does nothing. The error is that of OnTraceReady, where a cycle of the
 // schedule is complete, or as Start's, and a RuntimeError if the profiler was not started.
 func (p *Profiler) Step() error {
+	return p.ready(p.nextStep())
+}
+
+// nextStep is Step without OnTraceReady. The schedule is the program's, and may panic.
+func (p *Profiler) nextStep() (done *Trace, err error) {
 	p.mutex.Lock()
+	defer p.mutex.Unlock()
 	if !p.running {
-		p.mutex.Unlock()
-		return failure("Step", "the profiler was not started")
+		return nil, failure("Step", "the profiler was not started")
 	}
 	if p.options.Schedule == nil {
-		p.mutex.Unlock()
-		return nil
+		return nil, nil
 	}
-	p.endStep()
 	before, next := p.action, p.options.Schedule(p.step+1)
 	if err := checkAction("Step", next); err != nil {
-		p.beginStep()
-		p.mutex.Unlock()
-		return err
+		return nil, err
 	}
+	p.endStep()
 	p.step++
 	p.action = next
-	var done *Trace
-	var err error
 	switch {
 	case before == RecordAndSave || before == Record && next != Record && next != RecordAndSave:
 		done, err = p.end()
@@ -276,8 +276,7 @@ func (p *Profiler) Step() error {
 		err = p.record()
 	}
 	p.beginStep()
-	p.mutex.Unlock()
-	return p.ready(done, err)
+	return done, err
 }
 
 // ready hands a trace on, without the mutex: the function may call the profiler.

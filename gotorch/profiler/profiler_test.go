@@ -430,6 +430,38 @@ func TestTheScheduleSaysWhichStepsAreRecorded(t *testing.T) {
 
 // The actions are those of torch.profiler.schedule(wait=2, warmup=1, active=2, repeat=2, skip_first=3,
 // skip_first_wait=1), and of schedule(wait=0, warmup=0, active=1).
+func TestAScheduleThatPanicsOrIsWrongChangesNothing(t *testing.T) {
+	bad := func() profiler.Action { panic("of the program's") }
+	p := profiler.New(profiler.Options{Schedule: func(step int) profiler.Action {
+		if step == 2 {
+			return bad()
+		}
+		return profiler.Record
+	}})
+	testhelp.Must(t, p.Start())
+	testhelp.Must(t, p.Step())
+	func() {
+		defer func() {
+			if v := recover(); v != "of the program's" {
+				t.Errorf("got %v", v)
+			}
+		}()
+		t.Error(p.Step())
+	}()
+	bad = func() profiler.Action { return 7 }
+	if err := p.Step(); !errors.Is(err, gotorch.ValueError) || p.StepNumber() != 1 {
+		t.Errorf("%v, step %d", err, p.StepNumber())
+	}
+	testhelp.Must(t, p.Stop())
+	var steps []string
+	for _, e := range p.Trace().Events() {
+		steps = append(steps, e.Name)
+	}
+	if want := []string{"ProfilerStep#0", "ProfilerStep#1"}; !slices.Equal(steps, want) {
+		t.Errorf("got %v, want %v", steps, want)
+	}
+}
+
 func TestScheduleIsTorchs(t *testing.T) {
 	n, w, r, s := profiler.None, profiler.Warmup, profiler.Record, profiler.RecordAndSave
 	of := profiler.Schedule(profiler.ScheduleOptions{Wait: 2, Warmup: 1, Active: 2, Repeat: 2, SkipFirst: 3, SkipFirstWait: true})
@@ -751,6 +783,9 @@ func TestATraceGoesIntoAFileWholeOrNotAtAll(t *testing.T) {
 	testhelp.Must(t, err)
 	if len(entries) != 2 {
 		t.Errorf("%v", entries)
+	}
+	if err := profiler.TensorBoardTraceHandler(filepath.Join(dir, "tb"), "../w", true)(trace); !errors.Is(err, gotorch.ValueError) {
+		t.Errorf("got %v", err)
 	}
 	handler := profiler.TensorBoardTraceHandler(filepath.Join(dir, "tb"), "w", true)
 	testhelp.Must(t, handler(trace))

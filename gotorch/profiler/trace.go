@@ -206,6 +206,10 @@ func newTrace(d *door.ProfileData, names map[int64]string, steps []stepRange, op
 		e.Memory += e.SelfMemory
 		if e.Parent != nil {
 			e.Parent.Memory += e.Memory
+		}
+	}
+	for _, e := range all {
+		if e.Parent != nil {
 			// A clock's ticks, and what was unfinished, must not make children longer than parents.
 			e.Duration = max(0, min(e.Duration, e.Parent.End()-e.Start))
 		}
@@ -315,28 +319,38 @@ func (t *Trace) link(all []*Event) {
 	}
 }
 
-// addSteps adds the profiler's steps, around the events of their goroutine.
+// addSteps adds the profiler's steps, which follow each other, around the events of their goroutine.
 func (t *Trace) addSteps(all []*Event, steps []stepRange, d *door.ProfileData) []*Event {
+	var added []*Event
 	for _, s := range steps {
 		start := time.Duration(max(0, s.start.clock-d.Clock))
 		step := &Event{Name: fmt.Sprintf("ProfilerStep#%d", s.number), Kind: Step, Start: start,
 			Duration: min(time.Duration(s.end-d.Clock), t.Duration) - start, Goroutine: s.start.goroutine, Sequence: -1,
 			Async: s.endGoroutine != s.start.goroutine}
-		if step.Duration < 0 {
-			continue // it was over before the trace began
+		if step.Duration >= 0 { // else it was over before the trace began
+			added = append(added, step)
 		}
-		if !step.Async {
-			for _, e := range all {
-				if e.Parent == nil && !e.Async && e.Kind != Step && e.Kind != Memory && e.Goroutine == step.Goroutine &&
-					e.Start >= step.Start && e.End() <= step.End() {
-					e.Parent = step
-					step.Memory += e.Memory
-				}
-			}
-		}
-		all = append(all, step)
 	}
-	return all
+	for _, e := range all {
+		if e.Parent != nil || e.Async || e.Kind == Memory {
+			continue
+		}
+		after, _ := slices.BinarySearchFunc(added, e.Start, func(s *Event, at time.Duration) int {
+			if s.Start <= at {
+				return -1
+			}
+			return 1
+		})
+		if after == 0 {
+			continue
+		}
+		step := added[after-1]
+		if !step.Async && e.Goroutine == step.Goroutine && e.End() <= step.End() {
+			e.Parent = step
+			step.Memory += e.Memory
+		}
+	}
+	return append(all, added...)
 }
 
 func framesOf(frames []runtime.Frame) (list []Frame) {

@@ -39,6 +39,7 @@ type progress struct {
 	done0         int // steps of the epoch that were done before it was begun here
 	begun, drawn  time.Time
 	shown         bool // there is a bar
+	lossless      bool // the program's steps record no loss, so that there is none to show
 }
 
 func (p *progress) label() string {
@@ -58,6 +59,13 @@ func (p *progress) begin(epoch, epochs, done, steps int) {
 	p.drawn = p.begun
 	if p.terminal != nil {
 		p.draw(math.NaN())
+	}
+}
+
+// loses says whether there are losses.
+func (p *progress) loses(losses bool) {
+	if p != nil {
+		p.lossless = !losses
 	}
 }
 
@@ -152,7 +160,10 @@ func (p *progress) done(e *EpochRecord) {
 	}
 	p.end()
 	var line strings.Builder
-	fmt.Fprintf(&line, "%s  %.1f s  loss %.4f", p.label(), e.Duration.Seconds(), e.Loss)
+	fmt.Fprintf(&line, "%s  %.1f s", p.label(), e.Duration.Seconds())
+	if !p.lossless {
+		fmt.Fprintf(&line, "  loss %.4f", e.Loss)
+	}
 	for _, m := range e.Metrics {
 		fmt.Fprintf(&line, "  %s %.4f", m.Name, m.Value)
 	}

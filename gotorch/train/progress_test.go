@@ -3,6 +3,7 @@ package train
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"os"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/testhelp"
 )
 
@@ -184,5 +186,31 @@ func TestAFileGetsLinesWithoutAnythingForATerminal(t *testing.T) {
 	testhelp.Must(t, err)
 	if want := "epoch 1  step 8 of 10  20:00 h left  loss 0.5000\n"; !bytes.Equal(b, []byte(want)) {
 		t.Errorf("got %q", b)
+	}
+}
+
+type twoNumbers struct{}
+
+func (twoNumbers) Len() int { return 2 }
+
+func (twoNumbers) All() iter.Seq2[int, error] {
+	return func(yield func(int, error) bool) { _ = yield(1, nil) && yield(2, nil) }
+}
+
+func TestALoopThatRecordsNoLossShowsNone(t *testing.T) {
+	for record, want := range map[bool]bool{false: false, true: true} {
+		loop := NewStepLoop(func(s *StepOf[int]) error {
+			if record {
+				s.Record("loss", gotorch.Ones([]int64{1}))
+			}
+			return nil
+		})
+		var out bytes.Buffer
+		loop.Progress(&out)
+		_, err := loop.Run(t.Context(), twoNumbers{}, Epochs(1))
+		testhelp.Must(t, err)
+		if got := strings.Contains(out.String(), "loss"); got != want || strings.Contains(out.String(), "NaN") {
+			t.Errorf("record %v: %q", record, out.String())
+		}
 	}
 }

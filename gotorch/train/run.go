@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"time"
 
 	"gotorch.dev/gotorch"
@@ -209,6 +210,7 @@ func (r *run[B]) epoch() error {
 	if err := r.logEpoch(epoch.EpochRecord); err != nil {
 		return fmt.Errorf("train: after epoch %d: %w", r.at.epoch, err)
 	}
+	r.progress.loses(r.LoopOf.step == nil || slices.ContainsFunc(r.history.Losses, func(v float64) bool { return !math.IsNaN(v) }))
 	r.progress.done(epoch.EpochRecord)
 	r.ended = stop != nil
 	if err := r.epochCheckpoint(epoch, whole); err != nil {

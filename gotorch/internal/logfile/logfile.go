@@ -99,10 +99,15 @@ func (f *File) Append(record []byte) error {
 	f.pending, f.waiting = append(f.pending, record...), f.waiting+1
 	if err := f.late; err != nil {
 		f.late = nil
+		f.wait()
 		return err
 	}
 	if len(f.pending) >= f.limit {
-		return f.write()
+		err := f.write()
+		if err != nil {
+			f.wait()
+		}
+		return err
 	}
 	f.wait()
 	return nil
@@ -116,7 +121,9 @@ func (f *File) wait() {
 			defer f.mu.Unlock()
 			f.timer = nil
 			if f.f != nil {
-				f.late = f.write()
+				if f.late = f.write(); f.late != nil {
+					f.wait()
+				}
 			}
 		})
 	}

@@ -101,7 +101,7 @@ func embeddingFiles(mat gotorch.Tensor, step int, folder string, o AddEmbeddingO
 			files = append(files, file{"metadata.tsv", metadataOf(n, o)})
 			text += fmt.Sprintf("  metadata_path: %s\n", quoted(filepath.Join(folder, "metadata.tsv")))
 		}
-		if o.LabelImg.Defined() {
+		if given(o.LabelImg) {
 			if s := o.LabelImg.Shape(); len(s) != 4 || int(s[0]) != n || n == 0 {
 				panic(valueError("AddEmbedding", "LabelImg is %v, where (%d, C, H, W) is expected", s, n))
 			}

@@ -30,6 +30,9 @@ type AddGraphOptions struct {
 // See https://docs.pytorch.org/docs/stable/tensorboard.html#torch.utils.tensorboard.writer.SummaryWriter.add_graph.
 func (w *SummaryWriter) AddGraph(model nn.Modular, opts ...AddGraphOptions) error {
 	o := args.Option(opts)
+	if v := reflect.ValueOf(model); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return w.refuse(&gotorch.Error{Op: "tensorboard.SummaryWriter.AddGraph", Kind: gotorch.TypeError, Msg: "the model is nil"})
+	}
 	var graph message
 	err := gotorch.Try0(func() { graph = graphOf(model, o.InputToModel) })
 	if err != nil {
@@ -73,7 +76,7 @@ func (n *node) message() message {
 
 // graphOf is a GraphDef.
 func graphOf(model nn.Modular, inputs []gotorch.Tensor) (m message) {
-	model.Parameters() // which panics if the model is none
+	model.Parameters() // which panics if it is no model
 	scopes := map[string]string{"": class(model)}
 	scope := func(name string) string { // Sequential/0_Linear/weight
 		if known, is := scopes[name]; is {

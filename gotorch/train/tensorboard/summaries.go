@@ -91,9 +91,6 @@ func (w *SummaryWriter) AddTensor(tag string, t gotorch.Tensor, globalStep int, 
 }
 
 func tensorProto(t gotorch.Tensor) (m message, err error) {
-	if t.Numel() > (1<<30)/int64(max(1, t.DType().Size())) {
-		return nil, valueError("AddTensor", "the tensor has %d elements, which is more than fits into an event", t.Numel())
-	}
 	head := func(dtype int64) message { return message{}.varint(1, dtype).bytes(2, shape(t.Shape()...)) }
 	integers := map[gotorch.DType]struct {
 		dtype int64
@@ -103,6 +100,9 @@ func tensorProto(t gotorch.Tensor) (m message, err error) {
 		gotorch.Uint8: {dtUint8, 16}, gotorch.Bool: {dtBool, 11}, gotorch.Uint16: {dtUint16, 7}, gotorch.Uint32: {dtUint32, 16},
 	}
 	err = gotorch.Try0(func() {
+		if t.Numel() > (1<<30)/int64(max(1, t.DType().Size())) {
+			panic(valueError("AddTensor", "the tensor has %d elements, which is more than fits into an event", t.Numel()))
+		}
 		switch d := t.DType(); d {
 		case gotorch.Float32:
 			m = head(dtFloat).floats(5, read[float32](t, d))
@@ -136,12 +136,16 @@ func tensorProto(t gotorch.Tensor) (m message, err error) {
 	return m, err
 }
 
-// read returns the elements of a tensor, which may be anywhere, as numbers of a dtype.
+// read returns the elements of a tensor, which may be anywhere, as numbers of a dtype. Contiguous fails where an expanded
+// tensor has more elements than there is memory for; a slice that is too long would end the program.
 func read[T gotorch.Element](t gotorch.Tensor, d gotorch.DType) []T {
 	return gotorch.Scope(func(*gotorch.ScopeHandle) []T {
-		return gotorch.ToSlice[T](dense(t).To(d).To(gotorch.CPU))
+		return gotorch.ToSlice[T](dense(t).To(d).To(gotorch.CPU).Contiguous())
 	})
 }
+
+// given reports whether a tensor that may be left out is there: one that was closed is, and fails where it is used.
+func given(t gotorch.Tensor) bool { return t.T != nil }
 
 // dense returns the values of a sparse tensor, and another one as it is, without gradients.
 func dense(t gotorch.Tensor) gotorch.Tensor {
@@ -447,7 +451,7 @@ func (w *SummaryWriter) AddPRCurve(tag string, labels, predictions gotorch.Tenso
 		}
 		truth, scores := read[float64](labels, gotorch.Float64), read[float64](predictions, gotorch.Float64)
 		var weights []float64
-		if o.Weights.Defined() {
+		if given(o.Weights) {
 			weights = read[float64](o.Weights, gotorch.Float64)
 		}
 		if len(truth) != len(scores) || weights != nil && len(weights) != len(scores) {
@@ -636,13 +640,15 @@ func (w *SummaryWriter) AddMesh(tag string, vertices gotorch.Tensor, globalStep 
 	var parts []part
 	components := int64(0)
 	for _, p := range []part{{1, "VERTEX", vertices}, {2, "FACE", o.Faces}, {3, "COLOR", o.Colors}} {
-		if !p.t.Defined() {
+		if !given(p.t) {
 			if p.kind == 1 {
 				return w.refuse(valueError("AddMesh", "there are no vertices"))
 			}
 			continue
 		}
-		if s := p.t.Shape(); len(s) != 3 || s[2] != 3 {
+		if s, err := gotorch.Try(p.t.Shape); err != nil {
+			return w.refuse(err)
+		} else if len(s) != 3 || s[2] != 3 {
 			return w.refuse(valueError("AddMesh", "%s must be (B, N, 3), but is %v", strings.ToLower(p.name), s))
 		}
 		parts, components = append(parts, p), components|1<<p.kind

@@ -144,7 +144,8 @@ func TestWhatMakesNoSenseIsRefusedAndWritesNothing(t *testing.T) {
 	dir := t.TempDir()
 	w, err := NewSummaryWriter(dir)
 	testhelp.Must(t, err)
-	x := gotorch.Rand([]int64{2, 3})
+	x, closed := gotorch.Rand([]int64{2, 3}), gotorch.Rand([]int64{1, 2, 3})
+	closed.Close()
 	for what, err := range map[string]error{
 		"a scalar's folder":     w.AddScalars("../x", []train.Value{{Name: "/../../../y"}}, 0),
 		"a run's folder":        w.AddHParams(nil, nil, AddHParamsOptions{RunName: "../x"}),
@@ -162,6 +163,15 @@ func TestWhatMakesNoSenseIsRefusedAndWritesNothing(t *testing.T) {
 		"bins without order":    w.AddHistogram("h", x, 0, AddHistogramOptions{Bins: []float64{1, 0}}),
 		"one bin":               w.AddHistogram("h", x, 0, AddHistogramOptions{Bins: []float64{1}}),
 		"a tensor that is none": w.AddHistogram("h", gotorch.Tensor{}, 0),
+		"no tensor":             w.AddTensor("t", gotorch.Tensor{}, 0),
+		"a closed tensor":       w.AddTensor("t", closed, 0),
+		"closed weights":        w.AddPRCurve("p", x, x, 0, AddPRCurveOptions{Weights: closed}),
+		"closed pictures":       w.AddEmbedding(x, 0, AddEmbeddingOptions{LabelImg: closed}),
+		"closed vertices":       w.AddMesh("m", closed, 0),
+		"closed colors":         w.AddMesh("m", x.Unsqueeze(0), 0, AddMeshOptions{Colors: closed}),
+		"more than memory":      w.AddHistogram("h", x.Select(0, 0).Select(0, 0).To(gotorch.Float64).Expand([]int64{1 << 50}), 0),
+		"no model":              w.AddGraph(nil),
+		"a nil model":           w.AddGraph((*nn.LinearModule)(nil)),
 		"an empty picture":      w.AddImage("i", gotorch.Zeros([]int64{3, 0, 4}), 0),
 		"a picture of two":      w.AddImage("i", gotorch.Zeros([]int64{2, 4, 4}), 0),
 		"formats":               w.AddImage("i", gotorch.Zeros([]int64{3, 4, 4}), 0, AddImageOptions{DataFormats: "CHX"}),
