@@ -14,6 +14,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/internal/testhelp"
 )
 
 // numbers is a data set of numbers that counts what is asked of it.
@@ -114,18 +115,6 @@ func TestShuffleDrawsEverySampleOnceAndEveryEpochAnew(t *testing.T) {
 	}
 }
 
-// settle waits until only as many goroutines are left as there were.
-func settle(t *testing.T, before int) {
-	t.Helper()
-	for range 20_000 {
-		if runtime.NumGoroutine() <= before {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Errorf("%d goroutines are left, where %d were before", runtime.NumGoroutine(), before)
-}
-
 func TestALoopThatIsLeftStopsTheWorkersAndClosesTheirBatches(t *testing.T) {
 	before, openBefore := runtime.NumGoroutine(), open.Load()
 	set := &numbers{n: 10000}
@@ -139,7 +128,7 @@ func TestALoopThatIsLeftStopsTheWorkersAndClosesTheirBatches(t *testing.T) {
 			break
 		}
 	}
-	settle(t, before)
+	testhelp.NoMoreGoroutines(t, before)
 	if n := open.Load() - openBefore; n != 0 {
 		t.Errorf("%d batches are not closed", n)
 	}
@@ -157,7 +146,7 @@ func TestALoopThatPanicsStopsTheWorkers(t *testing.T) {
 			panic("in the loop")
 		}
 	}()
-	settle(t, before)
+	testhelp.NoMoreGoroutines(t, before)
 }
 
 func TestErrorsEndTheLoopAtTheirPlace(t *testing.T) {
@@ -179,7 +168,7 @@ func TestErrorsEndTheLoopAtTheirPlace(t *testing.T) {
 		if good != 4 || failed != 1 {
 			t.Errorf("%d workers: %d good batches, %d errors", workers, good, failed)
 		}
-		settle(t, before)
+		testhelp.NoMoreGoroutines(t, before)
 	}
 }
 
@@ -198,7 +187,7 @@ func TestAPanicInADataSetIsTheErrorOfItsSample(t *testing.T) {
 		if !is || sample.Index != 42 || sample.Batch != 4 || !errors.Is(got, gotorch.RuntimeError) {
 			t.Errorf("%d workers: got %v", workers, got)
 		}
-		settle(t, before)
+		testhelp.NoMoreGoroutines(t, before)
 		broken := data.Transform[number](set, func(number, *rand.Rand) (number, error) { panic(errBroken) })
 		for _, err := range data.NewLoader(broken, data.LoaderOptions{Workers: workers}).All() {
 			panicked, is := errors.AsType[*data.PanicError](err)
@@ -242,7 +231,7 @@ func TestAWorkerThatEndsItsGoroutineEndsTheLoops(t *testing.T) {
 		if good != 4 || wentOn {
 			t.Errorf("%d workers: %d batches; the goroutine went on: %v", workers, good, wentOn)
 		}
-		settle(t, before)
+		testhelp.NoMoreGoroutines(t, before)
 	}
 }
 
@@ -359,7 +348,7 @@ func TestPullGivesWhatAllGives(t *testing.T) {
 				t.Errorf("%d workers, epoch %d: got %v, want %v", workers, epoch, got, want)
 			}
 		}
-		settle(t, before)
+		testhelp.NoMoreGoroutines(t, before)
 		if n := open.Load() - openBefore; n != 0 {
 			t.Errorf("%d batches are not closed", n)
 		}
@@ -405,7 +394,7 @@ func TestPullWorksInsideOfAScope(t *testing.T) {
 		if sum != 66 {
 			t.Errorf("%d workers: the sum is %d", workers, sum)
 		}
-		settle(t, before)
+		testhelp.NoMoreGoroutines(t, before)
 		if left := eventually(live, handles); left > handles {
 			t.Errorf("%d workers: %d handles are left, where %d were before", workers, left, handles)
 		}
@@ -428,13 +417,13 @@ func TestAPullThatIsStoppedOrForgottenStopsTheWorkers(t *testing.T) {
 		}
 	}
 	take(true)
-	settle(t, before)
+	testhelp.NoMoreGoroutines(t, before)
 	take(false)
 	for range 10 {
 		runtime.GC()
 		time.Sleep(time.Millisecond)
 	}
-	settle(t, before)
+	testhelp.NoMoreGoroutines(t, before)
 	if n := open.Load() - openBefore; n != 0 {
 		t.Errorf("%d batches are not closed", n)
 	}
@@ -455,7 +444,7 @@ func TestAPullEndsWithItsError(t *testing.T) {
 		if _, err, ok := next(); err != nil || ok {
 			t.Errorf("after the error there is %v, %v", err, ok)
 		}
-		settle(t, before)
+		testhelp.NoMoreGoroutines(t, before)
 	}
 }
 

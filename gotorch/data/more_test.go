@@ -93,7 +93,7 @@ func TestSamplesThatFailAreLeftOutUpToABound(t *testing.T) {
 		if len(got) != 2 || !is || sample.Index != 6 || !strings.Contains(last.Error(), "MaxErrors is 2") {
 			t.Errorf("%d workers: got %v, %v", workers, got, last)
 		}
-		settle(t, before)
+		testhelp.NoMoreGoroutines(t, before)
 		if n := open.Load() - openBefore; n != 0 {
 			t.Errorf("%d batches are not closed", n)
 		}
@@ -275,13 +275,13 @@ func TestInterleavedSetsAreReadBoundedAndInTurn(t *testing.T) {
 	if want := []int{0, 10, 1, 30, 2, 31, 20, 32, 21, 33}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	settle(t, before)
+	testhelp.NoMoreGoroutines(t, before)
 	read.Store(0)
 	for range data.Interleave(1, []data.Iterable[int]{part(0, 1000)}, data.InterleaveOptions{Buffer: 3}).All() {
 		time.Sleep(5 * time.Millisecond)
 		break
 	}
-	settle(t, before)
+	testhelp.NoMoreGoroutines(t, before)
 	if n := read.Load(); n > 6 {
 		t.Errorf("%d samples were read", n)
 	}
@@ -300,7 +300,7 @@ func TestInterleavedSetsAreReadBoundedAndInTurn(t *testing.T) {
 		if sample, is := errors.AsType[*data.SampleError](last); !is || !errors.Is(last, errBroken) || sample.Index != 3 {
 			t.Errorf("got %v", last)
 		}
-		settle(t, before)
+		testhelp.NoMoreGoroutines(t, before)
 	}
 }
 
@@ -333,7 +333,7 @@ func TestAStreamGoesOnAfterAnError(t *testing.T) {
 		if sample, is := errors.AsType[*data.SampleError](errs[0]); len(errs) != 1 || !is || sample.Index != 2 {
 			t.Errorf("%d workers: got %v", workers, errs)
 		}
-		settle(t, before)
+		testhelp.NoMoreGoroutines(t, before)
 	}
 }
 
@@ -361,7 +361,7 @@ func TestAStreamThatEndsItsGoroutineEndsTheLoops(t *testing.T) {
 		if good != 2 || wentOn {
 			t.Errorf("%d workers: %d batches; the goroutine went on: %v", workers, good, wentOn)
 		}
-		settle(t, before)
+		testhelp.NoMoreGoroutines(t, before)
 	}
 }
 
@@ -472,7 +472,7 @@ func TestPullsWorkInsideOfAScope(t *testing.T) {
 			t.Errorf("the sum is %d", sum)
 		}
 		stop()
-		settle(t, before)
+		testhelp.NoMoreGoroutines(t, before)
 	}
 }
 
@@ -528,7 +528,7 @@ func TestPull2IsAsGosOwn(t *testing.T) {
 		runtime.GC()
 		time.Sleep(time.Millisecond)
 	}
-	settle(t, before)
+	testhelp.NoMoreGoroutines(t, before)
 }
 
 func TestStackedAndZippedSets(t *testing.T) {

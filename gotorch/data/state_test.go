@@ -416,7 +416,7 @@ func TestACanceledLoopEndsWithItsContext(t *testing.T) {
 		if n != 7 || len(errs) != 1 || !errors.Is(errs[0], context.Canceled) || !errors.Is(errs[0], cause) {
 			t.Errorf("%d workers: %d batches, %v", workers, n, errs)
 		}
-		settle(t, before)
+		testhelp.NoMoreGoroutines(t, before)
 		if left := open.Load() - openBefore; left != 0 {
 			t.Errorf("%d workers: %d batches are not closed", workers, left)
 		}
@@ -479,9 +479,9 @@ func TestADataSetHearsThatTheLoopIsCanceledOrLeft(t *testing.T) {
 			if n != 3 || !leave && !errors.Is(got, context.Canceled) {
 				t.Errorf("%d workers, leave %v: %d batches, %v", workers, leave, n, got)
 			}
-			settle(t, before+1)
+			testhelp.NoMoreGoroutines(t, before+1)
 			cancel()
-			settle(t, before)
+			testhelp.NoMoreGoroutines(t, before)
 		}
 	}
 }

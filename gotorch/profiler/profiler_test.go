@@ -616,12 +616,7 @@ func TestProfilesComeAndGoWhileGoroutinesCompute(t *testing.T) {
 	if door.Profiling() {
 		t.Error("a profile is still there")
 	}
-	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before+3 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
-	if n := runtime.NumGoroutine(); n > before+3 {
-		t.Errorf("%d goroutines, %d before", n, before)
-	}
+	testhelp.NoMoreGoroutines(t, before+3)
 }
 
 func TestAnEventOutlivesItsProfile(t *testing.T) {

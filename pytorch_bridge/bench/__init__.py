@@ -113,7 +113,13 @@ def main(
 ) -> int:
     """Builds the workers, measures, prints and writes. With `cases` it only measures those."""
     results = []
-    for part in (peers,) if beside_peers else (functions, training, loading, graphs):
+    parts = (peers,) if beside_peers else (functions, training, loading, graphs)
+    if unknown := set(cases or ()).difference(*(part.CASES for part in parts)):
+        raise SystemExit(
+            f"bench: there is no case {', '.join(sorted(unknown))}; there are "
+            + ", ".join(case for part in parts for case in part.CASES)
+        )
+    for part in parts:
         if cases and not set(cases) & set(part.CASES):
             continue
         family = part.family()

@@ -5,8 +5,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Must ends the test if there is an error.
@@ -48,4 +50,18 @@ func Descriptors(tb testing.TB) int {
 	open, err := os.ReadDir("/proc/self/fd")
 	Must(tb, err)
 	return len(open)
+}
+
+// NoMoreGoroutines fails if more goroutines are left than there were before. It gives them time to end: one that
+// has said its last word is still counted until it is scheduled, and so is the runtime's own that runs cleanups,
+// while it does.
+func NoMoreGoroutines(tb testing.TB, before int) {
+	tb.Helper()
+	for deadline := time.Now().Add(100 * time.Second); runtime.NumGoroutine() > before; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			stacks := make([]byte, 1<<16)
+			tb.Errorf("%d goroutines are left, where %d were before:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
+			return
+		}
+	}
 }

@@ -115,9 +115,7 @@ func TestEveryUseGivesItsTensorsBack(t *testing.T) {
 	if now := testhelp.Descriptors(t); now > files {
 		t.Errorf("%d files are open, and %d before", now, files)
 	}
-	if now := runtime.NumGoroutine(); now > goroutines {
-		t.Errorf("there are %d goroutines, and %d before", now, goroutines)
-	}
+	testhelp.NoMoreGoroutines(t, goroutines)
 }
 
 func TestAGraphLeavesTheModelAsItWas(t *testing.T) {
