@@ -136,7 +136,9 @@ def env(parser: argparse.ArgumentParser) -> Run:
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m pytorch_bridge", description="Writes, builds and checks gotorch."
+        # As it was typed: pip installs the command `gotorch`, which is the same.
+        prog="gotorch" if Path(sys.argv[0]).name == "gotorch" else "python -m pytorch_bridge",
+        description="Writes, builds and checks gotorch.",
     )
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, setup in sorted(_commands.items()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 import subprocess
@@ -115,3 +116,13 @@ def test_unknown_command_lists_the_known_ones(capsys):
     with pytest.raises(SystemExit):
         cli.main(["bild"])
     assert "build" in capsys.readouterr().err
+
+
+def test_the_command_is_the_module():
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has none")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    module, _, name = project["scripts"]["gotorch"].partition(":")
+    assert getattr(importlib.import_module(module), name) is cli.main
+    run = "import sys; sys.argv[0] = '/usr/bin/gotorch'; from pytorch_bridge.cli import main; main(['--help'])"
+    said = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True).stdout
+    assert said.startswith("usage: gotorch ")
