@@ -76,10 +76,17 @@ def bench(parser: argparse.ArgumentParser) -> Run:
         action="store_true",
         help="beside tch-rs and GoMLX, with the torch of tch-rs; writes docs/benchmarks-peers.md",
     )
+    parser.add_argument(
+        "--section",
+        choices=["functions", "training", "loading", "graphs"],
+        help="measure this section of docs/benchmarks.md again, and leave the others",
+    )
 
     def run(options: argparse.Namespace) -> int:
-        from pytorch_bridge.bench import ROUNDS, main
+        from pytorch_bridge.bench import ROUNDS, again, main
 
+        if options.section:
+            return again(options.section, options.rounds or ROUNDS)
         return main(options.rounds or ROUNDS, options.cases, beside_peers=options.peers)
 
     return run

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytorch_bridge import toolchain
+from pytorch_bridge import bench, toolchain
 from pytorch_bridge.bench import functions, loading, peers, training
 from pytorch_bridge.env import variables
 from pytorch_bridge.toolchain import ROOT
@@ -95,3 +95,18 @@ def test_peers_that_are_missing_are_left_out_with_a_sentence(monkeypatch):
     made = peers.gomlx()
     assert isinstance(made, str)
     assert made.startswith("Go's modules for GoMLX are not to be had, so it is left out: ")
+
+
+def test_a_section_is_measured_again_alone():
+    text = f"# Benchmarks\n\nMachine: {bench.machine()}.\n\nthe median over 24 rounds of\n\n## A\n\n1\n\n## B\n\n2\n"
+    assert bench.replaced(text, 24, "A", ["## A", "", "3"]) == text.replace("1\n", "3\n", 1)
+    assert bench.replaced(text, 24, "B", ["## B", "", "3"]) == text.replace("2\n", "3\n")
+    assert bench.replaced(text, 24, "C", ["## C", "", "3"]) == text + "\n## C\n\n3\n"
+    for machine, rounds in (("Machine: another", 24), (f"Machine: {bench.machine()}", 25)):
+        with pytest.raises(SystemExit, match="make bench"):
+            bench.replaced(text.replace(f"Machine: {bench.machine()}", machine), rounds, "A", [])
+
+
+def test_a_case_that_is_not_there_is_named():
+    with pytest.raises(SystemExit, match="no case loader"):
+        bench.main(1, ["loader"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -21,6 +22,7 @@ from .measuring import Family, Figures, measure
 
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 ROUNDS = 24
+SECTIONS = {"functions": functions, "training": training, "loading": loading, "graphs": graphs}
 
 
 def machine() -> str:
@@ -98,11 +100,46 @@ def document(
         "faster. In brackets: CPU time over all threads, the collector's included.",
     ]
     for family, figures, facts in results:
-        lines += ["", f"## {family.title}", "", family.text, "", *_times(family, figures)]
-        if family.targets:
-            lines += ["", *_targets(family, figures)]
-        lines += _facts(facts)
+        lines += ["", *_section(family, figures, facts)]
     return "\n".join([*lines, ""])
+
+
+def _section(family: Family, figures: Figures, facts: dict[str, str]) -> list[str]:
+    lines = [f"## {family.title}", "", family.text, "", *_times(family, figures)]
+    if family.targets:
+        lines += ["", *_targets(family, figures)]
+    return lines + _facts(facts)
+
+
+def replaced(text: str, rounds: int, title: str, section: list[str]) -> str:
+    """The document with another section of this title, or with one more. Figures of another
+    machine, or of another number of rounds, do not belong beside those that stay."""
+    said = f"Machine: {machine()}.", f"median over {rounds} rounds"
+    if missing := [what for what in said if what not in text]:
+        raise SystemExit(
+            f"bench: {DOCUMENT.name} is not of {' and of '.join(missing)}: measure all of it, with "
+            f"`make bench`"
+        )
+    head, *parts = re.split(r"^(?=## )", text, flags=re.M)
+    new = "\n".join(section).rstrip("\n") + "\n"
+    at = [i for i, part in enumerate(parts) if part.startswith(f"## {title}\n")]
+    if not at:
+        parts[-1] += "\n"
+        parts.append(new)
+    else:
+        parts[at[0]] = new + ("\n" if at[0] < len(parts) - 1 else "")
+    return head + "".join(parts)
+
+
+def again(name: str, rounds: int = ROUNDS) -> int:
+    """Measures one section of docs/benchmarks.md again, and leaves the others as they are."""
+    part = SECTIONS[name]
+    family = part.family()
+    figures = measure(family, rounds, list(family.cases))
+    section = _section(family, figures, part.facts())
+    print("\n".join(section))
+    DOCUMENT.write_text(replaced(DOCUMENT.read_text(), rounds, family.title, section))
+    return 0
 
 
 def main(
@@ -113,7 +150,7 @@ def main(
 ) -> int:
     """Builds the workers, measures, prints and writes. With `cases` it only measures those."""
     results = []
-    parts = (peers,) if beside_peers else (functions, training, loading, graphs)
+    parts = [peers] if beside_peers else list(SECTIONS.values())
     if unknown := set(cases or ()).difference(*(part.CASES for part in parts)):
         raise SystemExit(
             f"bench: there is no case {', '.join(sorted(unknown))}; there are "
