@@ -384,7 +384,7 @@ func (p part) ofArchive(opt TensorOptions, rows *[2]int64) gotorch.Tensor {
 // File returns the path of another file of the folder, such as "tokenizer.json", for who reads it. It refuses names
 // that are none of a file of the folder, and links as [Open] does; errors.Is finds fs.ErrNotExist where there is none.
 func (f *Folder) File(name string) (string, error) {
-	if !filepath.IsLocal(name) || strings.ContainsAny(name, "\\\x00") {
+	if !filepath.IsLocal(name) || filepath.Clean(name) == "." || strings.ContainsAny(name, "\\\x00") {
 		return "", valueError("hub.Folder.File", "%q is no name of a file in the folder", name)
 	}
 	return f.resolve(name)

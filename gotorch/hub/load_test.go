@@ -363,6 +363,17 @@ func TestSaveReplacesWhatWasThere(t *testing.T) {
 	if err := hub.Save(dir, nn.StateDict{"x": {}}); !errors.Is(err, gotorch.ValueError) {
 		t.Error(err)
 	}
+	inTheWay := filepath.Join(dir, "model.safetensors", "deep")
+	testhelp.Must(t, os.MkdirAll(inTheWay, 0o777))
+	for _, most := range []int64{100, 1000} {
+		if err := hub.Save(dir, weights(), hub.SaveOptions{MaxShardBytes: most}); !errors.Is(err, gotorch.ValueError) {
+			t.Errorf("where a folder is in the way: %v", err)
+		}
+	}
+	testhelp.Must(t, os.RemoveAll(filepath.Dir(inTheWay)))
+	if _, err := open(t, dir).File("."); !errors.Is(err, gotorch.ValueError) {
+		t.Errorf("the folder itself: %v", err)
+	}
 	if after := files(); !slices.Equal(before, after) {
 		t.Errorf("a Save that fails has left %v", after)
 	}

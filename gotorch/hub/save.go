@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -258,6 +259,11 @@ func commit(dir, stage string, files []shardFile, config []byte) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
+	}
+	for _, entry := range entries { // before anything has changed
+		if weightFile.MatchString(entry.Name()) && entry.IsDir() {
+			return &fs.PathError{Op: "replace", Path: filepath.Join(dir, entry.Name()), Err: valueError("hub.Save", "a folder has the name of a file with weights")}
+		}
 	}
 	remove := func(which func(name string, shard bool) bool) error {
 		for _, entry := range entries {
