@@ -1,7 +1,6 @@
 package transformers
 
 import (
-	"fmt"
 	"math"
 
 	"gotorch.dev/gotorch"
@@ -195,7 +194,7 @@ func activation(op, name string) func(gotorch.Tensor) gotorch.Tensor {
 	case "tanh":
 		return func(x gotorch.Tensor) gotorch.Tensor { return x.Tanh() }
 	}
-	panic(&gotorch.Error{Op: op, Kind: gotorch.NotImplementedError, Msg: fmt.Sprintf("the activation %q is none of gelu, gelu_new, gelu_pytorch_tanh, relu, silu and tanh", name)})
+	panic(args.Errorf(op, gotorch.NotImplementedError, "the activation %q is none of gelu, gelu_new, gelu_pytorch_tanh, relu, silu and tanh", name))
 }
 
 // checkSizes panics unless all sizes are positive, and heads divide features.

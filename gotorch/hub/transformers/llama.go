@@ -1,7 +1,6 @@
 package transformers
 
 import (
-	"fmt"
 	"math"
 
 	"gotorch.dev/gotorch"
@@ -181,7 +180,7 @@ func (c LlamaConfig) rope(op string) Rope {
 			panic(args.ValueError(op, "RoPE of type %q needs a positive factor, and for llama3 a high_freq_factor above low_freq_factor", r.RopeType))
 		}
 	default:
-		panic(&gotorch.Error{Op: op, Kind: gotorch.NotImplementedError, Msg: fmt.Sprintf("RoPE of type %q is none of default, linear and llama3", r.RopeType)})
+		panic(args.Errorf(op, gotorch.NotImplementedError, "RoPE of type %q is none of default, linear and llama3", r.RopeType))
 	}
 	return r
 }

@@ -19,7 +19,7 @@ func last(t gotorch.Tensor, i int) gotorch.Tensor { return t.Index(gotorch.Ellip
 // ofFour panics with a ValueError if the last dimension of boxes is not of so many numbers.
 func ofFour(op, name string, boxes gotorch.Tensor, most int64) {
 	if !boxes.Defined() {
-		panic(errorOf(op, gotorch.TypeError, "%s is no tensor, where boxes are required", name))
+		panic(args.TypeError(op, "%s is no tensor, where boxes are required", name))
 	}
 	shape := boxes.Shape()
 	if len(shape) == 0 || shape[len(shape)-1] != 4 || most > 0 && int64(len(shape)) != most {
@@ -204,13 +204,13 @@ func BoxConvert(boxes gotorch.Tensor, inFmt, outFmt string) gotorch.Tensor {
 		panic(args.ValueError(op, "Unsupported Bounding Box Conversions for given in_fmt %s and out_fmt %s", inFmt, outFmt))
 	}
 	if !boxes.Defined() {
-		panic(errorOf(op, gotorch.TypeError, "boxes is no tensor"))
+		panic(args.TypeError(op, "boxes is no tensor"))
 	}
 	if inFmt == outFmt {
 		return boxes.Clone()
 	}
 	if (numbersOf[inFmt] == 4) != (numbersOf[outFmt] == 4) {
-		panic(errorOf(op, gotorch.NotImplementedError, "Unsupported Bounding Box Conversions for given in_fmt %s and out_fmt %s", inFmt, outFmt))
+		panic(args.Errorf(op, gotorch.NotImplementedError, "Unsupported Bounding Box Conversions for given in_fmt %s and out_fmt %s", inFmt, outFmt))
 	}
 	shape := boxes.Shape()
 	if len(shape) == 0 || shape[len(shape)-1] != numbersOf[inFmt] {
@@ -320,7 +320,7 @@ func (o BoxFormatOptions) format(op string) string {
 	case XYXY, XYWH, CXCYWH:
 		return o.Fmt
 	case XYWHR, CXCYWHR, XYXYXYXY:
-		panic(errorOf(op, gotorch.NotImplementedError, "boxes that are turned, as in the format %s, are not measured: convert them to corners and clip those", o.Fmt))
+		panic(args.Errorf(op, gotorch.NotImplementedError, "boxes that are turned, as in the format %s, are not measured: convert them to corners and clip those", o.Fmt))
 	}
 	panic(args.ValueError(op, "Unsupported format %q: it may be xyxy, xywh or cxcywh", o.Fmt))
 }

@@ -325,7 +325,7 @@ func DeformConv2d(input, offset, weight gotorch.Tensor, opts ...DeformConv2dOpti
 	sameDType(op, "input", input, "weight", weight)
 	stride, padding, dilation := two(op, "Stride", opt.Stride, 1, 1), two(op, "Padding", opt.Padding, 0, 0), two(op, "Dilation", opt.Dilation, 1, 1)
 	x, w, o := input.Shape(), weight.Shape(), offset.Shape()
-	fail := func(format string, values ...any) { panic(errorOf(op, gotorch.RuntimeError, format, values...)) }
+	fail := func(format string, values ...any) { panic(args.Errorf(op, gotorch.RuntimeError, format, values...)) }
 	if w[2] < 1 || w[3] < 1 || w[1] < 1 {
 		fail("weight must have channels, a height and a width, and is of shape %v", w)
 	}

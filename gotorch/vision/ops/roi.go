@@ -78,7 +78,7 @@ func newRegion(op string, input, rois gotorch.Tensor, size []int64, scale float6
 func (r region) byPosition() region {
 	bins := r.high * r.wide
 	if bins == 0 || r.shape[1]%bins != 0 {
-		panic(errorOf(r.op, gotorch.RuntimeError, "input channels must be a multiple of pooling height * pooling width, and are %d for %d×%d", r.shape[1], r.high, r.wide))
+		panic(args.Errorf(r.op, gotorch.RuntimeError, "input channels must be a multiple of pooling height * pooling width, and are %d for %d×%d", r.shape[1], r.high, r.wide))
 	}
 	r.sensitive, r.outChannels = true, r.shape[1]/bins
 	return r
