@@ -31,10 +31,10 @@ func shaped(op, name string, t gotorch.Tensor, dims, last int64, want string) {
 	}
 }
 
-// numbers runs one of two functions by the dtype, with tensors that are in the processor's memory, contiguous and of
-// float32 or float64. Half precision is computed in float32, and rounded once, at the end. It panics with a
-// NotImplementedError for other dtypes.
-func numbers(op string, half bool, tensors []gotorch.Tensor, single, double func(tensors []gotorch.Tensor) []gotorch.Tensor) []gotorch.Tensor {
+// numbers runs a kernel for the dtype of the first tensor, with tensors that are in the processor's memory and contiguous;
+// those of that dtype are of float32 or float64 then. Half precision is computed in float32, and rounded once, at the end.
+// It panics with a NotImplementedError for other dtypes.
+func numbers[C any](op string, half bool, call C, tensors []gotorch.Tensor, single, double func(call C, tensors []gotorch.Tensor) []gotorch.Tensor) []gotorch.Tensor {
 	first := tensors[0]
 	dtype, device := first.DType(), first.Device()
 	compute, as := single, gotorch.Float32
@@ -51,11 +51,16 @@ func numbers(op string, half bool, tensors []gotorch.Tensor, single, double func
 	}
 	here := make([]gotorch.Tensor, len(tensors))
 	for i, t := range tensors {
-		if t.T != nil {
-			here[i] = t.Detach().To(gotorch.ToOptions{DType: as, Device: gotorch.CPU}).Contiguous()
+		if t.T == nil {
+			continue
 		}
+		to := gotorch.ToOptions{Device: gotorch.CPU}
+		if t.DType() == dtype {
+			to.DType = as
+		}
+		here[i] = t.Detach().To(to).Contiguous()
 	}
-	results := compute(here)
+	results := compute(call, here)
 	for _, t := range here {
 		runtime.KeepAlive(t.T)
 	}
