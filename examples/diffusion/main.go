@@ -15,7 +15,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"image"
 	"io"
 	"math"
 	"os"
@@ -33,6 +32,7 @@ import (
 	"gotorch.dev/gotorch/optim/swautils"
 	"gotorch.dev/gotorch/train"
 	"gotorch.dev/gotorch/train/plot"
+	"gotorch.dev/gotorch/vision/imageio"
 )
 
 type options struct {
@@ -262,7 +262,7 @@ func pixels(set *mnist.Digits) (pictures, digit gotorch.Tensor, err error) {
 // picture is the i-th of pictures from −1 to 1.
 func picture(pictures gotorch.Tensor, i int) plot.Picture {
 	gray := pictures.Select(0, int64(i)).AddScalar(1).MulScalar(127.5).Round().Clamp(gotorch.ClampOptions{Min: 0, Max: 255})
-	return plot.Picture{Image: &image.Gray{Pix: gotorch.ToSlice[uint8](gray), Stride: 28, Rect: image.Rect(0, 0, 28, 28)}}
+	return plot.Picture{Image: imageio.ToImage(gray.To(gotorch.Uint8))}
 }
 
 // newReader makes a network that reads digits, and has it learn to.

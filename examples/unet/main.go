@@ -33,6 +33,7 @@ import (
 	"gotorch.dev/gotorch/optim/lrscheduler"
 	"gotorch.dev/gotorch/train"
 	"gotorch.dev/gotorch/train/plot"
+	"gotorch.dev/gotorch/vision/imageio"
 )
 
 type options struct {
@@ -232,17 +233,7 @@ func (m *UNet) measure(set shapes) (each []float64, mean float64, err error) {
 
 // --------------------------------------------------------------------------------------------------
 
-// photo is a picture for people, and colored one of its classes.
-func photo(input gotorch.Tensor) image.Image {
-	pixels := gotorch.ToSlice[uint8](input.MulScalar(255).Clamp(gotorch.ClampOptions{Min: 0, Max: 255}))
-	n := int(input.Size(1))
-	picture := image.NewRGBA(image.Rect(0, 0, n, n))
-	for at := range n * n {
-		picture.Set(at%n, at/n, color.RGBA{pixels[at], pixels[n*n+at], pixels[2*n*n+at], 255})
-	}
-	return picture
-}
-
+// colored is a picture of the class of each pixel.
 func colored(labels gotorch.Tensor) image.Image {
 	n := int(labels.Size(0))
 	picture := image.NewPaletted(image.Rect(0, 0, n, n), color.Palette{
@@ -311,7 +302,7 @@ func (o options) run(ctx context.Context, w io.Writer) (r result, err error) {
 	for i := range columns {
 		input, target, answer := some.Input.Select(0, int64(i)), some.Target.Select(0, int64(i)), answer.Select(0, int64(i))
 		right := gotorch.Item[float64](answer.Eq(target).To(gotorch.Float64).Mean())
-		pictures[i] = plot.Picture{Image: photo(input), Caption: "picture"}
+		pictures[i] = plot.Picture{Image: imageio.ToImage(input), Caption: "picture"}
 		pictures[columns+i] = plot.Picture{Image: colored(target), Caption: "truth"}
 		pictures[2*columns+i] = plot.Picture{Image: colored(answer), Caption: fmt.Sprintf("%.1f %%", 100*right)}
 	}

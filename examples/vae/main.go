@@ -15,7 +15,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"image"
 	"io"
 	"os"
 	"os/signal"
@@ -30,6 +29,7 @@ import (
 	"gotorch.dev/gotorch/optim/lrscheduler"
 	"gotorch.dev/gotorch/train"
 	"gotorch.dev/gotorch/train/plot"
+	"gotorch.dev/gotorch/vision/imageio"
 )
 
 type options struct {
@@ -130,8 +130,7 @@ func pixels(set *mnist.Digits) (data.Pair, error) {
 func grid(path string, pictures gotorch.Tensor) error {
 	all := make([]plot.Picture, pictures.Size(0))
 	for i := range all {
-		pix := gotorch.ToSlice[uint8](pictures.Select(0, int64(i)).MulScalar(255).Round())
-		all[i].Image = &image.Gray{Pix: pix, Stride: 28, Rect: image.Rect(0, 0, 28, 28)}
+		all[i].Image = imageio.ToImage(pictures.Select(0, int64(i)).MulScalar(255).Round().To(gotorch.Uint8))
 	}
 	return plot.Grid(path, all, plot.GridOptions{Scale: 2})
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data/internal/shuffle"
 	"gotorch.dev/gotorch/internal/args"
 )
 
@@ -367,41 +368,8 @@ func (t *shuffled[S]) From(start Start) iter.Seq2[S, error] { return now(t.later
 
 func (t *shuffled[S]) Len() int { return lenOf(t.set) }
 
-// A shuffle draws which place of a buffer is given next. It knows nothing of what is in the buffer.
-type shuffle[T any] struct {
-	size   int
-	rng    *rand.Rand
-	buffer []T
-}
-
-func newShuffle[T any](seed uint64, size int) *shuffle[T] {
-	return &shuffle[T]{size: size, rng: rand.New(rand.NewPCG(seed, uint64(size)))}
-}
-
-// put takes one in, and gives another one if the buffer was full.
-func (s *shuffle[T]) put(x T) (out T, full bool) {
-	if len(s.buffer) < s.size {
-		s.buffer = append(s.buffer, x)
-		return out, false
-	}
-	at := s.rng.IntN(s.size)
-	out, s.buffer[at] = s.buffer[at], x
-	return out, true
-}
-
-// drain gives one when no more come.
-func (s *shuffle[T]) drain() (out T, more bool) {
-	n := len(s.buffer)
-	if n == 0 {
-		return out, false
-	}
-	at := s.rng.IntN(n)
-	out = s.buffer[at]
-	s.buffer[at] = s.buffer[n-1]
-	var none T
-	s.buffer[n-1] = none
-	s.buffer = s.buffer[:n-1]
-	return out, true
+func newShuffle[T any](seed uint64, size int) *shuffle.Buffer[T] {
+	return &shuffle.Buffer[T]{Size: size, RNG: rand.New(rand.NewPCG(seed, uint64(size)))}
 }
 
 func (t *shuffled[S]) laters(start Start) iter.Seq[later[S]] {
@@ -412,24 +380,17 @@ func (t *shuffled[S]) laters(start Start) iter.Seq[later[S]] {
 		if start.Skip > 0 {
 			var ended bool
 			if s, next, ended = t.refill(start, seed); ended {
-				for l, more := s.drain(); more && yield(l); l, more = s.drain() {
-				}
+				s.Rest()(yield)
 				return
 			}
 		}
-		for l := range latersOf(t.set, Start{seed, next}) {
-			if out, full := s.put(l); full && !yield(out) {
-				return
-			}
-		}
-		for l, more := s.drain(); more && yield(l); l, more = s.drain() {
-		}
+		s.All(latersOf(t.set, Start{seed, next}))(yield)
 	}
 }
 
 // refill returns the buffer as it was when Skip samples had been given, and which sample is read next; ended says that
 // there is none.
-func (t *shuffled[S]) refill(start Start, seed uint64) (s *shuffle[later[S]], next int, ended bool) {
+func (t *shuffled[S]) refill(start Start, seed uint64) (s *shuffle.Buffer[later[S]], next int, ended bool) {
 	// A place that no set reaches, as in a file that somebody has changed, would be played through for ever.
 	if start.Skip > 1<<20 {
 		reached := false
@@ -457,10 +418,10 @@ func (t *shuffled[S]) refill(start Start, seed uint64) (s *shuffle[later[S]], ne
 	}
 	places, next := t.replay(start, count)
 	for {
-		s = &shuffle[later[S]]{size: t.size, rng: places.rng, buffer: make([]later[S], len(places.buffer))}
+		s = &shuffle.Buffer[later[S]]{Size: t.size, RNG: places.RNG, Held: make([]later[S], len(places.Held))}
 		where := map[int]int{}
 		oldest := next
-		for at, place := range places.buffer {
+		for at, place := range places.Held {
 			where[place] = at
 			oldest = min(oldest, place)
 		}
@@ -468,7 +429,7 @@ func (t *shuffled[S]) refill(start Start, seed uint64) (s *shuffle[later[S]], ne
 		if len(where) > 0 {
 			for l := range latersOf(t.set, Start{seed, oldest}) {
 				if at, is := where[read]; is {
-					s.buffer[at] = l
+					s.Held[at] = l
 				}
 				if read++; read == next {
 					break
@@ -481,7 +442,7 @@ func (t *shuffled[S]) refill(start Start, seed uint64) (s *shuffle[later[S]], ne
 		case read == next:
 			return s, next, false
 		case ended: // it has become shorter meanwhile
-			s.buffer = slices.DeleteFunc(s.buffer, func(l later[S]) bool { return l == nil })
+			s.Held = slices.DeleteFunc(s.Held, func(l later[S]) bool { return l == nil })
 			return s, read, true
 		}
 		if read == oldest { // it ends before what was thought to be there: count it
@@ -496,17 +457,17 @@ func (t *shuffled[S]) refill(start Start, seed uint64) (s *shuffle[later[S]], ne
 }
 
 // replay goes through the epoch with places in place of samples: n of them, or as many as are needed if n is negative.
-func (t *shuffled[S]) replay(start Start, n int) (s *shuffle[int], next int) {
+func (t *shuffled[S]) replay(start Start, n int) (s *shuffle.Buffer[int], next int) {
 	s = newShuffle[int](start.Seed, t.size)
 	for given := 0; given < start.Skip; {
 		if n >= 0 && next >= n {
-			if _, more := s.drain(); !more {
+			if _, more := s.Drain(); !more {
 				break
 			}
 			given++
 			continue
 		}
-		if _, full := s.put(next); full {
+		if _, full := s.Put(next); full {
 			given++
 		}
 		next++

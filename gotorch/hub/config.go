@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/internal/regular"
 )
 
@@ -38,7 +39,7 @@ func ReadConfig(path string) (*Config, error) {
 	}
 	defer f.Close()
 	if size > maxConfig {
-		return nil, valueError("hub.ReadConfig", "%s has %d bytes, and %d are the most that is read", path, size, maxConfig)
+		return nil, args.ValueError("hub.ReadConfig", "%s has %d bytes, and %d are the most that is read", path, size, maxConfig)
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxConfig))
 	if err != nil {
@@ -49,11 +50,11 @@ func ReadConfig(path string) (*Config, error) {
 
 func parseConfig(raw []byte, path string) (*Config, error) {
 	if err := checkJSON(raw); err != nil {
-		return nil, valueError("hub.ReadConfig", "%s: %v", path, err)
+		return nil, args.ValueError("hub.ReadConfig", "%s: %v", path, err)
 	}
 	c := &Config{path: path, raw: raw}
 	if err := json.Unmarshal(raw, &c.top); err != nil || c.top == nil {
-		return nil, valueError("hub.ReadConfig", "%s: the file is JSON, but no object", path)
+		return nil, args.ValueError("hub.ReadConfig", "%s: the file is JSON, but no object", path)
 	}
 	return c, nil
 }
@@ -152,9 +153,9 @@ func decode(op, path, at string, raw []byte, into any) error {
 		if wrong.Field != "" {
 			at = strings.TrimPrefix(at+"."+wrong.Field, ".")
 		}
-		return &gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf("%s: %q is a JSON %s, where %v is expected", path, at, wrong.Value, wrong.Type)}
+		return args.TypeError(op, "%s: %q is a JSON %s, where %v is expected", path, at, wrong.Value, wrong.Type)
 	}
-	return &gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf("%s: %v", path, err)}
+	return args.TypeError(op, "%s: %v", path, err)
 }
 
 // Has reports whether the file has a value, which may be null: Has("rope_scaling", "factor").
@@ -199,7 +200,7 @@ func Get[T any](c *Config, path ...string) (value T, err error) {
 		return value, keyError("hub.Get", "%s has no %q", c.path, at)
 	}
 	if string(raw) == "null" {
-		return value, &gotorch.Error{Op: "hub.Get", Kind: gotorch.TypeError, Msg: fmt.Sprintf("%s: %q is null, where %T is expected", c.path, at, value)}
+		return value, args.TypeError("hub.Get", "%s: %q is null, where %T is expected", c.path, at, value)
 	}
 	err = decode("hub.Get", c.path, at, raw, &value)
 	return value, err

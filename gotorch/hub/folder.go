@@ -82,7 +82,7 @@ func Open(dir string, opts ...OpenOptions) (folder *Folder, err error) {
 	opt := args.Option(opts)
 	for _, name := range []string{opt.Weights, opt.Variant} {
 		if name != "" && shards.CheckName(name) != nil {
-			return nil, valueError("hub.Open", "%q is no part of a file's name", name)
+			return nil, args.ValueError("hub.Open", "%q is no part of a file's name", name)
 		}
 	}
 	real, err := filepath.EvalSymlinks(dir)
@@ -155,7 +155,7 @@ func (f *Folder) resolve(name string) (string, error) {
 	if f.opt.FollowLinks || within(f.real, real) || inCache(f.real, real) {
 		return real, nil
 	}
-	return "", &fs.PathError{Op: "open", Path: filepath.Join(f.dir, name), Err: valueError("hub.Open", "it is a link to %s, which is outside of the folder: with FollowLinks it is followed", real)}
+	return "", &fs.PathError{Op: "open", Path: filepath.Join(f.dir, name), Err: args.ValueError("hub.Open", "it is a link to %s, which is outside of the folder: with FollowLinks it is followed", real)}
 }
 
 func within(dir, path string) bool {
@@ -190,15 +190,15 @@ func (f *Folder) openIndex(name string) error {
 	}
 	defer file.Close()
 	if size > maxIndex {
-		return &gotorch.ShardError{Index: index, Err: valueError("hub.Open", "the index has %d bytes, and %d are the most that is read", size, maxIndex)}
+		return &gotorch.ShardError{Index: index, Err: args.ValueError("hub.Open", "the index has %d bytes, and %d are the most that is read", size, maxIndex)}
 	}
 	parts, err := shards.Read(file)
 	if err != nil {
-		return &gotorch.ShardError{Index: index, Err: valueError("hub.Open", "%v", err)}
+		return &gotorch.ShardError{Index: index, Err: args.ValueError("hub.Open", "%v", err)}
 	}
 	for _, shard := range slices.Sorted(maps.Keys(parts)) {
 		if err := shards.CheckName(shard); err != nil {
-			return &gotorch.ShardError{Index: index, Shard: shard, Err: valueError("hub.Open", "%v", err)}
+			return &gotorch.ShardError{Index: index, Shard: shard, Err: args.ValueError("hub.Open", "%v", err)}
 		}
 		if err := f.openFile(shard, parts[shard]); err != nil {
 			var known *gotorch.ShardError
@@ -351,7 +351,7 @@ func (f *Folder) get(op, name string, opt TensorOptions, rows *[2]int64) (gotorc
 	p, ok := f.parts[name]
 	switch {
 	case f.closed:
-		return gotorch.Tensor{}, valueError(op, "the folder %s is closed", f.dir)
+		return gotorch.Tensor{}, args.ValueError(op, "the folder %s is closed", f.dir)
 	case !ok:
 		return gotorch.Tensor{}, keyError(op, "%s does not hold the tensor %q", f.dir, name)
 	case p.file == nil:
@@ -369,7 +369,7 @@ func (p part) ofArchive(opt TensorOptions, rows *[2]int64) gotorch.Tensor {
 		t := p.held.Detach()
 		if rows != nil {
 			if t.Dim() == 0 || rows[0] < 0 || rows[1] < rows[0] || rows[1] > t.Size(0) {
-				panic(&gotorch.Error{Op: "hub.Folder.Rows", Kind: gotorch.IndexError, Msg: fmt.Sprintf("rows %d to %d of the tensor %q of shape %v", rows[0], rows[1], p.info.Name, p.info.Shape)})
+				panic(args.Errorf("hub.Folder.Rows", gotorch.IndexError, "rows %d to %d of the tensor %q of shape %v", rows[0], rows[1], p.info.Name, p.info.Shape))
 			}
 			t = t.Narrow(0, rows[0], rows[1]-rows[0])
 		}
@@ -385,7 +385,7 @@ func (p part) ofArchive(opt TensorOptions, rows *[2]int64) gotorch.Tensor {
 // that are none of a file of the folder, and links as [Open] does; errors.Is finds fs.ErrNotExist where there is none.
 func (f *Folder) File(name string) (string, error) {
 	if !filepath.IsLocal(name) || filepath.Clean(name) == "." || strings.ContainsAny(name, "\\\x00") {
-		return "", valueError("hub.Folder.File", "%q is no name of a file in the folder", name)
+		return "", args.ValueError("hub.Folder.File", "%q is no name of a file in the folder", name)
 	}
 	return f.resolve(name)
 }
@@ -416,10 +416,6 @@ func (f *Folder) ReadJSON(name string) (*Config, error) {
 	return ReadConfig(path)
 }
 
-func valueError(op, format string, values ...any) *gotorch.Error {
-	return args.ValueError(op, format, values...)
-}
-
 func keyError(op, format string, values ...any) *gotorch.Error {
-	return &gotorch.Error{Op: op, Kind: gotorch.KeyError, Msg: fmt.Sprintf(format, values...)}
+	return args.Errorf(op, gotorch.KeyError, format, values...)
 }

@@ -55,7 +55,7 @@ func LoadInto(model nn.Modular, folder *Folder, opts ...LoadOptions) (*Report, e
 	const op = "hub.LoadInto"
 	opt := args.Option(opts)
 	if !opt.Assign && (opt.DType != 0 || opt.Device != 0) {
-		return nil, valueError(op, "DType and Device are for tensors that are assigned: with Assign, or change the model with To")
+		return nil, args.ValueError(op, "DType and Device are for tensors that are assigned: with Assign, or change the model with To")
 	}
 	t, err := opt.Mapping.compile()
 	if err != nil {
@@ -80,7 +80,7 @@ func LoadInto(model nn.Modular, folder *Folder, opts ...LoadOptions) (*Report, e
 	}
 	if opt.Assign {
 		if _, ok := model.(Tying); !ok && len(l.ties) > 0 {
-			return l.report, valueError(op, "%s has one tensor as %s, which Assign would make two of: give it a method TieWeights, or load without Assign", l.report.Model, quoted(l.ties[0]))
+			return l.report, args.ValueError(op, "%s has one tensor as %s, which Assign would make two of: give it a method TieWeights, or load without Assign", l.report.Model, quoted(l.ties[0]))
 		}
 	}
 	if err := l.fill(); err != nil {
@@ -122,7 +122,7 @@ func (l *load) look() error {
 				for i, name := range s.from {
 					info, _ := l.folder.Lookup(name)
 					if info.DType == 0 {
-						panic(&gotorch.Error{Op: l.op, Kind: gotorch.NotImplementedError, Msg: fmt.Sprintf("%s: the tensor %q has the dtype %q, which this torch lacks; with hub.Drop(%q) it is left out", l.folder.Dir(), name, info.Format, name)})
+						panic(args.Errorf(l.op, gotorch.NotImplementedError, "%s: the tensor %q has the dtype %q, which this torch lacks; with hub.Drop(%q) it is left out", l.folder.Dir(), name, info.Format, name))
 					}
 					in[i] = gotorch.Empty(info.Shape, gotorch.TensorOptions{DType: l.becomes(info.DType), Device: gotorch.Meta})
 				}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 )
 
 // Mapping is a table that says how the tensors of a folder become those of a model, where the two are not the same.
@@ -151,7 +152,7 @@ func (r Rule) turned(in []gotorch.Tensor) []gotorch.Tensor {
 	turned := make([]gotorch.Tensor, len(in))
 	for i, t := range in {
 		if t.Dim() < 2 {
-			panic(valueError("hub.Mapping", "%v transposes a tensor of shape %v, which has less than two dimensions", r, t.Shape()))
+			panic(args.ValueError("hub.Mapping", "%v transposes a tensor of shape %v, which has less than two dimensions", r, t.Shape()))
 		}
 		turned[i] = t.Transpose(-2, -1)
 	}
@@ -169,7 +170,7 @@ func (r Rule) plain(in []gotorch.Tensor) []gotorch.Tensor {
 				dim += in[0].Dim()
 			}
 			if dim < 0 || dim >= in[0].Dim() || in[0].Size(dim)%n != 0 {
-				panic(valueError("hub.Mapping", "%v cannot cut a tensor of shape %v into %d equal parts", r, in[0].Shape(), n))
+				panic(args.ValueError("hub.Mapping", "%v cannot cut a tensor of shape %v into %d equal parts", r, in[0].Shape(), n))
 			}
 			sizes = slices.Repeat([]int64{in[0].Size(dim) / n}, len(r.to))
 		}
@@ -179,7 +180,7 @@ func (r Rule) plain(in []gotorch.Tensor) []gotorch.Tensor {
 	case funcRule:
 		out := r.fn(in)
 		if len(out) != len(r.to) {
-			panic(valueError("hub.Mapping", "the function of %v returned %d tensors for %d names", r, len(out), len(r.to)))
+			panic(args.ValueError("hub.Mapping", "the function of %v returned %d tensors for %d names", r, len(out), len(r.to)))
 		}
 		return out
 	}
@@ -196,7 +197,7 @@ func (r Rule) inverse() (Rule, error) {
 	case joinRule:
 		back.kind = splitRule
 	case funcRule:
-		return Rule{}, valueError("hub.Mapping", "there is no way back from %v", r)
+		return Rule{}, args.ValueError("hub.Mapping", "there is no way back from %v", r)
 	}
 	return back, nil
 }
@@ -218,7 +219,7 @@ func compilePattern(r Rule, text string) (pattern, error) {
 	p := pattern{text: text, stars: wildcard.FindAllString(text, -1), pieces: wildcard.Split(text, -1)}
 	p.exact = len(p.stars) == 0
 	if text == "" {
-		return p, valueError("hub.Mapping", "%v has an empty name", r)
+		return p, args.ValueError("hub.Mapping", "%v has an empty name", r)
 	}
 	var b strings.Builder
 	b.WriteString(`\A`)
@@ -235,16 +236,16 @@ func compilePattern(r Rule, text string) (pattern, error) {
 			b.WriteString(`(.+)`)
 			any++
 		default:
-			return p, valueError("hub.Mapping", "%v: %q has %q, which is no wildcard", r, text, p.stars[i])
+			return p, args.ValueError("hub.Mapping", "%v: %q has %q, which is no wildcard", r, text, p.stars[i])
 		}
 	}
 	if any > 1 {
-		return p, valueError("hub.Mapping", "%v: %q has ** twice, which could be read in several ways", r, text)
+		return p, args.ValueError("hub.Mapping", "%v: %q has ** twice, which could be read in several ways", r, text)
 	}
 	b.WriteString(`\z`)
 	var err error
 	if p.regexp, err = regexp.Compile(b.String()); err != nil { // a name that is no UTF-8
-		return p, valueError("hub.Mapping", "%v: %v", r, err)
+		return p, args.ValueError("hub.Mapping", "%v: %v", r, err)
 	}
 	return p, nil
 }
@@ -289,7 +290,7 @@ func (m Mapping) compile() (*table, error) {
 		if r.kind == prefixRule {
 			for _, other := range t.prefixes {
 				if other.from[0] == r.from[0] {
-					return nil, valueError("hub.Mapping", "%v and %v are for the same names", other, r)
+					return nil, args.ValueError("hub.Mapping", "%v and %v are for the same names", other, r)
 				}
 			}
 			t.prefixes = append(t.prefixes, r)
@@ -297,10 +298,10 @@ func (m Mapping) compile() (*table, error) {
 		}
 		c := compiled{Rule: r}
 		if len(r.from) == 0 || len(r.to) == 0 && r.kind != dropRule {
-			return nil, valueError("hub.Mapping", "%v has no names", r)
+			return nil, args.ValueError("hub.Mapping", "%v has no names", r)
 		}
 		if r.sizes != nil && (r.kind != splitRule && r.kind != joinRule || len(r.sizes) != len(r.to)*len(r.from)) {
-			return nil, valueError("hub.Mapping", "%v has sizes for %d parts", r, len(r.sizes))
+			return nil, args.ValueError("hub.Mapping", "%v has sizes for %d parts", r, len(r.sizes))
 		}
 		for _, name := range r.from {
 			p, err := compilePattern(r, name)
@@ -308,7 +309,7 @@ func (m Mapping) compile() (*table, error) {
 				return nil, err
 			}
 			if len(c.from) > 0 && !slices.Equal(p.stars, c.from[0].stars) {
-				return nil, valueError("hub.Mapping", "%v: %q and %q have other wildcards", r, r.from[0], name)
+				return nil, args.ValueError("hub.Mapping", "%v: %q and %q have other wildcards", r, r.from[0], name)
 			}
 			if p.exact {
 				if at, taken := t.exact[name]; taken {
@@ -316,7 +317,7 @@ func (m Mapping) compile() (*table, error) {
 					if at[0] < len(t.rules) {
 						other = t.rules[at[0]].Rule
 					}
-					return nil, valueError("hub.Mapping", "%v and %v are both for %q", other, r, name)
+					return nil, args.ValueError("hub.Mapping", "%v and %v are both for %q", other, r, name)
 				}
 				t.exact[name] = [2]int{len(t.rules), len(c.from)}
 			}
@@ -328,7 +329,7 @@ func (m Mapping) compile() (*table, error) {
 				return nil, err
 			}
 			if !slices.Equal(p.stars, c.from[0].stars) {
-				return nil, valueError("hub.Mapping", "%v: %q and %q have other wildcards", r, r.from[0], name)
+				return nil, args.ValueError("hub.Mapping", "%v: %q and %q have other wildcards", r, r.from[0], name)
 			}
 			c.to = append(c.to, p)
 		}
@@ -368,7 +369,7 @@ func (t *table) find(name string) (rule, place int, captures []string, err error
 				continue
 			}
 			if rule >= 0 {
-				return -1, 0, nil, valueError("hub.Mapping", "%q is ambiguous: %v and %v are for it, and neither names it without a *", name, t.rules[rule].Rule, r.Rule)
+				return -1, 0, nil, args.ValueError("hub.Mapping", "%q is ambiguous: %v and %v are for it, and neither names it without a *", name, t.rules[rule].Rule, r.Rule)
 			}
 			rule, place, captures = i, j, found
 		}
@@ -440,7 +441,7 @@ func (t *table) plan(names []string) (plan, error) {
 			order = append(order, key)
 		}
 		if s.from[place] != "" {
-			return plan{}, valueError("hub.Mapping", "%q and %q both become %q, of %v", s.from[place], name, s.wanted[place], r.Rule)
+			return plan{}, args.ValueError("hub.Mapping", "%q and %q both become %q, of %v", s.from[place], name, s.wanted[place], r.Rule)
 		}
 		s.from[place] = name
 	}
@@ -461,7 +462,7 @@ func (t *table) plan(names []string) (plan, error) {
 		}
 		for _, to := range s.to {
 			if other, taken := from[to]; taken {
-				return plan{}, valueError("hub.Mapping", "%s and %s both become %q", other, quoted(s.from), to)
+				return plan{}, args.ValueError("hub.Mapping", "%s and %s both become %q", other, quoted(s.from), to)
 			}
 			from[to] = quoted(s.from)
 		}
@@ -514,7 +515,7 @@ func (m Mapping) back(names []string) (plan, error) {
 		case r.kind == dropRule:
 		case r.kind == prefixRule:
 			if other, taken := prefixes[r.to[0]]; taken {
-				return plan{}, valueError("hub.SaveModel", "there is no way back from both %v and %v", other, r)
+				return plan{}, args.ValueError("hub.SaveModel", "there is no way back from both %v and %v", other, r)
 			}
 			prefixes[r.to[0]] = r
 		default:
@@ -535,7 +536,7 @@ func (m Mapping) back(names []string) (plan, error) {
 	}
 	if len(p.incomplete) > 0 {
 		in := p.incomplete[0]
-		return plan{}, valueError("hub.SaveModel", "%v needs %s, which the model does not have", in.Rule, quoted(in.Missing))
+		return plan{}, args.ValueError("hub.SaveModel", "%v needs %s, which the model does not have", in.Rule, quoted(in.Missing))
 	}
 	// Prefixes were replaced at first, so their way back comes last.
 	pt := &table{}
@@ -563,10 +564,10 @@ func (m Mapping) back(names []string) (plan, error) {
 	if want := slices.Sorted(slices.Values(names)); !slices.Equal(there, want) {
 		for _, name := range want {
 			if !slices.Contains(there, name) {
-				return plan{}, valueError("hub.SaveModel", "the mapping has no way back: %q would not be found again", name)
+				return plan{}, args.ValueError("hub.SaveModel", "the mapping has no way back: %q would not be found again", name)
 			}
 		}
-		return plan{}, valueError("hub.SaveModel", "the mapping has no way back: it would make %d tensors of %d", len(there), len(want))
+		return plan{}, args.ValueError("hub.SaveModel", "the mapping has no way back: it would make %d tensors of %d", len(there), len(want))
 	}
 	return p, nil
 }

@@ -95,14 +95,14 @@ func Save(dir string, tensors nn.StateDict, opts ...SaveOptions) (err error) {
 	opt := args.Option(opts)
 	most := args.Int(op, "MaxShardBytes", wholeNumber(opt.MaxShardBytes), defaultShardBytes)
 	if most < 1 {
-		return valueError(op, "MaxShardBytes must be positive, got %d", most)
+		return args.ValueError(op, "MaxShardBytes must be positive, got %d", most)
 	}
 	if opt.DType != 0 && !opt.DType.IsFloatingPoint() {
-		return valueError(op, "DType must be a floating one, got %v", opt.DType)
+		return args.ValueError(op, "DType must be a floating one, got %v", opt.DType)
 	}
 	for _, name := range tensors.Names() {
 		if !tensors[name].Defined() {
-			return valueError(op, "%q is the zero Tensor, or was closed", name)
+			return args.ValueError(op, "%q is the zero Tensor, or was closed", name)
 		}
 	}
 	var config []byte
@@ -156,13 +156,13 @@ func wholeNumber(n gotorch.Scalar) gotorch.Scalar {
 func configBytes(config any) ([]byte, error) {
 	if c, ok := config.(*Config); ok {
 		if c == nil {
-			return nil, valueError("hub.Save", "Config is nil: the folder that it is from has no config.json")
+			return nil, args.ValueError("hub.Save", "Config is nil: the folder that it is from has no config.json")
 		}
 		return c.raw, nil
 	}
 	raw, err := json.MarshalIndent(config, "", "  ")
 	if err != nil {
-		return nil, valueError("hub.Save", "Config: %v", err)
+		return nil, args.ValueError("hub.Save", "Config: %v", err)
 	}
 	if _, err := parseConfig(raw, "Config"); err != nil {
 		return nil, err
@@ -262,7 +262,7 @@ func commit(dir, stage string, files []shardFile, config []byte) error {
 	}
 	for _, entry := range entries { // before anything has changed
 		if weightFile.MatchString(entry.Name()) && entry.IsDir() {
-			return &fs.PathError{Op: "replace", Path: filepath.Join(dir, entry.Name()), Err: valueError("hub.Save", "a folder has the name of a file with weights")}
+			return &fs.PathError{Op: "replace", Path: filepath.Join(dir, entry.Name()), Err: args.ValueError("hub.Save", "a folder has the name of a file with weights")}
 		}
 	}
 	remove := func(which func(name string, shard bool) bool) error {

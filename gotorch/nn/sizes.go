@@ -12,48 +12,7 @@ type Sizes interface {
 	int | int64 | []int | []int64 | [1]int | [2]int | [3]int | [4]int | [6]int | [1]int64 | [2]int64 | [3]int64 | [4]int64 | [6]int64
 }
 
-// ints returns the numbers of a Sizes.
-func ints[S Sizes](sizes S) []int64 {
-	switch s := any(sizes).(type) {
-	case int:
-		return []int64{int64(s)}
-	case int64:
-		return []int64{s}
-	case []int:
-		return widened(s)
-	case [1]int:
-		return widened(s[:])
-	case [2]int:
-		return widened(s[:])
-	case [3]int:
-		return widened(s[:])
-	case [4]int:
-		return widened(s[:])
-	case [6]int:
-		return widened(s[:])
-	case []int64:
-		return slices.Clone(s)
-	case [1]int64:
-		return s[:]
-	case [2]int64:
-		return s[:]
-	case [3]int64:
-		return s[:]
-	case [4]int64:
-		return s[:]
-	case [6]int64:
-		return s[:]
-	}
-	panic("unreachable")
-}
-
-func widened(list []int) []int64 {
-	wide := make([]int64, len(list))
-	for i, n := range list {
-		wide[i] = int64(n)
-	}
-	return wide
-}
+func ints[S Sizes](sizes S) []int64 { return args.Ints(sizes) }
 
 // orInts returns list, or a list of the default if it is nil.
 func orInts(list []int64, value int64) []int64 {

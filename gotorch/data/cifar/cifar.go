@@ -18,7 +18,6 @@ package cifar
 
 import (
 	"archive/tar"
-	"errors"
 	"fmt"
 	"image"
 	"io"
@@ -159,21 +158,12 @@ func readArchive(archive string) (map[string][]byte, error) {
 	}
 	defer file.Close()
 	content := map[string][]byte{}
-	r := tar.NewReader(file)
-	last := "its first member"
+	members := files.NewTar(archive, file)
 	total := int64(0)
-	for {
-		head, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return content, nil
-		}
+	for head, err := range members.All() {
 		if err != nil {
-			if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) || !files.IsPathError(err) {
-				err = fmt.Errorf("the archive is damaged: %w", err)
-			}
-			return nil, files.Wrap(archive, "after "+last, err)
+			return nil, err
 		}
-		last = head.Name
 		name := path.Base(path.Clean(head.Name))
 		if head.Typeflag != tar.TypeReg || !wanted(name) {
 			continue
@@ -184,12 +174,11 @@ func readArchive(archive string) (map[string][]byte, error) {
 		if total += max(head.Size, 0); head.Size > maxFile || total > 2*maxFile {
 			return nil, files.Errorf(archive, head.Name, "it has %d bytes, and CIFAR's files have less than %d", head.Size, maxFile)
 		}
-		b, err := io.ReadAll(r) // which grows with what comes
-		if err != nil {
-			return nil, files.Wrap(archive, head.Name, err)
+		if content[name], err = members.Content(); err != nil {
+			return nil, err
 		}
-		content[name] = b
 	}
+	return content, nil
 }
 
 // set joins files to a set.

@@ -420,7 +420,7 @@ func NewStream(paths []string, layout tabular.Layout, opts ...Options) *Stream {
 		}
 	}
 	_, _ = columns.Of(op, named, all)
-	return &Stream{paths: slices.Clone(paths), layout: layout, format: args.Option(opts).format(op)}
+	return &Stream{paths: slices.Clone(paths), layout: layout, format: args.Option(opts).format(op), at: files.Position{Kind: "csvdata.Stream", Files: len(paths)}}
 }
 
 // All yields the rows from where the stream is, to the end of the last table; the stream is at the beginning then. A loop
@@ -435,13 +435,13 @@ func (s *Stream) All() iter.Seq2[data.Pair, error] {
 				return
 			}
 		}
-		s.at = files.Position{}
+		s.at.Begin(0)
 	}
 }
 
 func (s *Stream) table(path string, yield func(data.Pair, error) bool) bool {
 	ends := func(err error) bool {
-		s.at = files.Position{File: s.at.File + 1}
+		s.at.Begin(s.at.File + 1)
 		return err == nil || yield(data.Pair{}, err)
 	}
 	file, err := files.Open(path)
@@ -490,17 +490,9 @@ func (s *Stream) table(path string, yield func(data.Pair, error) bool) bool {
 	}
 }
 
-const kind = "csvdata.Stream"
-
 // StateDict returns where the stream is: behind the last row that was yielded.
-func (s *Stream) StateDict() gotorch.Dict { return s.at.Dict(kind, len(s.paths)) }
+func (s *Stream) StateDict() gotorch.Dict { return s.at.StateDict() }
 
 // LoadStateDict makes the stream go on from where another of the same tables was: it passes by the rows before. It returns
 // a ValueError if the state is of something else.
-func (s *Stream) LoadStateDict(dict gotorch.Dict) error {
-	at, err := files.PositionOf(dict, kind, len(s.paths))
-	if err == nil {
-		s.at = at
-	}
-	return err
-}
+func (s *Stream) LoadStateDict(dict gotorch.Dict) error { return s.at.LoadStateDict(dict) }

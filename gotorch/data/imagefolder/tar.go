@@ -2,9 +2,6 @@ package imagefolder
 
 import (
 	"archive/tar"
-	"bufio"
-	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"math/rand/v2"
@@ -54,19 +51,12 @@ func (f *Folder) lookTar(size int64, opt Options) error {
 	if n, _ := section.ReadAt(start[:], 0); n == 2 && start == [2]byte{0x1f, 0x8b} {
 		return files.Errorf(f.archive, "", "an archive that is packed by gzip can only be read from its beginning: unpack it, or use NewStream")
 	}
-	r := tar.NewReader(section)
 	found := map[string]bool{}
 	var names []string
-	last := "its first member"
-	for {
-		head, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
+	for head, err := range files.NewTar(f.archive, section).All() {
 		if err != nil {
-			return files.Wrap(f.archive, "after "+last, fmt.Errorf("the archive is damaged: %w", unexpected(err)))
+			return err
 		}
-		last = head.Name
 		class, ok := opt.class(head)
 		if !ok {
 			continue
@@ -119,13 +109,6 @@ func (f *Folder) checkEmpty(opt Options) error {
 	return nil
 }
 
-func unexpected(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
 // TarClasses reads through an archive, packed by gzip or not, and returns the names of its classes, sorted, for
 // [StreamOptions].
 func TarClasses(archive string, opts ...Options) ([]string, error) {
@@ -136,17 +119,10 @@ func TarClasses(archive string, opts ...Options) ([]string, error) {
 		return nil, err
 	}
 	defer r.Close()
-	members := tar.NewReader(r)
-	last := "its first member"
-	for {
-		head, err := members.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
+	for head, err := range files.NewTar(archive, r).All() {
 		if err != nil {
-			return nil, files.Wrap(archive, "after "+last, fmt.Errorf("the archive is damaged: %w", unexpected(err)))
+			return nil, err
 		}
-		last = head.Name
 		if class, ok := opt.class(head); ok {
 			found[class] = true
 		}
@@ -170,10 +146,7 @@ type Stream struct {
 	classes []string
 	numbers map[string]int
 	most    int64
-	shuffle int
-	seed    uint64
-	epoch   uint64
-	taken   int64 // pictures of this epoch
+	at      files.Epoch
 }
 
 // NewStream makes a stream of the pictures of an archive. With Classes in the options nothing is read yet; else it reads
@@ -199,9 +172,8 @@ func NewStream(archive string, opt Options, opts ...StreamOptions) (*Stream, err
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{archive: archive, options: opt, classes: classes, numbers: numbers, most: most, shuffle: stream.Shuffle}
-	s.seed = files.Seed(op, stream.Seed)
-	return s, nil
+	at := files.Epoch{Kind: "imagefolder.Stream", Shuffle: stream.Shuffle, Seed: files.Seed(op, stream.Seed)}
+	return &Stream{archive: archive, options: opt, classes: classes, numbers: numbers, most: most, at: at}, nil
 }
 
 // Classes returns the names of the classes, by their numbers.
@@ -214,14 +186,7 @@ func (s *Stream) Classes() []string { return slices.Clone(s.classes) }
 // After an error of the archive itself the stream ends.
 func (s *Stream) All() iter.Seq2[Sample, error] {
 	return func(yield func(Sample, error) bool) {
-		rng := rand.New(rand.NewPCG(s.seed, s.epoch))
-		pass := s.taken // that were yielded before
-		for m := range files.Shuffled(s.members(), s.shuffle, rng) {
-			if pass > 0 {
-				pass--
-				continue
-			}
-			s.taken++
+		for m := range files.Samples(&s.at, s.members) {
 			if m.err != nil {
 				if !yield(Sample{}, m.err) {
 					return
@@ -232,8 +197,6 @@ func (s *Stream) All() iter.Seq2[Sample, error] {
 				return
 			}
 		}
-		s.epoch++
-		s.taken = 0
 	}
 }
 
@@ -245,7 +208,7 @@ type member struct {
 	err     error
 }
 
-func (s *Stream) members() iter.Seq[member] {
+func (s *Stream) members(*rand.Rand) iter.Seq[member] {
 	return func(yield func(member) bool) {
 		file, err := files.Open(s.archive)
 		if err != nil {
@@ -253,18 +216,12 @@ func (s *Stream) members() iter.Seq[member] {
 			return
 		}
 		defer file.Close()
-		r := tar.NewReader(bufio.NewReader(file))
-		last := "its first member"
-		for {
-			head, err := r.Next()
-			if errors.Is(err, io.EOF) {
-				return
-			}
+		members := files.NewTar(s.archive, file)
+		for head, err := range members.All() {
 			if err != nil {
-				yield(member{err: files.Wrap(s.archive, "after "+last, fmt.Errorf("the archive is damaged: %w", unexpected(err)))})
+				yield(member{err: err})
 				return
 			}
-			last = head.Name
 			name, ok := s.options.class(head)
 			class, known := s.numbers[name]
 			if !ok || !known {
@@ -273,8 +230,8 @@ func (s *Stream) members() iter.Seq[member] {
 			m := member{name: head.Name, class: class}
 			if head.Size > s.most {
 				m.err = tooLong(s.archive, head.Name, head.Size, s.most)
-			} else if m.encoded, err = io.ReadAll(r); err != nil { // which grows with what comes
-				yield(member{err: files.Wrap(s.archive, head.Name, unexpected(err))})
+			} else if m.encoded, err = members.Content(); err != nil {
+				yield(member{err: err})
 				return
 			}
 			if !yield(m) {
@@ -284,19 +241,9 @@ func (s *Stream) members() iter.Seq[member] {
 	}
 }
 
-const kind = "imagefolder.Stream"
-
 // StateDict returns where the stream is: behind the last picture that was yielded.
-func (s *Stream) StateDict() gotorch.Dict {
-	return files.Epoch{Kind: kind, Seed: s.seed, Shuffle: s.shuffle, Epoch: s.epoch, Taken: s.taken}.Dict()
-}
+func (s *Stream) StateDict() gotorch.Dict { return s.at.StateDict() }
 
 // LoadStateDict makes the stream go on from where another of the same archive was: it reads the pictures before once
 // more, without decoding them. It returns a ValueError if the state is of something else, or of other options.
-func (s *Stream) LoadStateDict(dict gotorch.Dict) error {
-	e, err := files.EpochOf(dict, kind, s.shuffle)
-	if err == nil {
-		s.seed, s.epoch, s.taken = e.Seed, e.Epoch, e.Taken
-	}
-	return err
-}
+func (s *Stream) LoadStateDict(dict gotorch.Dict) error { return s.at.LoadStateDict(dict) }

@@ -250,7 +250,7 @@ type Stream struct {
 // NewStream makes a stream of the lines of files. None is opened yet. It panics with a ValueError if MaxLine is not
 // positive.
 func NewStream(paths []string, opts ...Options) *Stream {
-	return &Stream{paths: slices.Clone(paths), limits: args.Option(opts).limits("lines.NewStream")}
+	return &Stream{paths: slices.Clone(paths), limits: args.Option(opts).limits("lines.NewStream"), at: files.Position{Kind: "lines.Stream", Files: len(paths)}}
 }
 
 // All yields the lines from where the stream is, to the end of the last file; the stream is at the beginning then. A
@@ -265,14 +265,14 @@ func (s *Stream) All() iter.Seq2[string, error] {
 				return
 			}
 		}
-		s.at = files.Position{}
+		s.at.Begin(0)
 	}
 }
 
 // file yields the lines of one file; false if the loop is left.
 func (s *Stream) file(path string, yield func(string, error) bool) bool {
 	ends := func(err error) bool {
-		s.at = files.Position{File: s.at.File + 1}
+		s.at.Begin(s.at.File + 1)
 		return err == nil || yield("", err)
 	}
 	r, err := files.Open(path)
@@ -303,17 +303,9 @@ func (s *Stream) file(path string, yield func(string, error) bool) bool {
 	}
 }
 
-const kind = "lines.Stream"
-
 // StateDict returns where the stream is: behind the last line that was yielded.
-func (s *Stream) StateDict() gotorch.Dict { return s.at.Dict(kind, len(s.paths)) }
+func (s *Stream) StateDict() gotorch.Dict { return s.at.StateDict() }
 
 // LoadStateDict makes the stream go on from where another of the same files was. It returns a ValueError if the state
 // is of something else.
-func (s *Stream) LoadStateDict(dict gotorch.Dict) error {
-	at, err := files.PositionOf(dict, kind, len(s.paths))
-	if err == nil {
-		s.at = at
-	}
-	return err
-}
+func (s *Stream) LoadStateDict(dict gotorch.Dict) error { return s.at.LoadStateDict(dict) }

@@ -520,11 +520,13 @@ func (t *Table) Close() error {
 // Stream is the rows of a table in order, of which a group is in memory at a time. It is used by one goroutine at a time.
 type Stream struct {
 	table *Table
-	next  int64 // row
+	at    files.Position // Sample: the row, of all files
 }
 
 // Stream makes a stream of the table's rows.
-func (t *Table) Stream() *Stream { return &Stream{table: t} }
+func (t *Table) Stream() *Stream {
+	return &Stream{t, files.Position{Kind: "parquet.Stream", Files: len(t.files)}}
+}
 
 // All yields the rows from where the stream is to the end; the stream is at the beginning then. A loop that is left early
 // is gone on with by the next All, behind the last row that was yielded.
@@ -535,7 +537,7 @@ func (s *Stream) All() iter.Seq2[data.Pair, error] {
 	return func(yield func(data.Pair, error) bool) {
 		t := s.table
 		for _, g := range t.groups {
-			if s.next >= g.begin+g.rows {
+			if s.at.Sample >= g.begin+g.rows {
 				continue
 			}
 			t.mutex.Lock()
@@ -547,15 +549,15 @@ func (s *Stream) All() iter.Seq2[data.Pair, error] {
 			}
 			columns, err := t.decode(g)
 			if err != nil {
-				s.next = g.begin + g.rows
+				s.at.Sample = g.begin + g.rows
 				if !yield(data.Pair{}, err) {
 					return
 				}
 				continue
 			}
 			d := &decoded{columns: columns}
-			for s.next < g.begin+g.rows {
-				row := s.next - g.begin
+			for s.at.Sample < g.begin+g.rows {
+				row := s.at.Sample - g.begin
 				rows := t.plan.Rows(1)
 				pair := data.Pair{}
 				err := t.row(rows, d, row)
@@ -564,32 +566,29 @@ func (s *Stream) All() iter.Seq2[data.Pair, error] {
 				} else {
 					pair, err = rows.One()
 				}
-				s.next++
+				s.at.Sample++
 				if !yield(pair, err) {
 					return
 				}
 			}
 		}
-		s.next = 0
+		s.at.Begin(0)
 	}
 }
 
-const kind = "parquet.Stream"
-
 // StateDict returns where the stream is: behind the last row that was yielded.
-func (s *Stream) StateDict() gotorch.Dict {
-	return files.Position{Sample: s.next}.Dict(kind, len(s.table.files))
-}
+func (s *Stream) StateDict() gotorch.Dict { return s.at.StateDict() }
 
 // LoadStateDict makes the stream go on from where another of the same table was. It returns a ValueError if the state is of
 // something else.
 func (s *Stream) LoadStateDict(dict gotorch.Dict) error {
-	at, err := files.PositionOf(dict, kind, len(s.table.files))
-	if err == nil && at.Sample > s.table.n {
-		err = &gotorch.Error{Op: kind, Kind: gotorch.ValueError, Msg: fmt.Sprintf("the state is at row %d, and the table has %d", at.Sample, s.table.n)}
+	at := s.at
+	if err := at.LoadStateDict(dict); err != nil {
+		return err
 	}
-	if err == nil {
-		s.next = at.Sample
+	if at.Sample > s.table.n {
+		return args.ValueError(at.Kind, "the state is at row %d, and the table has %d", at.Sample, s.table.n)
 	}
-	return err
+	s.at = at
+	return nil
 }

@@ -32,7 +32,6 @@ import (
 	"errors"
 	"fmt"
 	"image"
-	"io"
 	"iter"
 	"math/rand/v2"
 	"slices"
@@ -174,11 +173,8 @@ type Options struct {
 type Stream struct {
 	shards        []string
 	maxSample     int64
-	shuffle       int
 	shuffleShards bool
-	seed          uint64
-	epoch         uint64
-	taken         int64 // samples and errors that were yielded in this epoch
+	at            files.Epoch
 }
 
 // New makes a stream of the samples of archives. None is opened yet. It panics with a ValueError for options that do not
@@ -187,14 +183,14 @@ func New(shards []string, opts ...Options) *Stream {
 	const op = "webdataset.New"
 	opt := args.Option(opts)
 	s := &Stream{
-		shards: slices.Clone(shards), shuffle: opt.Shuffle, shuffleShards: opt.ShuffleShards,
-		maxSample: args.Int(op, "MaxSample", opt.MaxSample, 1<<28),
+		shards: slices.Clone(shards), shuffleShards: opt.ShuffleShards, maxSample: args.Int(op, "MaxSample", opt.MaxSample, 1<<28),
+		at: files.Epoch{Kind: "webdataset.Stream", Shuffle: opt.Shuffle},
 	}
-	if s.shuffle < 0 || s.maxSample < 1 {
-		panic(args.ValueError(op, "Shuffle must not be negative and MaxSample be positive, but got %d and %d", s.shuffle, s.maxSample))
+	if opt.Shuffle < 0 || s.maxSample < 1 {
+		panic(args.ValueError(op, "Shuffle must not be negative and MaxSample be positive, but got %d and %d", opt.Shuffle, s.maxSample))
 	}
-	if s.shuffle > 0 || s.shuffleShards {
-		s.seed = files.Seed(op, opt.Seed)
+	if opt.Shuffle > 0 || s.shuffleShards {
+		s.at.Seed = files.Seed(op, opt.Seed)
 	}
 	return s
 }
@@ -206,7 +202,7 @@ func (s *Stream) Shard(i, n int) *Stream {
 		panic(args.ValueError("webdataset.Stream.Shard", "there is no part %d of %d", i, n))
 	}
 	part := *s
-	part.shards, part.epoch, part.taken = nil, 0, 0
+	part.shards, part.at.Epoch, part.at.Taken = nil, 0, 0
 	for k := i; k < len(s.shards); k += n {
 		part.shards = append(part.shards, s.shards[k])
 	}
@@ -217,32 +213,18 @@ func (s *Stream) Shard(i, n int) *Stream {
 func (s *Stream) Shards() []string { return slices.Clone(s.shards) }
 
 // Epoch returns how many epochs the stream has ended.
-func (s *Stream) Epoch() int { return int(s.epoch) }
+func (s *Stream) Epoch() int { return int(s.at.Epoch) }
 
 // All yields the samples from where the stream is to the end of the epoch; then it is at the beginning of the next one,
 // which has another random order. A loop that is left early is gone on with by the next All, behind the last sample that
 // was yielded; the samples before it are read once more for that.
 func (s *Stream) All() iter.Seq2[*Sample, error] {
 	return func(yield func(*Sample, error) bool) {
-		rng := rand.New(rand.NewPCG(s.seed, s.epoch))
-		shards := s.shards
-		if s.shuffleShards {
-			shards = slices.Clone(shards)
-			rng.Shuffle(len(shards), func(i, j int) { shards[i], shards[j] = shards[j], shards[i] })
-		}
-		before := s.taken
-		for r := range files.Shuffled(s.read(shards), s.shuffle, rng) {
-			if before > 0 {
-				before--
-				continue
-			}
-			s.taken++
+		for r := range files.Samples(&s.at, s.read) {
 			if !yield(r.sample, r.err) {
 				return
 			}
 		}
-		s.epoch++
-		s.taken = 0
 	}
 }
 
@@ -251,8 +233,13 @@ type result struct {
 	err    error
 }
 
-// read yields the samples of archives in order.
-func (s *Stream) read(shards []string) iter.Seq[result] {
+// read yields the samples of the archives of an epoch, one archive after the other.
+func (s *Stream) read(rng *rand.Rand) iter.Seq[result] {
+	shards := s.shards
+	if s.shuffleShards {
+		shards = slices.Clone(shards)
+		rng.Shuffle(len(shards), func(i, j int) { shards[i], shards[j] = shards[j], shards[i] })
+	}
 	return func(yield func(result) bool) {
 		for _, shard := range shards {
 			if !s.readShard(shard, yield) {
@@ -269,13 +256,12 @@ func (s *Stream) readShard(shard string, yield func(result) bool) bool {
 		return yield(result{err: err})
 	}
 	defer file.Close()
-	r := tar.NewReader(file)
+	members := files.NewTar(shard, file)
 	var (
 		sample *Sample
 		names  = map[string]bool{} // of its files, of which a hostile sample has very many
 		size   int64
 		broken error // why the sample is not yielded
-		last   = "its first member"
 	)
 	flush := func() bool {
 		done := result{sample, broken}
@@ -288,16 +274,11 @@ func (s *Stream) readShard(shard string, yield func(result) bool) bool {
 		}
 		return true
 	}
-	for {
-		head, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return flush()
-		}
+	for head, err := range members.All() {
 		if err != nil {
 			// The sample may lack what would have followed.
-			return yield(result{err: damaged(shard, "after "+last, err)})
+			return yield(result{err: err})
 		}
-		last = head.Name
 		key, name, ok := split(head.Name)
 		if head.Typeflag != tar.TypeReg || !ok {
 			continue
@@ -320,20 +301,14 @@ func (s *Stream) readShard(shard string, yield func(result) bool) bool {
 			broken = files.Errorf(shard, key, "it has two files %q", name)
 			continue
 		}
-		content, err := io.ReadAll(r) // which grows with what comes, not with what the header says
+		content, err := members.Content()
 		if err != nil {
-			return yield(result{err: damaged(shard, head.Name, err)})
+			return yield(result{err: err})
 		}
 		names[name] = true
 		sample.Fields = append(sample.Fields, Field{name, content})
 	}
-}
-
-func damaged(shard, where string, err error) error {
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	return files.Wrap(shard, where, fmt.Errorf("the archive is damaged: %w", err))
+	return flush()
 }
 
 // split cuts the name of a file at the first dot behind its folders. It is false for what belongs to no sample: names
@@ -347,25 +322,21 @@ func split(name string) (key, field string, ok bool) {
 	return name[:folder] + key, strings.ToLower(field), true
 }
 
-const kind = "webdataset.Stream"
-
 // StateDict returns where the stream is: behind the last sample that was yielded.
 func (s *Stream) StateDict() gotorch.Dict {
-	d := files.Epoch{Kind: kind, Seed: s.seed, Shuffle: s.shuffle, Epoch: s.epoch, Taken: s.taken}.Dict()
-	return append(d, gotorch.DictItem{Key: "shards", Value: int64(len(s.shards))}, gotorch.DictItem{Key: "shuffle_shards", Value: s.shuffleShards})
+	return append(s.at.StateDict(), gotorch.DictItem{Key: "shards", Value: int64(len(s.shards))}, gotorch.DictItem{Key: "shuffle_shards", Value: s.shuffleShards})
 }
 
 // LoadStateDict makes the stream go on from where another of the same archives and options was. The next All reads what
 // came before once more, and yields what follows. It returns a ValueError if the state is of something else.
 func (s *Stream) LoadStateDict(dict gotorch.Dict) error {
-	e, err := files.EpochOf(dict, kind, s.shuffle)
-	if err != nil {
+	at := s.at
+	if err := at.LoadStateDict(dict); err != nil {
 		return err
 	}
 	if n, each := dict.Get("shards"), dict.Get("shuffle_shards"); n != int64(len(s.shards)) || each != s.shuffleShards {
-		return &gotorch.Error{Op: kind, Kind: gotorch.ValueError, Msg: fmt.Sprintf(
-			"the state is of a stream of %v archives with ShuffleShards: %v, and this one has %d with %v", n, each, len(s.shards), s.shuffleShards)}
+		return args.ValueError(at.Kind, "the state is of a stream of %v archives with ShuffleShards: %v, and this one has %d with %v", n, each, len(s.shards), s.shuffleShards)
 	}
-	s.seed, s.epoch, s.taken = e.Seed, e.Epoch, e.Taken
+	s.at = at
 	return nil
 }

@@ -137,15 +137,7 @@ func NewBert(config BertConfig, opts ...Options) *Bert {
 		"IntermediateSize": config.IntermediateSize, "MaxPositionEmbeddings": config.MaxPositionEmbeddings, "TypeVocabSize": config.TypeVocabSize},
 		config.HiddenSize, config.NumAttentionHeads)
 	hidden := config.HiddenSize
-	linear := func(in, out int64) *nn.LinearModule {
-		m := nn.Linear(in, out, nn.LinearOptions{Device: opt.Device, DType: opt.DType})
-		begin(m.Weight, 0.02)
-		begin(m.Bias, 0)
-		return m
-	}
-	norm := func() *nn.LayerNormModule {
-		return nn.LayerNorm(hidden, nn.LayerNormOptions{Eps: config.LayerNormEps, Device: opt.Device, DType: opt.DType})
-	}
+	norm := func() *nn.LayerNormModule { return opt.layerNorm(hidden, config.LayerNormEps) }
 	embedding := func(n int64, padding *int64) *nn.EmbeddingModule {
 		o := nn.EmbeddingOptions{Device: opt.Device, DType: opt.DType}
 		if padding != nil {
@@ -156,32 +148,28 @@ func NewBert(config BertConfig, opts ...Options) *Bert {
 		return m
 	}
 	output := func(in int64) *BertOutput {
-		return nn.Init(&BertOutput{Dense: linear(in, hidden), LayerNorm: norm(), Dropout: nn.Dropout(config.HiddenDropoutProb)})
+		return nn.Init(&BertOutput{Dense: opt.linear(in, hidden, true), LayerNorm: norm(), Dropout: nn.Dropout(config.HiddenDropoutProb)})
 	}
 	e := nn.Init(&BertEmbeddings{WordEmbeddings: embedding(config.VocabSize, config.PadTokenID), PositionEmbeddings: embedding(config.MaxPositionEmbeddings, nil),
 		TokenTypeEmbeddings: embedding(config.TypeVocabSize, nil), LayerNorm: norm(), Dropout: nn.Dropout(config.HiddenDropoutProb)})
 	encoder := &BertEncoder{}
 	for range config.NumHiddenLayers {
-		self := nn.Init(&BertSelfAttention{Query: linear(hidden, hidden), Key: linear(hidden, hidden), Value: linear(hidden, hidden),
+		self := nn.Init(&BertSelfAttention{Query: opt.linear(hidden, hidden, true), Key: opt.linear(hidden, hidden, true), Value: opt.linear(hidden, hidden, true),
 			run: attention{heads: config.NumAttentionHeads, keyHeads: config.NumAttentionHeads, dropout: config.AttentionDropoutProb,
 				scale: 1 / math.Sqrt(float64(hidden/config.NumAttentionHeads))}})
 		encoder.Layer = append(encoder.Layer, nn.Init(&BertLayer{
 			Attention:    nn.Init(&BertAttention{Self: self, Output: output(hidden)}),
-			Intermediate: nn.Init(&BertDense{Dense: linear(hidden, config.IntermediateSize)}),
+			Intermediate: nn.Init(&BertDense{Dense: opt.linear(hidden, config.IntermediateSize, true)}),
 			Output:       output(config.IntermediateSize), act: activation(op, config.HiddenAct)}))
 	}
-	return nn.Init(&Bert{Embeddings: e, Encoder: nn.Init(encoder), Pooler: nn.Init(&BertPooler{Dense: linear(hidden, hidden)}), Config: config})
+	return nn.Init(&Bert{Embeddings: e, Encoder: nn.Init(encoder), Pooler: nn.Init(&BertPooler{Dense: opt.linear(hidden, hidden, true)}), Config: config})
 }
 
 // NewBertClassifier makes a [BertClassifier] of config.NumLabels classes with random weights. It panics as [NewBert] does.
 func NewBertClassifier(config BertConfig, opts ...Options) *BertClassifier {
 	opt := args.Option(opts)
 	p := args.Or(config.ClassifierDropout, config.HiddenDropoutProb)
-	m := &BertClassifier{Bert: NewBert(config, opt), Dropout: nn.Dropout(p),
-		Classifier: nn.Linear(config.HiddenSize, config.NumLabels(), nn.LinearOptions{Device: opt.Device, DType: opt.DType})}
-	begin(m.Classifier.Weight, 0.02)
-	begin(m.Classifier.Bias, 0)
-	return nn.Init(m)
+	return nn.Init(&BertClassifier{Bert: NewBert(config, opt), Dropout: nn.Dropout(p), Classifier: opt.linear(config.HiddenSize, config.NumLabels(), true)})
 }
 
 // BertMapping returns what becomes what between a folder of transformers and a [Bert]: a prefix that a folder of a

@@ -1,7 +1,6 @@
 package transformers
 
 import (
-	"fmt"
 	"math"
 
 	"gotorch.dev/gotorch"
@@ -195,7 +194,38 @@ func activation(op, name string) func(gotorch.Tensor) gotorch.Tensor {
 	case "tanh":
 		return func(x gotorch.Tensor) gotorch.Tensor { return x.Tanh() }
 	}
-	panic(&gotorch.Error{Op: op, Kind: gotorch.NotImplementedError, Msg: fmt.Sprintf("the activation %q is none of gelu, gelu_new, gelu_pytorch_tanh, relu, silu and tanh", name)})
+	panic(args.Errorf(op, gotorch.NotImplementedError, "the activation %q is none of gelu, gelu_new, gelu_pytorch_tanh, relu, silu and tanh", name))
+}
+
+// linear makes a layer with the first values that all of the models have.
+func (o Options) linear(in, out int64, bias bool) *nn.LinearModule {
+	m := nn.Linear(in, out, nn.LinearOptions{NoBias: !bias, Device: o.Device, DType: o.DType})
+	begin(m.Weight, 0.02)
+	if bias {
+		begin(m.Bias, 0)
+	}
+	return m
+}
+
+func (o Options) embedding(n, features int64) *nn.EmbeddingModule {
+	m := nn.Embedding(n, features, nn.EmbeddingOptions{Device: o.Device, DType: o.DType})
+	begin(m.Weight, 0.02)
+	return m
+}
+
+func (o Options) layerNorm(features int64, eps float64) *nn.LayerNormModule {
+	return nn.LayerNorm(features, nn.LayerNormOptions{Eps: eps, Device: o.Device, DType: o.DType})
+}
+
+// begin gives a parameter its first values, from a normal distribution.
+func begin(t gotorch.Tensor, std float64) {
+	gotorch.NoGrad(func() {
+		if std == 0 {
+			t.Zero_()
+			return
+		}
+		t.Normal_(gotorch.Normal_Options{Std: &std})
+	})
 }
 
 // checkSizes panics unless all sizes are positive, and heads divide features.
@@ -208,6 +238,14 @@ func checkSizes(op string, sizes map[string]int64, features, heads int64) {
 	if features%heads != 0 {
 		panic(args.ValueError(op, "%d features cannot be split into %d heads", features, heads))
 	}
+}
+
+// decode reads config.json, which must be of a type.
+func decode(op string, folder *hub.Folder, modelType string, into any) error {
+	if is := folder.Config().ModelType(); is != modelType {
+		return args.ValueError(op, "%s has a model of type %q, where %q is expected", folder.Dir(), is, modelType)
+	}
+	return folder.Config().Decode(into)
 }
 
 // load makes a model without memory and gives it the weights of a folder. The number of layers is held to that of

@@ -107,34 +107,22 @@ func NewGPT2(config GPT2Config, opts ...Options) *GPT2 {
 	}
 	checkSizes(op, map[string]int64{"VocabSize": config.VocabSize, "NPositions": config.NPositions, "NEmbd": config.NEmbd,
 		"NHead": config.NHead, "NInner": config.NInner}, config.NEmbd, config.NHead)
-	linear := func(in, out int64) *nn.LinearModule {
-		m := nn.Linear(in, out, nn.LinearOptions{Device: opt.Device, DType: opt.DType})
-		begin(m.Weight, 0.02)
-		begin(m.Bias, 0)
-		return m
-	}
-	embedding := func(n int64) *nn.EmbeddingModule {
-		m := nn.Embedding(n, config.NEmbd, nn.EmbeddingOptions{Device: opt.Device, DType: opt.DType})
-		begin(m.Weight, 0.02)
-		return m
-	}
-	norm := func() *nn.LayerNormModule {
-		return nn.LayerNorm(config.NEmbd, nn.LayerNormOptions{Eps: config.LayerNormEpsilon, Device: opt.Device, DType: opt.DType})
-	}
-	t := &GPT2Transformer{WTE: embedding(config.VocabSize), WPE: embedding(config.NPositions), Drop: nn.Dropout(config.EmbdPDrop)}
+	hidden := config.NEmbd
+	norm := func() *nn.LayerNormModule { return opt.layerNorm(hidden, config.LayerNormEpsilon) }
+	t := &GPT2Transformer{WTE: opt.embedding(config.VocabSize, hidden), WPE: opt.embedding(config.NPositions, hidden), Drop: nn.Dropout(config.EmbdPDrop)}
 	for i := range config.NLayer {
 		scale := 1.0
 		if config.ScaleAttnWeights {
-			scale = 1 / math.Sqrt(float64(config.NEmbd/config.NHead))
+			scale = 1 / math.Sqrt(float64(hidden/config.NHead))
 		}
 		if config.ScaleByLayer {
 			scale /= float64(i + 1)
 		}
 		block := &GPT2Block{LN1: norm(), LN2: norm()}
-		block.Attn = nn.Init(&GPT2Attention{CAttn: linear(config.NEmbd, 3*config.NEmbd), CProj: linear(config.NEmbd, config.NEmbd),
+		block.Attn = nn.Init(&GPT2Attention{CAttn: opt.linear(hidden, 3*hidden, true), CProj: opt.linear(hidden, hidden, true),
 			Dropout: nn.Dropout(config.ResidPDrop), layer: int(i),
 			run: attention{heads: config.NHead, keyHeads: config.NHead, scale: scale, dropout: config.AttnPDrop, causal: true}})
-		block.MLP = nn.Init(&GPT2MLP{CFC: linear(config.NEmbd, config.NInner), CProj: linear(config.NInner, config.NEmbd),
+		block.MLP = nn.Init(&GPT2MLP{CFC: opt.linear(hidden, config.NInner, true), CProj: opt.linear(config.NInner, hidden, true),
 			Dropout: nn.Dropout(config.ResidPDrop), act: activation(op, config.ActivationFunction)})
 		// As many layers add to the residual, each adds the less.
 		begin(block.Attn.CProj.Weight, 0.02/math.Sqrt(float64(2*config.NLayer)))
@@ -142,23 +130,9 @@ func NewGPT2(config GPT2Config, opts ...Options) *GPT2 {
 		t.H = append(t.H, nn.Init(block))
 	}
 	t.LNF = norm()
-	m := &GPT2{Transformer: nn.Init(t), Config: config,
-		LMHead: nn.Linear(config.NEmbd, config.VocabSize, nn.LinearOptions{NoBias: true, Device: opt.Device, DType: opt.DType})}
-	begin(m.LMHead.Weight, 0.02)
-	m = nn.Init(m)
+	m := nn.Init(&GPT2{Transformer: nn.Init(t), LMHead: opt.linear(hidden, config.VocabSize, false), Config: config})
 	m.TieWeights()
 	return m
-}
-
-// begin gives a parameter its first values, from a normal distribution.
-func begin(t gotorch.Tensor, std float64) {
-	gotorch.NoGrad(func() {
-		if std == 0 {
-			t.Zero_()
-			return
-		}
-		t.Normal_(gotorch.Normal_Options{Std: &std})
-	})
 }
 
 // LoadGPT2 loads a folder whose model_type is gpt2, in evaluation mode. Errors are those of [hub.LoadInto] and of
@@ -170,14 +144,6 @@ func LoadGPT2(folder *hub.Folder, opts ...LoadOptions) (*GPT2, *hub.Report, erro
 		return nil, nil, err
 	}
 	return load(op, folder, config.NLayer, GPT2Mapping(), opts, func(opt Options) *GPT2 { return NewGPT2(config, opt) })
-}
-
-// decode reads config.json, which must be of a type.
-func decode(op string, folder *hub.Folder, modelType string, into any) error {
-	if is := folder.Config().ModelType(); is != modelType {
-		return args.ValueError(op, "%s has a model of type %q, where %q is expected", folder.Dir(), is, modelType)
-	}
-	return folder.Config().Decode(into)
 }
 
 // TieWeights makes the embedding the weight of the head as well, unless the configuration says otherwise.

@@ -1,7 +1,6 @@
 package transformers
 
 import (
-	"fmt"
 	"math"
 
 	"gotorch.dev/gotorch"
@@ -121,32 +120,22 @@ func NewLlama(config LlamaConfig, opts ...Options) *Llama {
 	if config.HeadDim < 2 || config.HeadDim%2 != 0 || config.HeadDim > math.MaxInt32 {
 		panic(args.ValueError(op, "HeadDim must be positive and even, got %d", config.HeadDim))
 	}
-	linear := func(in, out int64, bias bool) *nn.LinearModule {
-		m := nn.Linear(in, out, nn.LinearOptions{NoBias: !bias, Device: opt.Device, DType: opt.DType})
-		begin(m.Weight, 0.02)
-		if bias {
-			begin(m.Bias, 0)
-		}
-		return m
-	}
 	norm := func() *LlamaNorm {
 		return nn.Init(&LlamaNorm{Weight: gotorch.Ones([]int64{config.HiddenSize}, gotorch.TensorOptions{Device: opt.Device, DType: opt.DType}), Eps: config.RMSNormEps})
 	}
-	m := &LlamaModel{config: config, rope: config.rope(op),
-		EmbedTokens: nn.Embedding(config.VocabSize, config.HiddenSize, nn.EmbeddingOptions{Device: opt.Device, DType: opt.DType})}
-	begin(m.EmbedTokens.Weight, 0.02)
+	m := &LlamaModel{config: config, rope: config.rope(op), EmbedTokens: opt.embedding(config.VocabSize, config.HiddenSize)}
 	hidden, queries, keys := config.HiddenSize, config.NumAttentionHeads*config.HeadDim, config.NumKeyValueHeads*config.HeadDim
 	for i := range config.NumHiddenLayers {
 		layer := &LlamaLayer{InputLayernorm: norm(), PostAttentionLayernorm: norm()}
-		layer.SelfAttn = nn.Init(&LlamaAttention{QProj: linear(hidden, queries, config.AttentionBias), KProj: linear(hidden, keys, config.AttentionBias),
-			VProj: linear(hidden, keys, config.AttentionBias), OProj: linear(queries, hidden, config.AttentionBias), layer: int(i),
+		layer.SelfAttn = nn.Init(&LlamaAttention{QProj: opt.linear(hidden, queries, config.AttentionBias), KProj: opt.linear(hidden, keys, config.AttentionBias),
+			VProj: opt.linear(hidden, keys, config.AttentionBias), OProj: opt.linear(queries, hidden, config.AttentionBias), layer: int(i),
 			run: attention{heads: config.NumAttentionHeads, keyHeads: config.NumKeyValueHeads, scale: 1 / math.Sqrt(float64(config.HeadDim)), dropout: config.AttentionDropout, causal: true}})
-		layer.MLP = nn.Init(&LlamaMLP{GateProj: linear(hidden, config.IntermediateSize, config.MLPBias), UpProj: linear(hidden, config.IntermediateSize, config.MLPBias),
-			DownProj: linear(config.IntermediateSize, hidden, config.MLPBias), act: activation(op, config.HiddenAct)})
+		layer.MLP = nn.Init(&LlamaMLP{GateProj: opt.linear(hidden, config.IntermediateSize, config.MLPBias), UpProj: opt.linear(hidden, config.IntermediateSize, config.MLPBias),
+			DownProj: opt.linear(config.IntermediateSize, hidden, config.MLPBias), act: activation(op, config.HiddenAct)})
 		m.Layers = append(m.Layers, nn.Init(layer))
 	}
 	m.Norm = norm()
-	l := nn.Init(&Llama{Model: nn.Init(m), LMHead: linear(hidden, config.VocabSize, false), Config: config})
+	l := nn.Init(&Llama{Model: nn.Init(m), LMHead: opt.linear(hidden, config.VocabSize, false), Config: config})
 	l.TieWeights()
 	return l
 }
@@ -181,7 +170,7 @@ func (c LlamaConfig) rope(op string) Rope {
 			panic(args.ValueError(op, "RoPE of type %q needs a positive factor, and for llama3 a high_freq_factor above low_freq_factor", r.RopeType))
 		}
 	default:
-		panic(&gotorch.Error{Op: op, Kind: gotorch.NotImplementedError, Msg: fmt.Sprintf("RoPE of type %q is none of default, linear and llama3", r.RopeType)})
+		panic(args.Errorf(op, gotorch.NotImplementedError, "RoPE of type %q is none of default, linear and llama3", r.RopeType))
 	}
 	return r
 }

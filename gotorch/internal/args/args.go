@@ -48,7 +48,7 @@ func Float(op, name string, field gotorch.Scalar, value float64) float64 {
 	case v.CanUint():
 		return float64(v.Uint())
 	}
-	panic(typeError(op, "%s must be a real number, not %T", name, field))
+	panic(TypeError(op, "%s must be a real number, not %T", name, field))
 }
 
 // Int is [Float] for an integer. A float is refused, also a whole one, as in Python.
@@ -69,7 +69,7 @@ func Int(op, name string, field gotorch.Scalar, value int64) int64 {
 	case v.CanUint():
 		panic(ValueError(op, "%s is %v, which is no int64", name, field))
 	}
-	panic(typeError(op, "%s must be an integer, not %T", name, field))
+	panic(TypeError(op, "%s must be an integer, not %T", name, field))
 }
 
 // FloatPointer is [Float] for what has no default: nil where it was left out.
@@ -97,7 +97,7 @@ func Bool(op, name string, field gotorch.Scalar) (value, given bool) {
 	case v.Kind() == reflect.Bool:
 		return v.Bool(), true
 	}
-	panic(typeError(op, "%s must be a bool, not %T", name, field))
+	panic(TypeError(op, "%s must be a bool, not %T", name, field))
 }
 
 // Seed returns the seed of a generator, and whether there is one. All 64 bits count, so a negative
@@ -125,11 +125,30 @@ func number(field gotorch.Scalar) reflect.Value {
 	return v
 }
 
-func typeError(op, format string, values ...any) *gotorch.Error {
-	return &gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf(format, values...)}
+// Ints returns the numbers of what is an int or int64, or a slice or an array of them: of a Sizes.
+func Ints(sizes any) []int64 {
+	v := reflect.ValueOf(sizes)
+	if v.CanInt() {
+		return []int64{v.Int()}
+	}
+	list := make([]int64, v.Len())
+	for i := range list {
+		list[i] = v.Index(i).Int()
+	}
+	return list
+}
+
+// Errorf is the panic value for a call of op that is refused.
+func Errorf(op string, kind gotorch.ErrorKind, format string, values ...any) *gotorch.Error {
+	return &gotorch.Error{Op: op, Kind: kind, Msg: fmt.Sprintf(format, values...)}
+}
+
+// TypeError is the panic value for an argument of op that is of a wrong type, or is none.
+func TypeError(op, format string, values ...any) *gotorch.Error {
+	return Errorf(op, gotorch.TypeError, format, values...)
 }
 
 // ValueError is the panic value for an argument of op that does not fit.
 func ValueError(op, format string, values ...any) *gotorch.Error {
-	return &gotorch.Error{Op: op, Kind: gotorch.ValueError, Msg: fmt.Sprintf(format, values...)}
+	return Errorf(op, gotorch.ValueError, format, values...)
 }

@@ -2,6 +2,7 @@ package args_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,5 +50,21 @@ func TestWhatIsNoNumberIsRefused(t *testing.T) {
 		if !errors.Is(err, gotorch.TypeError) && !errors.Is(err, gotorch.ValueError) || !strings.HasPrefix(err.Error(), part) {
 			t.Errorf("got %v, want %q", err, part)
 		}
+	}
+}
+
+func TestSizesAreOneNumberOrAList(t *testing.T) {
+	for _, c := range []struct {
+		sizes any
+		want  []int64
+	}{{3, []int64{3}}, {int64(-1), []int64{-1}}, {[]int{2, 5}, []int64{2, 5}}, {[3]int64{1, 2, 3}, []int64{1, 2, 3}}, {[]int64(nil), nil}} {
+		if got := args.Ints(c.sizes); !slices.Equal(got, c.want) {
+			t.Errorf("%T %v is %v, not %v", c.sizes, c.sizes, got, c.want)
+		}
+	}
+	list := []int64{1, 2}
+	args.Ints(list)[0] = 7
+	if list[0] != 1 {
+		t.Error("the numbers are the caller's own")
 	}
 }

@@ -1,7 +1,6 @@
 package models
 
 import (
-	"fmt"
 	"slices"
 
 	"gotorch.dev/gotorch"
@@ -26,7 +25,7 @@ type FeatureExtractor struct {
 func Features(model nn.Layer, names ...string) *FeatureExtractor {
 	const op = "models.Features"
 	if model == nil {
-		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the model is nil, where a layer is required"})
+		panic(args.TypeError(op, "the model is nil, where a layer is required"))
 	}
 	if len(names) == 0 {
 		panic(args.ValueError(op, "there must be a name of a layer at least"))
@@ -54,7 +53,7 @@ func (f *FeatureExtractor) part(name string) interface {
 			}
 		}
 	}
-	panic(&gotorch.Error{Op: "models.Features", Kind: gotorch.AttributeError, Msg: fmt.Sprintf("%T has no layer %q", f.Model, name)})
+	panic(args.Errorf("models.Features", gotorch.AttributeError, "%T has no layer %q", f.Model, name))
 }
 
 // enough ends a call of the model when everything wanted is there.
@@ -91,7 +90,7 @@ func (f *FeatureExtractor) Forward(x gotorch.Tensor) []gotorch.Tensor {
 	}()
 	for i, t := range found {
 		if t.T == nil {
-			panic(&gotorch.Error{Op: "models.Features", Kind: gotorch.RuntimeError, Msg: fmt.Sprintf("the model does not call its layer %q", f.names[i])})
+			panic(args.Errorf("models.Features", gotorch.RuntimeError, "the model does not call its layer %q", f.names[i]))
 		}
 	}
 	return found

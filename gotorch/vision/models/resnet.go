@@ -114,7 +114,7 @@ func NewResNet(block ResNetBlock, layers []int64, opts ...ResNetOptions) *ResNet
 	case len(replaced) != 3:
 		panic(args.ValueError(op, "replace_stride_with_dilation should be nil or have 3 elements, got %v", replaced))
 	case block == BasicBlocks && (replaced[0] || replaced[1] || replaced[2]):
-		panic(&gotorch.Error{Op: op, Kind: gotorch.NotImplementedError, Msg: "Dilation > 1 not supported in BasicBlock"})
+		panic(args.Errorf(op, gotorch.NotImplementedError, "Dilation > 1 not supported in BasicBlock"))
 	}
 	if block == BasicBlocks && (k.groups != 1 || k.width != 64) {
 		panic(args.ValueError(op, "BasicBlock only supports groups=1 and base_width=64, got %d and %d", k.groups, k.width))

@@ -29,7 +29,7 @@ func NewVGG(features nn.Layer, opts ...VGGOptions) *VGG {
 	opt := args.Option(opts)
 	dropout, numClasses := args.Float(op, "Dropout", opt.Dropout, 0.5), classes(op, opt.NumClasses)
 	if features == nil {
-		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "features is nil, where a layer is required"})
+		panic(args.TypeError(op, "features is nil, where a layer is required"))
 	}
 	m := nn.Init(&VGG{
 		Features: features,

@@ -77,7 +77,7 @@ func (m *Named) Forward(x gotorch.Tensor) gotorch.Tensor {
 		for name, part := range m.All() {
 			layer, ok := part.(nn.Layer)
 			if !ok {
-				panic(&gotorch.Error{Op: "models.Named", Kind: gotorch.TypeError, Msg: fmt.Sprintf("%q is a %T, which has no Forward of one tensor", name, part)})
+				panic(args.TypeError("models.Named", "%q is a %T, which has no Forward of one tensor", name, part))
 			}
 			x = nn.Call(layer, x)
 		}

@@ -19,7 +19,7 @@ func last(t gotorch.Tensor, i int) gotorch.Tensor { return t.Index(gotorch.Ellip
 // ofFour panics with a ValueError if the last dimension of boxes is not of so many numbers.
 func ofFour(op, name string, boxes gotorch.Tensor, most int64) {
 	if !boxes.Defined() {
-		panic(errorOf(op, gotorch.TypeError, "%s is no tensor, where boxes are required", name))
+		panic(args.TypeError(op, "%s is no tensor, where boxes are required", name))
 	}
 	shape := boxes.Shape()
 	if len(shape) == 0 || shape[len(shape)-1] != 4 || most > 0 && int64(len(shape)) != most {
@@ -38,8 +38,8 @@ func upcast(t gotorch.Tensor) gotorch.Tensor {
 	return t
 }
 
-func suppress[T float](boxes, scores gotorch.Tensor, threshold float64) gotorch.Tensor {
-	n := int(boxes.Size(0))
+func suppress[T float](threshold float64, tensors []gotorch.Tensor) []gotorch.Tensor {
+	boxes, scores := tensors[0], tensors[1]
 	_, order := scores.SortStable(new(true), gotorch.SortStableOptions{Dim: new(int64(0)), Descending: true})
 	places, corners := gotorch.Data[int64](order), gotorch.Data[T](boxes)
 	// The boxes that are left, in the order of their scores: they get fewer with each that is kept.
@@ -47,12 +47,11 @@ func suppress[T float](boxes, scores gotorch.Tensor, threshold float64) gotorch.
 		x1, y1, x2, y2, area T
 		at                   int64
 	}
-	left := make([]box, n)
+	left := make([]box, len(places))
 	for i, at := range places {
 		b := corners[4*at : 4*at+4]
 		left[i] = box{b[0], b[1], b[2], b[3], T((b[2] - b[0]) * (b[3] - b[1])), at}
 	}
-	runtime.KeepAlive(boxes.T)
 	runtime.KeepAlive(order.T)
 	var keep []int64
 	for len(left) > 0 {
@@ -88,7 +87,7 @@ func suppress[T float](boxes, scores gotorch.Tensor, threshold float64) gotorch.
 		}
 		left = rest
 	}
-	return gotorch.FromSlice(keep)
+	return []gotorch.Tensor{gotorch.FromSlice(keep)}
 }
 
 // NMS returns which boxes remain when those are left out that overlap one of a higher score by more than
@@ -106,13 +105,7 @@ func NMS(boxes, scores gotorch.Tensor, iouThreshold float64) gotorch.Tensor {
 	}
 	sameDType(op, "boxes", boxes, "scores", scores)
 	return scoped(func() gotorch.Tensor {
-		return numbers(op, false, []gotorch.Tensor{boxes, scores},
-			func(in []gotorch.Tensor) []gotorch.Tensor {
-				return []gotorch.Tensor{suppress[float32](in[0], in[1], iouThreshold)}
-			},
-			func(in []gotorch.Tensor) []gotorch.Tensor {
-				return []gotorch.Tensor{suppress[float64](in[0], in[1], iouThreshold)}
-			})[0]
+		return numbers(op, false, iouThreshold, []gotorch.Tensor{boxes, scores}, suppress[float32], suppress[float64])[0]
 	})
 }
 
@@ -204,13 +197,13 @@ func BoxConvert(boxes gotorch.Tensor, inFmt, outFmt string) gotorch.Tensor {
 		panic(args.ValueError(op, "Unsupported Bounding Box Conversions for given in_fmt %s and out_fmt %s", inFmt, outFmt))
 	}
 	if !boxes.Defined() {
-		panic(errorOf(op, gotorch.TypeError, "boxes is no tensor"))
+		panic(args.TypeError(op, "boxes is no tensor"))
 	}
 	if inFmt == outFmt {
 		return boxes.Clone()
 	}
 	if (numbersOf[inFmt] == 4) != (numbersOf[outFmt] == 4) {
-		panic(errorOf(op, gotorch.NotImplementedError, "Unsupported Bounding Box Conversions for given in_fmt %s and out_fmt %s", inFmt, outFmt))
+		panic(args.Errorf(op, gotorch.NotImplementedError, "Unsupported Bounding Box Conversions for given in_fmt %s and out_fmt %s", inFmt, outFmt))
 	}
 	shape := boxes.Shape()
 	if len(shape) == 0 || shape[len(shape)-1] != numbersOf[inFmt] {
@@ -320,7 +313,7 @@ func (o BoxFormatOptions) format(op string) string {
 	case XYXY, XYWH, CXCYWH:
 		return o.Fmt
 	case XYWHR, CXCYWHR, XYXYXYXY:
-		panic(errorOf(op, gotorch.NotImplementedError, "boxes that are turned, as in the format %s, are not measured: convert them to corners and clip those", o.Fmt))
+		panic(args.Errorf(op, gotorch.NotImplementedError, "boxes that are turned, as in the format %s, are not measured: convert them to corners and clip those", o.Fmt))
 	}
 	panic(args.ValueError(op, "Unsupported format %q: it may be xyxy, xywh or cxcywh", o.Fmt))
 }

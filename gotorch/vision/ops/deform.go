@@ -182,8 +182,8 @@ func memory[T float](t gotorch.Tensor) []T {
 	return gotorch.Data[T](t)
 }
 
-// forward is given the input, the weight, the offset, and the mask and the bias or none.
-func deformForward[T float](d *deform, in []gotorch.Tensor) gotorch.Tensor {
+// deformForward is given the input, the weight, the offset, and the mask and the bias or none.
+func deformForward[T float](d *deform, in []gotorch.Tensor) []gotorch.Tensor {
 	options := gotorch.TensorOptions{DType: gotorch.DTypeOf[T]()}
 	area, kernel := int64(d.outY*d.outX), int64(d.kernelY*d.kernelX)
 	groups, blocks, out := int64(d.groups), int64(d.batch/d.together), int64(d.out)
@@ -201,11 +201,8 @@ func deformForward[T float](d *deform, in []gotorch.Tensor) gotorch.Tensor {
 	if in[4].T != nil {
 		result = result.Add(in[4].View([]int64{1, out, 1, 1}))
 	}
-	for _, t := range in {
-		runtime.KeepAlive(t.T)
-	}
 	runtime.KeepAlive(column.T)
-	return result
+	return []gotorch.Tensor{result}
 }
 
 // deformBackward returns the gradients of what deformForward was given, and is given that of the result before.
@@ -239,9 +236,7 @@ func deformBackward[T float](d *deform, in []gotorch.Tensor) []gotorch.Tensor {
 	if in[4].T != nil {
 		results[4] = grad.SumDim([]int64{0, 2, 3})
 	}
-	for _, t := range slices.Concat(in, results, []gotorch.Tensor{column}) {
-		runtime.KeepAlive(t.T)
-	}
+	runtime.KeepAlive(column.T)
 	return results
 }
 
@@ -252,22 +247,14 @@ const deformOp = "ops.DeformConv2d"
 
 func (f deforming) Forward(ctx *gotorch.FunctionContext, in []gotorch.Tensor) []gotorch.Tensor {
 	ctx.SaveForBackward(in...)
-	return numbers(deformOp, true, in,
-		func(in []gotorch.Tensor) []gotorch.Tensor {
-			return []gotorch.Tensor{deformForward[float32](&f.deform, in)}
-		},
-		func(in []gotorch.Tensor) []gotorch.Tensor {
-			return []gotorch.Tensor{deformForward[float64](&f.deform, in)}
-		})
+	return numbers(deformOp, true, &f.deform, in, deformForward[float32], deformForward[float64])
 }
 
 func (f deforming) Backward(ctx *gotorch.FunctionContext, grads []gotorch.Tensor) []gotorch.Tensor {
 	saved := ctx.SavedTensors()
 	given := make([]bool, len(saved))
 	all := gradient(deformOp, grads, func(grads []gotorch.Tensor) []gotorch.Tensor {
-		results := numbers(deformOp, true, append(grads[:1:1], saved...),
-			func(in []gotorch.Tensor) []gotorch.Tensor { return deformBackward[float32](&f.deform, in) },
-			func(in []gotorch.Tensor) []gotorch.Tensor { return deformBackward[float64](&f.deform, in) })
+		results := numbers(deformOp, true, &f.deform, slices.Concat(grads[:1], saved), deformBackward[float32], deformBackward[float64])
 		return slices.DeleteFunc(results, func(t gotorch.Tensor) bool { return t.T == nil })
 	})
 	for i, t := range saved {
@@ -325,7 +312,7 @@ func DeformConv2d(input, offset, weight gotorch.Tensor, opts ...DeformConv2dOpti
 	sameDType(op, "input", input, "weight", weight)
 	stride, padding, dilation := two(op, "Stride", opt.Stride, 1, 1), two(op, "Padding", opt.Padding, 0, 0), two(op, "Dilation", opt.Dilation, 1, 1)
 	x, w, o := input.Shape(), weight.Shape(), offset.Shape()
-	fail := func(format string, values ...any) { panic(errorOf(op, gotorch.RuntimeError, format, values...)) }
+	fail := func(format string, values ...any) { panic(args.Errorf(op, gotorch.RuntimeError, format, values...)) }
 	if w[2] < 1 || w[3] < 1 || w[1] < 1 {
 		fail("weight must have channels, a height and a width, and is of shape %v", w)
 	}

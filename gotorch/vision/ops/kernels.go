@@ -1,7 +1,6 @@
 package ops
 
 import (
-	"fmt"
 	"runtime"
 	"sync"
 
@@ -15,32 +14,27 @@ import (
 
 type float interface{ float32 | float64 }
 
-// errorOf is the panic value for op.
-func errorOf(op string, kind gotorch.ErrorKind, format string, values ...any) *gotorch.Error {
-	return &gotorch.Error{Op: op, Kind: kind, Msg: fmt.Sprintf(format, values...)}
-}
-
 // sameDType panics with a RuntimeError, as torchvision does, if tensors are not of one dtype.
 func sameDType(op, a string, x gotorch.Tensor, b string, y gotorch.Tensor) {
 	if x.DType() != y.DType() {
-		panic(errorOf(op, gotorch.RuntimeError, "%s and %s must be of the same dtype, and are %s and %s", a, b, x.DType(), y.DType()))
+		panic(args.Errorf(op, gotorch.RuntimeError, "%s and %s must be of the same dtype, and are %s and %s", a, b, x.DType(), y.DType()))
 	}
 }
 
 // shaped panics with a ValueError if t is not of so many dimensions, or the last of them is not so long; 0 is any.
 func shaped(op, name string, t gotorch.Tensor, dims, last int64, want string) {
 	if !t.Defined() {
-		panic(errorOf(op, gotorch.TypeError, "%s is no tensor, where one of shape %s is required", name, want))
+		panic(args.TypeError(op, "%s is no tensor, where one of shape %s is required", name, want))
 	}
 	if shape := t.Shape(); int64(len(shape)) != dims || last > 0 && shape[dims-1] != last {
 		panic(args.ValueError(op, "%s must be of shape %s, and is of shape %v", name, want, shape))
 	}
 }
 
-// numbers runs one of two functions by the dtype, with tensors that are in the processor's memory, contiguous and of
-// float32 or float64. Half precision is computed in float32, and rounded once, at the end. It panics with a
-// NotImplementedError for other dtypes.
-func numbers(op string, half bool, tensors []gotorch.Tensor, single, double func(tensors []gotorch.Tensor) []gotorch.Tensor) []gotorch.Tensor {
+// numbers runs a kernel for the dtype of the first tensor, with tensors that are in the processor's memory and contiguous;
+// those of that dtype are of float32 or float64 then. Half precision is computed in float32, and rounded once, at the end.
+// It panics with a NotImplementedError for other dtypes.
+func numbers[C any](op string, half bool, call C, tensors []gotorch.Tensor, single, double func(call C, tensors []gotorch.Tensor) []gotorch.Tensor) []gotorch.Tensor {
 	first := tensors[0]
 	dtype, device := first.DType(), first.Device()
 	compute, as := single, gotorch.Float32
@@ -50,18 +44,23 @@ func numbers(op string, half bool, tensors []gotorch.Tensor, single, double func
 	case dtype == gotorch.Float32:
 	case half && (dtype == gotorch.Float16 || dtype == gotorch.BFloat16):
 	default:
-		panic(errorOf(op, gotorch.NotImplementedError, "there is no kernel for %s: it computes in float32 or float64", dtype))
+		panic(args.Errorf(op, gotorch.NotImplementedError, "there is no kernel for %s: it computes in float32 or float64", dtype))
 	}
 	if device == gotorch.Meta {
-		panic(errorOf(op, gotorch.NotImplementedError, "tensors on the device meta have no numbers to compute with"))
+		panic(args.Errorf(op, gotorch.NotImplementedError, "tensors on the device meta have no numbers to compute with"))
 	}
 	here := make([]gotorch.Tensor, len(tensors))
 	for i, t := range tensors {
-		if t.T != nil {
-			here[i] = t.Detach().To(gotorch.ToOptions{DType: as, Device: gotorch.CPU}).Contiguous()
+		if t.T == nil {
+			continue
 		}
+		to := gotorch.ToOptions{Device: gotorch.CPU}
+		if t.DType() == dtype {
+			to.DType = as
+		}
+		here[i] = t.Detach().To(to).Contiguous()
 	}
-	results := compute(here)
+	results := compute(call, here)
 	for _, t := range here {
 		runtime.KeepAlive(t.T)
 	}
@@ -106,7 +105,7 @@ func (f once) Forward(_ *gotorch.FunctionContext, grads []gotorch.Tensor) []goto
 }
 
 func (f once) Backward(*gotorch.FunctionContext, []gotorch.Tensor) []gotorch.Tensor {
-	panic(errorOf(f.name, gotorch.RuntimeError, "double backwards on %s not supported", f.name))
+	panic(args.Errorf(f.name, gotorch.RuntimeError, "double backwards on %s not supported", f.name))
 }
 
 // gradient calls compute, and has a backward pass through its results refused.

@@ -3,7 +3,6 @@ package ops
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
 
 	"gotorch.dev/gotorch"
@@ -78,7 +77,7 @@ func newRegion(op string, input, rois gotorch.Tensor, size []int64, scale float6
 func (r region) byPosition() region {
 	bins := r.high * r.wide
 	if bins == 0 || r.shape[1]%bins != 0 {
-		panic(errorOf(r.op, gotorch.RuntimeError, "input channels must be a multiple of pooling height * pooling width, and are %d for %d×%d", r.shape[1], r.high, r.wide))
+		panic(args.Errorf(r.op, gotorch.RuntimeError, "input channels must be a multiple of pooling height * pooling width, and are %d for %d×%d", r.shape[1], r.high, r.wide))
 	}
 	r.sensitive, r.outChannels = true, r.shape[1]/bins
 	return r
@@ -208,19 +207,19 @@ func (s *samples[T]) of(r *region, k int, roi []T) {
 	}
 }
 
-func align[T float](r region, input, rois gotorch.Tensor) gotorch.Tensor {
-	boxes := gotorch.ToSlice[T](rois)
+// align is given the input and the regions, and alignBackward the gradient of its result and the regions.
+func align[T float](r region, tensors []gotorch.Tensor) []gotorch.Tensor {
+	input, boxes := tensors[0], gotorch.ToSlice[T](tensors[1])
 	of := images(&r, boxes)
 	size := []int64{int64(len(of)), r.outChannels, r.high, r.wide}
 	result := gotorch.Zeros(size, gotorch.TensorOptions{DType: gotorch.DTypeOf[T]()})
 	channels, bins, area := int(r.outChannels), int(r.high*r.wide), int(r.shape[2]*r.shape[3])
 	if result.Numel() == 0 || area == 0 {
-		return result
+		return []gotorch.Tensor{result}
 	}
 	in, out := gotorch.Data[T](input), gotorch.Data[T](result)
-	all := make([]samples[T], 1)
+	var s samples[T]
 	for k, image := range of {
-		s := &all[0]
 		s.of(&r, k, boxes[5*k:5*k+5])
 		count := s.count
 		if !r.sensitive && count < 1 {
@@ -245,18 +244,16 @@ func align[T float](r region, input, rois gotorch.Tensor) gotorch.Tensor {
 			}
 		})
 	}
-	runtime.KeepAlive(input.T)
-	runtime.KeepAlive(result.T)
-	return result
+	return []gotorch.Tensor{result}
 }
 
-func alignBackward[T float](r region, grad, rois gotorch.Tensor) gotorch.Tensor {
-	boxes := gotorch.ToSlice[T](rois)
+func alignBackward[T float](r region, tensors []gotorch.Tensor) []gotorch.Tensor {
+	grad, boxes := tensors[0], gotorch.ToSlice[T](tensors[1])
 	of := images(&r, boxes)
 	result := gotorch.Zeros(r.shape, gotorch.TensorOptions{DType: gotorch.DTypeOf[T]()})
 	channels, bins, area := int(r.outChannels), int(r.high*r.wide), int(r.shape[2]*r.shape[3])
 	if grad.Numel() == 0 || area == 0 {
-		return result
+		return []gotorch.Tensor{result}
 	}
 	in, out := gotorch.Data[T](grad), gotorch.Data[T](result)
 	var s samples[T]
@@ -283,9 +280,7 @@ func alignBackward[T float](r region, grad, rois gotorch.Tensor) gotorch.Tensor 
 			}
 		})
 	}
-	runtime.KeepAlive(grad.T)
-	runtime.KeepAlive(result.T)
-	return result
+	return []gotorch.Tensor{result}
 }
 
 // aligning is the differentiable function.
@@ -293,25 +288,13 @@ type aligning struct{ region }
 
 func (f aligning) Forward(ctx *gotorch.FunctionContext, in []gotorch.Tensor) []gotorch.Tensor {
 	ctx.SaveForBackward(in[1])
-	return numbers(f.op, true, in,
-		func(in []gotorch.Tensor) []gotorch.Tensor {
-			return []gotorch.Tensor{align[float32](f.region, in[0], in[1])}
-		},
-		func(in []gotorch.Tensor) []gotorch.Tensor {
-			return []gotorch.Tensor{align[float64](f.region, in[0], in[1])}
-		})
+	return numbers(f.op, true, f.region, in, align[float32], align[float64])
 }
 
 func (f aligning) Backward(ctx *gotorch.FunctionContext, grads []gotorch.Tensor) []gotorch.Tensor {
 	rois := ctx.SavedTensors()[0]
 	return append(gradient(f.op, grads, func(grads []gotorch.Tensor) []gotorch.Tensor {
-		return numbers(f.op, true, []gotorch.Tensor{grads[0], rois},
-			func(in []gotorch.Tensor) []gotorch.Tensor {
-				return []gotorch.Tensor{alignBackward[float32](f.region, in[0], in[1])}
-			},
-			func(in []gotorch.Tensor) []gotorch.Tensor {
-				return []gotorch.Tensor{alignBackward[float64](f.region, in[0], in[1])}
-			})
+		return numbers(f.op, true, f.region, []gotorch.Tensor{grads[0], rois}, alignBackward[float32], alignBackward[float64])
 	}), gotorch.Tensor{})
 }
 
@@ -399,59 +382,66 @@ func windows[T float](start, size int, bins int64, most int) []window {
 	return list
 }
 
-func maxPool[T float](r region, input, rois gotorch.Tensor) (result, where gotorch.Tensor) {
-	boxes := gotorch.ToSlice[T](rois)
-	of := images(&r, boxes)
-	size := []int64{int64(len(of)), r.outChannels, r.high, r.wide}
-	result = gotorch.Zeros(size, gotorch.TensorOptions{DType: gotorch.DTypeOf[T]()})
-	where = gotorch.Full(size, -1, gotorch.TensorOptions{DType: gotorch.Int32})
-	channels, bins, area := int(r.outChannels), int(r.high*r.wide), int(r.shape[2]*r.shape[3])
-	if result.Numel() == 0 || area == 0 {
-		return result, where
-	}
-	in, out, places := gotorch.Data[T](input), gotorch.Data[T](result), gotorch.Data[int32](where)
-	width := int(r.shape[3])
-	for k, image := range of {
+// pool calls fn for each region, the image of which is given, and each channel of its result, with the windows of its
+// bins: extra is for rounded, and the last rows and columns of the map that are left out are margin.
+func pool[T float](r region, boxes []T, images []int, extra, margin int, fn func(k, image, channel int, ys, xs []window)) {
+	channels, height, width := int(r.outChannels), int(r.shape[2]), int(r.shape[3])
+	for k, image := range images {
 		roi := boxes[5*k : 5*k+5]
-		left, w := rounded(roi[1], roi[3], T(r.scale), 1)
-		top, h := rounded(roi[2], roi[4], T(r.scale), 1)
-		xs, ys := windows[T](left, w, r.wide, width), windows[T](top, h, r.high, int(r.shape[2]))
-		parallel(channels, channels*min(w*h, area), func(from, to int) {
+		left, w := rounded(roi[1], roi[3], T(r.scale), extra)
+		top, h := rounded(roi[2], roi[4], T(r.scale), extra)
+		xs, ys := windows[T](left, w, r.wide, width-margin), windows[T](top, h, r.high, height-margin)
+		parallel(channels, channels*min(w*h, height*width), func(from, to int) {
 			for c := from; c < to; c++ {
-				pixels := in[(image*channels+c)*area:][:area]
-				at := (k*channels + c) * bins
-				for _, y := range ys {
-					for _, x := range xs {
-						var best T
-						place := -1
-						if y.low < y.high && x.low < x.high {
-							best = -math.MaxFloat32 // also for float64, as in torchvision
-						}
-						for row := y.low; row < y.high; row++ {
-							for i := row*width + x.low; i < row*width+x.high; i++ {
-								if pixels[i] > best {
-									best, place = pixels[i], i
-								}
-							}
-						}
-						out[at], places[at] = best, int32(place)
-						at++
-					}
-				}
+				fn(k, image, c, ys, xs)
 			}
 		})
 	}
-	runtime.KeepAlive(input.T)
-	runtime.KeepAlive(result.T)
-	runtime.KeepAlive(where.T)
-	return result, where
 }
 
-func maxPoolBackward[T float](r region, grad, rois, where gotorch.Tensor) gotorch.Tensor {
-	of := images(&r, gotorch.ToSlice[T](rois))
+// maxPool returns the largest element of each bin, and its place or -1. It is given the input and the regions, and
+// maxPoolBackward the gradient, the regions and the places.
+func maxPool[T float](r region, tensors []gotorch.Tensor) []gotorch.Tensor {
+	input, boxes := tensors[0], gotorch.ToSlice[T](tensors[1])
+	of := images(&r, boxes)
+	size := []int64{int64(len(of)), r.outChannels, r.high, r.wide}
+	result := gotorch.Zeros(size, gotorch.TensorOptions{DType: gotorch.DTypeOf[T]()})
+	where := gotorch.Full(size, -1, gotorch.TensorOptions{DType: gotorch.Int32})
+	channels, bins, area, width := int(r.outChannels), int(r.high*r.wide), int(r.shape[2]*r.shape[3]), int(r.shape[3])
+	if result.Numel() == 0 || area == 0 {
+		return []gotorch.Tensor{result, where}
+	}
+	in, out, places := gotorch.Data[T](input), gotorch.Data[T](result), gotorch.Data[int32](where)
+	pool(r, boxes, of, 1, 0, func(k, image, c int, ys, xs []window) {
+		pixels := in[(image*channels+c)*area:][:area]
+		at := (k*channels + c) * bins
+		for _, y := range ys {
+			for _, x := range xs {
+				var best T
+				place := -1
+				if y.low < y.high && x.low < x.high {
+					best = -math.MaxFloat32 // also for float64, as in torchvision
+				}
+				for row := y.low; row < y.high; row++ {
+					for i := row*width + x.low; i < row*width+x.high; i++ {
+						if pixels[i] > best {
+							best, place = pixels[i], i
+						}
+					}
+				}
+				out[at], places[at] = best, int32(place)
+				at++
+			}
+		}
+	})
+	return []gotorch.Tensor{result, where}
+}
+
+func maxPoolBackward[T float](r region, tensors []gotorch.Tensor) []gotorch.Tensor {
+	of := images(&r, gotorch.ToSlice[T](tensors[1]))
 	result := gotorch.Zeros(r.shape, gotorch.TensorOptions{DType: gotorch.DTypeOf[T]()})
 	channels, bins, area := int(r.outChannels), int(r.high*r.wide), int(r.shape[2]*r.shape[3])
-	in, out, places := gotorch.Data[T](grad), gotorch.Data[T](result), gotorch.Data[int32](where)
+	in, out, places := gotorch.Data[T](tensors[0]), gotorch.Data[T](result), gotorch.Data[int32](tensors[2])
 	for k, image := range of {
 		for c := range channels {
 			pixels := out[(image*channels+c)*area:][:area]
@@ -463,126 +453,89 @@ func maxPoolBackward[T float](r region, grad, rois, where gotorch.Tensor) gotorc
 			}
 		}
 	}
-	runtime.KeepAlive(grad.T)
-	runtime.KeepAlive(result.T)
-	runtime.KeepAlive(where.T)
-	return result
+	return []gotorch.Tensor{result}
 }
 
-// meanPool is the mean of windows that end before the map's last row and column, which torchvision leaves out.
-func meanPool[T float](r region, input, rois gotorch.Tensor) gotorch.Tensor {
-	boxes := gotorch.ToSlice[T](rois)
+// meanPool is the mean of windows that end before the map's last row and column, which torchvision leaves out. It is
+// given the input and the regions, and meanPoolBackward the gradient and the regions.
+func meanPool[T float](r region, tensors []gotorch.Tensor) []gotorch.Tensor {
+	input, boxes := tensors[0], gotorch.ToSlice[T](tensors[1])
 	of := images(&r, boxes)
 	result := gotorch.Zeros([]int64{int64(len(of)), r.outChannels, r.high, r.wide}, gotorch.TensorOptions{DType: gotorch.DTypeOf[T]()})
 	channels, bins, area, width := int(r.outChannels), int(r.high*r.wide), int(r.shape[2]*r.shape[3]), int(r.shape[3])
 	if result.Numel() == 0 || area == 0 {
-		return result
+		return []gotorch.Tensor{result}
 	}
 	in, out := gotorch.Data[T](input), gotorch.Data[T](result)
-	for k, image := range of {
-		roi := boxes[5*k : 5*k+5]
-		left, w := rounded(roi[1], roi[3], T(r.scale), 0)
-		top, h := rounded(roi[2], roi[4], T(r.scale), 0)
-		xs, ys := windows[T](left, w, r.wide, width-1), windows[T](top, h, r.high, int(r.shape[2])-1)
-		parallel(channels, channels*min(w*h, area), func(from, to int) {
-			for c := from; c < to; c++ {
-				for by, y := range ys {
-					for bx, x := range xs {
-						bin := by*int(r.wide) + bx
-						pixels := in[(image*int(r.shape[1])+c*bins+bin)*area:][:area]
-						var sum T
-						for row := y.low; row < y.high; row++ {
-							for i := row*width + x.low; i < row*width+x.high; i++ {
-								sum += pixels[i]
-							}
-						}
-						if y.low < y.high && x.low < x.high {
-							out[(k*channels+c)*bins+bin] = sum / T((y.high-y.low)*(x.high-x.low))
-						}
+	pool(r, boxes, of, 0, 1, func(k, image, c int, ys, xs []window) {
+		for by, y := range ys {
+			for bx, x := range xs {
+				bin := by*int(r.wide) + bx
+				pixels := in[(image*int(r.shape[1])+c*bins+bin)*area:][:area]
+				var sum T
+				for row := y.low; row < y.high; row++ {
+					for i := row*width + x.low; i < row*width+x.high; i++ {
+						sum += pixels[i]
 					}
 				}
+				if y.low < y.high && x.low < x.high {
+					out[(k*channels+c)*bins+bin] = sum / T((y.high-y.low)*(x.high-x.low))
+				}
 			}
-		})
-	}
-	runtime.KeepAlive(input.T)
-	runtime.KeepAlive(result.T)
-	return result
+		}
+	})
+	return []gotorch.Tensor{result}
 }
 
 // meanPoolBackward spreads gradients over windows that, unlike those of meanPool, have the map's last row and
 // column too: it is what torchvision does.
-func meanPoolBackward[T float](r region, grad, rois gotorch.Tensor) gotorch.Tensor {
-	boxes := gotorch.ToSlice[T](rois)
+func meanPoolBackward[T float](r region, tensors []gotorch.Tensor) []gotorch.Tensor {
+	grad, boxes := tensors[0], gotorch.ToSlice[T](tensors[1])
 	of := images(&r, boxes)
 	result := gotorch.Zeros(r.shape, gotorch.TensorOptions{DType: gotorch.DTypeOf[T]()})
 	channels, bins, area, width := int(r.outChannels), int(r.high*r.wide), int(r.shape[2]*r.shape[3]), int(r.shape[3])
 	if grad.Numel() == 0 || area == 0 {
-		return result
+		return []gotorch.Tensor{result}
 	}
 	in, out := gotorch.Data[T](grad), gotorch.Data[T](result)
-	for k, image := range of {
-		roi := boxes[5*k : 5*k+5]
-		left, w := rounded(roi[1], roi[3], T(r.scale), 0)
-		top, h := rounded(roi[2], roi[4], T(r.scale), 0)
-		xs, ys := windows[T](left, w, r.wide, width), windows[T](top, h, r.high, int(r.shape[2]))
-		parallel(channels, channels*min(w*h, area), func(from, to int) {
-			for c := from; c < to; c++ {
-				for by, y := range ys {
-					for bx, x := range xs {
-						bin := by*int(r.wide) + bx
-						pixels := out[(image*int(r.shape[1])+c*bins+bin)*area:][:area]
-						part := in[(k*channels+c)*bins+bin] / T((y.high-y.low)*(x.high-x.low))
-						for row := y.low; row < y.high; row++ {
-							for i := row*width + x.low; i < row*width+x.high; i++ {
-								pixels[i] += part
-							}
-						}
+	pool(r, boxes, of, 0, 0, func(k, image, c int, ys, xs []window) {
+		for by, y := range ys {
+			for bx, x := range xs {
+				bin := by*int(r.wide) + bx
+				pixels := out[(image*int(r.shape[1])+c*bins+bin)*area:][:area]
+				part := in[(k*channels+c)*bins+bin] / T((y.high-y.low)*(x.high-x.low))
+				for row := y.low; row < y.high; row++ {
+					for i := row*width + x.low; i < row*width+x.high; i++ {
+						pixels[i] += part
 					}
 				}
 			}
-		})
-	}
-	runtime.KeepAlive(grad.T)
-	runtime.KeepAlive(result.T)
-	return result
+		}
+	})
+	return []gotorch.Tensor{result}
 }
 
 // pooling is the differentiable function.
 type pooling struct{ region }
 
 func (f pooling) Forward(ctx *gotorch.FunctionContext, in []gotorch.Tensor) []gotorch.Tensor {
-	compute := func(in []gotorch.Tensor, mean func(r region, input, rois gotorch.Tensor) gotorch.Tensor,
-		most func(r region, input, rois gotorch.Tensor) (result, where gotorch.Tensor)) []gotorch.Tensor {
-		if f.sensitive {
-			return []gotorch.Tensor{mean(f.region, in[0], in[1])}
-		}
-		result, where := most(f.region, in[0], in[1])
-		return []gotorch.Tensor{result, where}
+	single, double := maxPool[float32], maxPool[float64]
+	if f.sensitive {
+		single, double = meanPool[float32], meanPool[float64]
 	}
-	results := numbers(f.op, false, in,
-		func(in []gotorch.Tensor) []gotorch.Tensor { return compute(in, meanPool[float32], maxPool[float32]) },
-		func(in []gotorch.Tensor) []gotorch.Tensor { return compute(in, meanPool[float64], maxPool[float64]) })
+	results := numbers(f.op, false, f.region, in, single, double)
 	ctx.SaveForBackward(slices.Concat(in[1:], results[1:])...)
 	return results[:1]
 }
 
 func (f pooling) Backward(ctx *gotorch.FunctionContext, grads []gotorch.Tensor) []gotorch.Tensor {
 	saved := ctx.SavedTensors()
-	compute := func(in []gotorch.Tensor, mean func(r region, grad, rois gotorch.Tensor) gotorch.Tensor,
-		most func(r region, grad, rois, where gotorch.Tensor) gotorch.Tensor) []gotorch.Tensor {
-		if f.sensitive {
-			return []gotorch.Tensor{mean(f.region, in[0], in[1])}
-		}
-		return []gotorch.Tensor{most(f.region, in[0], in[1], saved[1].To(gotorch.CPU))}
+	single, double := maxPoolBackward[float32], maxPoolBackward[float64]
+	if f.sensitive {
+		single, double = meanPoolBackward[float32], meanPoolBackward[float64]
 	}
 	return append(gradient(f.op, grads, func(grads []gotorch.Tensor) []gotorch.Tensor {
-		return numbers(f.op, false, []gotorch.Tensor{grads[0], saved[0]},
-			func(in []gotorch.Tensor) []gotorch.Tensor {
-				return compute(in, meanPoolBackward[float32], maxPoolBackward[float32])
-			},
-			func(in []gotorch.Tensor) []gotorch.Tensor {
-				return compute(in, meanPoolBackward[float64], maxPoolBackward[float64])
-			})
+		return numbers(f.op, false, f.region, slices.Concat(grads[:1], saved), single, double)
 	}), gotorch.Tensor{})
 }
 

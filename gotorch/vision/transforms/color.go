@@ -87,7 +87,7 @@ func ColorJitter(opts ...ColorJitterOptions) Transform {
 		case 2:
 			r = [2]float64(list)
 		default:
-			panic(typeError(op, "a range must be one number or two, not %v", list))
+			panic(args.TypeError(op, "a range must be one number or two, not %v", list))
 		}
 		if !(low <= r[0] && r[0] <= r[1] && r[1] <= high) {
 			panic(args.ValueError(op, "a range must be within %v and %v, the smaller number first, but is %v", low, high, r))

@@ -113,7 +113,7 @@ func Identity() Transform {
 // torchvision: v2.Lambda.
 func Lambda(fn func(image gotorch.Tensor) gotorch.Tensor) Transform {
 	if fn == nil {
-		panic(typeError("transforms.Lambda", "the function is nil"))
+		panic(args.TypeError("transforms.Lambda", "the function is nil"))
 	}
 	return onImage("Lambda()", fn)
 }
@@ -132,7 +132,7 @@ type ToDtypeOptions struct {
 func ToDtype(dtype gotorch.DType, opts ...ToDtypeOptions) Transform {
 	opt := args.Option(opts)
 	if dtype == 0 {
-		panic(typeError("transforms.ToDtype", "the dtype is the zero DType, where one is required"))
+		panic(args.TypeError("transforms.ToDtype", "the dtype is the zero DType, where one is required"))
 	}
 	return onImage(text("ToDtype", "dtype", dtype, "scale", opt.Scale), func(image gotorch.Tensor) gotorch.Tensor {
 		return F.ToDtype(image, dtype, F.ToDtypeOptions(opt))

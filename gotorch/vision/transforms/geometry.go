@@ -24,7 +24,7 @@ const (
 
 // pair is a height and a width of a Sizes.
 func pair[S F.Sizes](op string, size S) [2]int64 {
-	list := sizes(size)
+	list := args.Ints(size)
 	if len(list) == 1 {
 		list = append(list, list[0])
 	}
@@ -32,26 +32,6 @@ func pair[S F.Sizes](op string, size S) [2]int64 {
 		panic(args.ValueError(op, "size must be one positive number or two, a height and a width, not %v", list))
 	}
 	return [2]int64{list[0], list[1]}
-}
-
-func sizes[S F.Sizes](size S) (list []int64) {
-	switch s := any(size).(type) {
-	case int:
-		return []int64{int64(s)}
-	case int64:
-		return []int64{s}
-	case []int64:
-		return append(list, s...)
-	case [2]int64:
-		return s[:]
-	case []int:
-		for _, n := range s {
-			list = append(list, int64(n))
-		}
-	case [2]int:
-		return []int64{int64(s[0]), int64(s[1])}
-	}
-	return list
 }
 
 // filled is the colour outside of images: 0 where none is given.
@@ -114,7 +94,7 @@ type ResizeOptions = F.ResizeOptions
 func Resize[S F.Sizes](size S, opts ...ResizeOptions) Transform {
 	const op = "transforms.Resize"
 	opt := args.Option(opts)
-	list := sizes(size)
+	list := args.Ints(size)
 	for _, n := range list {
 		if n <= 0 {
 			panic(args.ValueError(op, "size must be positive, not %v", list))
@@ -207,7 +187,7 @@ func RandomResizedCrop[S F.Sizes](size S, opts ...RandomResizedCropOptions) Tran
 // noBoxes panics with a TypeError where a transform is for images alone.
 func noBoxes(op string, s Sample, masks bool) {
 	if s.Boxes.Tensor.Defined() || masks && (s.Mask.Defined() || s.KeyPoints.Tensor.Defined()) {
-		panic(typeError(op, "boxes, masks and key points are not for this transform"))
+		panic(args.TypeError(op, "boxes, masks and key points are not for this transform"))
 	}
 }
 
@@ -622,7 +602,7 @@ func RandomIoUCrop(opts ...RandomIoUCropOptions) Transform {
 	}
 	return New("RandomIoUCrop()", func(s Sample, g *gotorch.Generator) Sample {
 		if !s.Image.Defined() || !s.Boxes.Tensor.Defined() {
-			panic(typeError(op, "the sample must have an image and boxes"))
+			panic(args.TypeError(op, "the sample must have an image and boxes"))
 		}
 		h, w := s.size(op)
 		// Without an option of 1, images that no crop fits would be tried for ever.

@@ -101,7 +101,7 @@ type transform struct {
 // on the way is freed when it returns.
 func New(text string, apply func(s Sample, g *gotorch.Generator) Sample) Transform {
 	if apply == nil {
-		panic(typeError("transforms.New", "the function is nil"))
+		panic(args.TypeError("transforms.New", "the function is nil"))
 	}
 	return &transform{text, apply}
 }
@@ -146,17 +146,13 @@ func Pairs(t Transform) func(p data.Pair, rng *rand.Rand) (data.Pair, error) {
 	}
 }
 
-func typeError(op, format string, values ...any) *gotorch.Error {
-	return &gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf(format, values...)}
-}
-
 // required panics if there is no transform, or a nil one.
 func required(op string, list []Transform) {
 	if len(list) == 0 {
 		panic(args.ValueError(op, "at least one transform is required"))
 	}
 	if slices.Contains(list, nil) {
-		panic(typeError(op, "a transform is nil"))
+		panic(args.TypeError(op, "a transform is nil"))
 	}
 }
 
@@ -260,7 +256,7 @@ func (s Sample) size(op string) (h, w int64) {
 		see(s.KeyPoints.CanvasSize[0], s.KeyPoints.CanvasSize[1])
 	}
 	if !found {
-		panic(typeError(op, "the sample has no image, mask, boxes or key points"))
+		panic(args.TypeError(op, "the sample has no image, mask, boxes or key points"))
 	}
 	return h, w
 }
@@ -268,7 +264,7 @@ func (s Sample) size(op string) (h, w int64) {
 // imageSize is the channels, the height and the width of the image.
 func (s Sample) imageSize(op string) (c, h, w int64) {
 	if !s.Image.Defined() {
-		panic(typeError(op, "the sample has no image"))
+		panic(args.TypeError(op, "the sample has no image"))
 	}
 	return F.Dimensions(s.Image)
 }

@@ -31,10 +31,7 @@ func Wrap(path, where string, err error) error {
 	if errors.As(err, &already) {
 		return err
 	}
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	return &data.FileError{Path: path, Where: where, Err: err}
+	return &data.FileError{Path: path, Where: where, Err: unexpected(err)}
 }
 
 // OutOfRange is the error for a sample that there is not.
@@ -114,42 +111,4 @@ func unexpected(err error) error {
 func IsPathError(err error) bool {
 	var path *fs.PathError
 	return errors.As(err, &path)
-}
-
-// Position is where a stream has come to: what it yields next.
-type Position struct {
-	File   int   // which of its files
-	Offset int64 // in bytes, of what is unpacked
-	Sample int64 // how many of the file came before
-}
-
-// Dict returns the position as a state dict; kind and n say of what.
-func (p Position) Dict(kind string, n int) gotorch.Dict {
-	return gotorch.Dict{
-		{Key: "kind", Value: kind}, {Key: "files", Value: int64(n)}, {Key: "file", Value: int64(p.File)},
-		{Key: "offset", Value: p.Offset}, {Key: "sample", Value: p.Sample},
-	}
-}
-
-// PositionOf reads what Dict has returned. It returns a ValueError where that was of something else.
-func PositionOf(d gotorch.Dict, kind string, n int) (Position, error) {
-	refuse := func(format string, values ...any) error {
-		return &gotorch.Error{Op: kind, Kind: gotorch.ValueError, Msg: fmt.Sprintf(format, values...)}
-	}
-	if got := d.Get("kind"); got != kind {
-		return Position{}, refuse("the state is not one of %s, but of %v", kind, got)
-	}
-	var numbers [4]int64
-	for i, key := range []string{"files", "file", "offset", "sample"} {
-		value := d.Get(key)
-		number, ok := value.(int64)
-		if !ok || number < 0 {
-			return Position{}, refuse("the state's %q must be a number that is not negative, but is %v", key, value)
-		}
-		numbers[i] = number
-	}
-	if numbers[0] != int64(n) || numbers[1] > int64(n) {
-		return Position{}, refuse("the state is of a stream of %d files, and this one has %d", numbers[0], n)
-	}
-	return Position{int(numbers[1]), numbers[2], numbers[3]}, nil
 }

@@ -1,7 +1,6 @@
 package detection
 
 import (
-	"fmt"
 	"math"
 
 	"gotorch.dev/gotorch"
@@ -9,10 +8,6 @@ import (
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/vision/ops"
 )
-
-func errorOf(op string, kind gotorch.ErrorKind, format string, values ...any) *gotorch.Error {
-	return &gotorch.Error{Op: op, Kind: kind, Msg: fmt.Sprintf(format, values...)}
-}
 
 // column returns t[:, i].
 func column(t gotorch.Tensor, i int64) gotorch.Tensor { return t.Select(1, i) }

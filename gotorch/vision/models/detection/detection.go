@@ -54,14 +54,14 @@ func NewIntermediateLayerGetter(model nn.Modular, returnLayers map[string]string
 		NamedChildren() iter.Seq2[string, nn.Modular]
 	})
 	if !ok {
-		panic(errorOf(op, gotorch.TypeError, "the model is a %T, without children", model))
+		panic(args.TypeError(op, "the model is a %T, without children", model))
 	}
 	for name, child := range of.NamedChildren() {
 		if missing == 0 {
 			break
 		}
 		if _, ok := child.(nn.Layer); !ok {
-			panic(errorOf(op, gotorch.TypeError, "%q is a %T, which has no Forward of one tensor", name, child))
+			panic(args.TypeError(op, "%q is a %T, which has no Forward of one tensor", name, child))
 		}
 		m.Set(name, child)
 		if _, ok := returnLayers[name]; ok {
@@ -184,7 +184,7 @@ func NewFasterRCNN(backbone Backbone, outChannels int64, opts ...FasterRCNNOptio
 
 func newFasterRCNN(op string, backbone Backbone, outChannels int64, opt FasterRCNNOptions) *FasterRCNN {
 	if backbone == nil {
-		panic(errorOf(op, gotorch.TypeError, "the backbone is nil"))
+		panic(args.TypeError(op, "the backbone is nil"))
 	}
 	number := func(name string, field gotorch.Scalar, value float64) float64 {
 		return args.Float(op, name, field, value)
@@ -262,7 +262,7 @@ func (m *FasterRCNN) Forward(images []gotorch.Tensor, targets []Target) (Losses,
 	}
 	for i, image := range images {
 		if !image.Defined() {
-			panic(errorOf(op, gotorch.TypeError, "images[%d] is no tensor: it is the zero Tensor", i))
+			panic(args.TypeError(op, "images[%d] is no tensor: it is the zero Tensor", i))
 		}
 	}
 	if m.Training() || targets != nil {
@@ -295,7 +295,7 @@ func check(op string, images []gotorch.Tensor, targets []Target) {
 	}
 	for i, t := range targets {
 		if !t.Boxes.Defined() || !t.Labels.Defined() {
-			panic(errorOf(op, gotorch.TypeError, "target %d has no boxes or no labels", i))
+			panic(args.TypeError(op, "target %d has no boxes or no labels", i))
 		}
 		shape := t.Boxes.Shape()
 		if len(shape) != 2 || shape[1] != 4 {
@@ -319,7 +319,7 @@ const maxSide = 1e30
 // Detect is [FasterRCNN.Forward] without gradients. It panics with a RuntimeError while the model is training.
 func (m *FasterRCNN) Detect(images []gotorch.Tensor) (found []Detections) {
 	if m.Training() {
-		panic(errorOf("detection.FasterRCNN", gotorch.RuntimeError, "the model is training: call Eval first"))
+		panic(args.Errorf("detection.FasterRCNN", gotorch.RuntimeError, "the model is training: call Eval first"))
 	}
 	gotorch.NoGrad(func() { _, found = m.Forward(images, nil) })
 	return found

@@ -150,7 +150,7 @@ func NewRoIHeads(pool *ops.MultiScaleRoIAlign, head nn.Layer, predictor BoxPredi
 	positiveFraction float64, bboxRegWeights []float64, scoreThresh, nmsThresh float64, detectionsPerImg int64) *RoIHeads {
 	const op = "detection.NewRoIHeads"
 	if pool == nil || head == nil || predictor == nil {
-		panic(errorOf(op, gotorch.TypeError, "the pool, the head or the predictor is nil"))
+		panic(args.TypeError(op, "the pool, the head or the predictor is nil"))
 	}
 	if bboxRegWeights == nil {
 		bboxRegWeights = []float64{10, 10, 5, 5}
@@ -248,10 +248,10 @@ func (m *RoIHeads) Forward(features ops.FeatureMaps, proposals []gotorch.Tensor,
 	const op = "detection.RoIHeads"
 	for i, t := range targets {
 		if !t.Boxes.DType().IsFloatingPoint() {
-			panic(errorOf(op, gotorch.TypeError, "target boxes must of float type, instead got %s in target %d", t.Boxes.DType(), i))
+			panic(args.TypeError(op, "target boxes must of float type, instead got %s in target %d", t.Boxes.DType(), i))
 		}
 		if t.Labels.DType() != gotorch.Int64 {
-			panic(errorOf(op, gotorch.TypeError, "target labels must of int64 type, instead got %s in target %d", t.Labels.DType(), i))
+			panic(args.TypeError(op, "target labels must of int64 type, instead got %s in target %d", t.Labels.DType(), i))
 		}
 	}
 	var samples []sample

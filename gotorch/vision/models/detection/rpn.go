@@ -96,7 +96,7 @@ func NewRegionProposalNetwork(generator *AnchorGenerator, head *RPNHead, fgIoUTh
 	preNMSTopN, postNMSTopN TopN, nmsThresh float64, opts ...RegionProposalNetworkOptions) *RegionProposalNetwork {
 	const op = "detection.NewRegionProposalNetwork"
 	if generator == nil || head == nil {
-		panic(errorOf(op, gotorch.TypeError, "the generator or the head is nil"))
+		panic(args.TypeError(op, "the generator or the head is nil"))
 	}
 	return nn.Init(&RegionProposalNetwork{AnchorGenerator: generator, Head: head, BoxCoder: NewBoxCoder([4]float64{1, 1, 1, 1}),
 		ProposalMatcher: newMatcher(op, fgIoUThresh, bgIoUThresh, true), FGBGSampler: newSampler(op, batchSizePerImage, positiveFraction),

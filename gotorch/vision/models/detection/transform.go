@@ -79,7 +79,7 @@ func (m *GeneralizedRCNNTransform) Forward(images []gotorch.Tensor, targets []Ta
 		case shape[0] != int64(len(m.ImageMean)) || shape[1] < 1 || shape[2] < 1:
 			panic(args.ValueError(op, "images must have %d channels and a pixel at least, and images[%d] is of shape %v", len(m.ImageMean), i, shape))
 		case !image.DType().IsFloatingPoint():
-			panic(errorOf(op, gotorch.TypeError, "Expected input images to be of floating type (in range [0, 1]), but found type %s instead", image.DType()))
+			panic(args.TypeError(op, "Expected input images to be of floating type (in range [0, 1]), but found type %s instead", image.DType()))
 		}
 		resized[i] = m.resize(m.normalize(image))
 		if targets != nil {

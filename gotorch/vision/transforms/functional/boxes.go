@@ -44,7 +44,7 @@ type BoundingBoxes struct {
 // check panics if these are no boxes.
 func (b BoundingBoxes) check(op string) {
 	if !b.Tensor.Defined() {
-		panic(typeError(op, "the boxes have no tensor"))
+		panic(args.TypeError(op, "the boxes have no tensor"))
 	}
 	if n := b.Tensor.Dim(); n == 0 || b.Tensor.Size(-1) != 4 {
 		panic(args.ValueError(op, "boxes must be (N, 4), but the shape is %v", b.Tensor.Shape()))
@@ -238,7 +238,7 @@ func scaled(t gotorch.Tensor, oldH, oldW, newH, newW int64) gotorch.Tensor {
 func ResizeBoundingBoxes[S Sizes](b BoundingBoxes, size S, opts ...ResizeOptions) BoundingBoxes {
 	const op = "functional.ResizeBoundingBoxes"
 	opt := args.Option(opts)
-	return onBoxes(op, b, func() BoundingBoxes { return resizeBoxes(op, b, ints(size), opt) })
+	return onBoxes(op, b, func() BoundingBoxes { return resizeBoxes(op, b, args.Ints(size), opt) })
 }
 
 func resizeBoxes(op string, b BoundingBoxes, size []int64, opt ResizeOptions) BoundingBoxes {
@@ -396,7 +396,7 @@ func rotation(angle float64, opt RotateOptions) movement {
 func inversePerspective(op string, points gotorch.Tensor, d gotorch.DType, c [8]float64) gotorch.Tensor {
 	denom := float64(c[0]*c[4]) - float64(c[1]*c[3])
 	if denom == 0 {
-		panic(&gotorch.Error{Op: op, Kind: gotorch.RuntimeError, Msg: "the coefficients cannot be inverted"})
+		panic(args.Errorf(op, gotorch.RuntimeError, "the coefficients cannot be inverted"))
 	}
 	inv := [8]float64{
 		(c[4] - float64(c[5]*c[7])) / denom, (-c[1] + float64(c[2]*c[7])) / denom,
@@ -474,7 +474,7 @@ type KeyPoints struct {
 
 func (k KeyPoints) check(op string) {
 	if !k.Tensor.Defined() {
-		panic(typeError(op, "the key points have no tensor"))
+		panic(args.TypeError(op, "the key points have no tensor"))
 	}
 	if k.Tensor.Dim() == 0 || k.Tensor.Size(-1) != 2 {
 		panic(args.ValueError(op, "key points must be (..., 2), but the shape is %v", k.Tensor.Shape()))
@@ -518,7 +518,7 @@ func ResizeKeyPoints[S Sizes](k KeyPoints, size S, opts ...ResizeOptions) KeyPoi
 	const op = "functional.ResizeKeyPoints"
 	opt := args.Option(opts)
 	return onPoints(op, k, func() KeyPoints {
-		h, w := resized(op, k.CanvasSize[0], k.CanvasSize[1], ints(size), opt.MaxSize)
+		h, w := resized(op, k.CanvasSize[0], k.CanvasSize[1], args.Ints(size), opt.MaxSize)
 		if k.CanvasSize != [2]int64{h, w} {
 			k.Tensor = scaled(k.Tensor, k.CanvasSize[0], k.CanvasSize[1], h, w)
 			k.CanvasSize = [2]int64{h, w}
@@ -690,8 +690,8 @@ func ResizeMask[S Sizes](mask gotorch.Tensor, size S, opts ...ResizeOptions) got
 	hw(op, mask)
 	return lean(func() gotorch.Tensor {
 		if mask.Dim() == 2 {
-			return resize(op, mask.Unsqueeze(0), ints(size), opt).SqueezeDim(0)
+			return resize(op, mask.Unsqueeze(0), args.Ints(size), opt).SqueezeDim(0)
 		}
-		return resize(op, mask, ints(size), opt)
+		return resize(op, mask, args.Ints(size), opt)
 	})
 }

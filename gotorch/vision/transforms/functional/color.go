@@ -277,7 +277,7 @@ func AdjustGamma(image gotorch.Tensor, gamma float64, opts ...AdjustGammaOptions
 func Posterize(image gotorch.Tensor, bits int64) gotorch.Tensor {
 	const op = "functional.Posterize"
 	if bits < 0 || bits > 8 {
-		panic(typeError(op, "bits must be from 0 to 8, but are %d", bits))
+		panic(args.TypeError(op, "bits must be from 0 to 8, but are %d", bits))
 	}
 	hw(op, image)
 	if image.IsFloatingPoint() {
@@ -301,7 +301,7 @@ func Solarize(image gotorch.Tensor, threshold float64) gotorch.Tensor {
 	const op = "functional.Solarize"
 	hw(op, image)
 	if threshold > maxValue(image.DType()) {
-		panic(typeError(op, "the threshold must not be above %v, the largest value of %s, but is %v", maxValue(image.DType()), image.DType(), threshold))
+		panic(args.TypeError(op, "the threshold must not be above %v, the largest value of %s, but is %v", maxValue(image.DType()), image.DType(), threshold))
 	}
 	return lean(func() gotorch.Tensor {
 		return gotorch.Where(image.GeScalar(threshold), invert(op, image), image)
@@ -399,7 +399,7 @@ func PermuteChannels(image gotorch.Tensor, permutation []int64) gotorch.Tensor {
 	}
 	for _, p := range permutation {
 		if p < -c || p >= c {
-			panic(&gotorch.Error{Op: op, Kind: gotorch.IndexError, Msg: "the permutation has a number that is no channel's"})
+			panic(args.Errorf(op, gotorch.IndexError, "the permutation has a number that is no channel's"))
 		}
 	}
 	if image.Numel() == 0 {

@@ -20,7 +20,6 @@
 package functional
 
 import (
-	"fmt"
 	"slices"
 
 	"gotorch.dev/gotorch"
@@ -55,36 +54,9 @@ type Sizes interface {
 	int | int64 | []int | []int64 | [2]int | [2]int64
 }
 
-// ints returns the numbers of a Sizes.
-func ints[S Sizes](sizes S) []int64 {
-	switch s := any(sizes).(type) {
-	case int:
-		return []int64{int64(s)}
-	case int64:
-		return []int64{s}
-	case []int:
-		return widened(s)
-	case [2]int:
-		return widened(s[:])
-	case []int64:
-		return slices.Clone(s)
-	case [2]int64:
-		return s[:]
-	}
-	panic("unreachable")
-}
-
-func widened(list []int) []int64 {
-	wide := make([]int64, len(list))
-	for i, n := range list {
-		wide[i] = int64(n)
-	}
-	return wide
-}
-
 // pair is a height and a width of one or two numbers, neither of which is negative.
 func pair[S Sizes](op, what string, sizes S) (height, width int64) {
-	list := ints(sizes)
+	list := args.Ints(sizes)
 	if len(list) == 1 {
 		list = append(list, list[0])
 	}
@@ -94,14 +66,10 @@ func pair[S Sizes](op, what string, sizes S) (height, width int64) {
 	return list[0], list[1]
 }
 
-func typeError(op, format string, values ...any) *gotorch.Error {
-	return &gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf(format, values...)}
-}
-
 // chw returns the sizes of an image, and panics with a ValueError if it has not the dimensions of one.
 func chw(op string, image gotorch.Tensor) (channels, height, width int64) {
 	if !image.Defined() {
-		panic(typeError(op, "the image is no tensor: it is the zero Tensor"))
+		panic(args.TypeError(op, "the image is no tensor: it is the zero Tensor"))
 	}
 	shape := image.Shape()
 	n := len(shape)
@@ -114,7 +82,7 @@ func chw(op string, image gotorch.Tensor) (channels, height, width int64) {
 // hw is chw for what may have no channels.
 func hw(op string, image gotorch.Tensor) (height, width int64) {
 	if !image.Defined() {
-		panic(typeError(op, "the image is no tensor: it is the zero Tensor"))
+		panic(args.TypeError(op, "the image is no tensor: it is the zero Tensor"))
 	}
 	shape := image.Shape()
 	n := len(shape)
@@ -128,7 +96,7 @@ func hw(op string, image gotorch.Tensor) (height, width int64) {
 func colours(op string, image gotorch.Tensor) int64 {
 	c, _, _ := chw(op, image)
 	if c != 1 && c != 3 {
-		panic(typeError(op, "the image must have 1 or 3 channels, not %d", c))
+		panic(args.TypeError(op, "the image must have 1 or 3 channels, not %d", c))
 	}
 	return c
 }
@@ -195,7 +163,7 @@ func valueBits(op string, d gotorch.DType) int64 {
 	case gotorch.Int64:
 		return 63
 	}
-	panic(typeError(op, "the dtype must be an integer's, not %s", d))
+	panic(args.TypeError(op, "the dtype must be an integer's, not %s", d))
 }
 
 // bound is white as a clamp takes it: an integer where the dtype is one.

@@ -48,7 +48,7 @@ type ResizeOptions struct {
 //
 // torchvision: resize.
 func Resize[S Sizes](image gotorch.Tensor, size S, opts ...ResizeOptions) gotorch.Tensor {
-	return resize("functional.Resize", image, ints(size), args.Option(opts))
+	return resize("functional.Resize", image, args.Ints(size), args.Option(opts))
 }
 
 func resize(op string, image gotorch.Tensor, size []int64, opt ResizeOptions) gotorch.Tensor {
@@ -558,7 +558,7 @@ func ResizedCrop[S Sizes](image gotorch.Tensor, top, left, height, width int64, 
 	const op = "functional.ResizedCrop"
 	opt := args.Option(opts)
 	return lean(func() gotorch.Tensor {
-		return resize(op, crop(op, image, top, left, height, width), ints(size), opt)
+		return resize(op, crop(op, image, top, left, height, width), args.Ints(size), opt)
 	})
 }
 
@@ -636,7 +636,7 @@ func Elastic(image, displacement gotorch.Tensor, opts ...GridOptions) gotorch.Te
 
 func checkDisplacement(op string, displacement gotorch.Tensor, h, w int64) {
 	if !displacement.Defined() {
-		panic(typeError(op, "the displacement is no tensor: it is the zero Tensor"))
+		panic(args.TypeError(op, "the displacement is no tensor: it is the zero Tensor"))
 	}
 	if want := []int64{1, h, w, 2}; !slices.Equal(displacement.Shape(), want) {
 		panic(args.ValueError(op, "the displacement must be of shape %v, not %v", want, displacement.Shape()))

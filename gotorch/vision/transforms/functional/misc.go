@@ -23,7 +23,7 @@ func Normalize(image gotorch.Tensor, mean, std []float64, opts ...NormalizeOptio
 	opt := args.Option(opts)
 	c, _, _ := chw(op, image)
 	if !image.IsFloatingPoint() {
-		panic(typeError(op, "the image must be of floats, not of %s: ToDtype makes some", image.DType()))
+		panic(args.TypeError(op, "the image must be of floats, not of %s: ToDtype makes some", image.DType()))
 	}
 	for _, list := range [][]float64{mean, std} {
 		if n := int64(len(list)); n != 1 && n != c {
@@ -59,7 +59,7 @@ type GaussianBlurOptions struct {
 //
 // torchvision: gaussian_blur.
 func GaussianBlur[S Sizes](image gotorch.Tensor, kernelSize S, opts ...GaussianBlurOptions) gotorch.Tensor {
-	return gaussianBlur("functional.GaussianBlur", image, ints(kernelSize), args.Option(opts).Sigma)
+	return gaussianBlur("functional.GaussianBlur", image, args.Ints(kernelSize), args.Option(opts).Sigma)
 }
 
 func gaussianBlur(op string, image gotorch.Tensor, size []int64, sigma []float64) gotorch.Tensor {
@@ -165,10 +165,10 @@ func ToDtype(image gotorch.Tensor, dtype gotorch.DType, opts ...ToDtypeOptions) 
 	const op = "functional.ToDtype"
 	scale := args.Option(opts).Scale
 	if !image.Defined() {
-		panic(typeError(op, "the image is no tensor: it is the zero Tensor"))
+		panic(args.TypeError(op, "the image is no tensor: it is the zero Tensor"))
 	}
 	if dtype == 0 {
-		panic(typeError(op, "the dtype is the zero DType, where one is required"))
+		panic(args.TypeError(op, "the dtype is the zero DType, where one is required"))
 	}
 	return lean(func() gotorch.Tensor { return toDtype(op, image, dtype, scale) })
 }
