@@ -374,3 +374,52 @@ func TestDamagedPagesAreErrorsAndCostNoMemory(t *testing.T) {
 		}
 	}
 }
+
+// FuzzTable looks for a file that is neither refused nor read. Its files are small, so that many can be tried: of each
+// encoding, nullability, page's version and codec there is one to begin with.
+func FuzzTable(f *testing.F) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	for i, codec := range codecs {
+		f.Add(written(f, random(rng, 9), format.Compression(codec), format.DataPageVersion(1+i%2), format.CreatedBy("", "", "")))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 1<<20 {
+			return
+		}
+		set, err := Open([]string{filestest.Write(t, "a.parquet", b)}, all, Options{MaxRows: 1 << 12, MaxPage: 1 << 20})
+		if err == nil {
+			defer set.Close()
+			for i := range set.groups {
+				if _, e := set.Batch([]int{int(set.groups[i].begin)}, nil); e != nil {
+					err = e
+				}
+			}
+		}
+		var broken *data.FileError
+		if err != nil && !errors.As(err, &broken) {
+			t.Fatalf("got %T: %v", err, err)
+		}
+	})
+}
+
+// FuzzPage looks for a page of which no values come out, or others than it should have. No checksum keeps it from what
+// decodes them, and no recover hides what that does.
+func FuzzPage(f *testing.F) {
+	for encoding := range 10 {
+		for kind := range 7 {
+			f.Add(append(steps(9, 1, 1), 4, 0, 0, 0, 3, 0, 0, 0, 'r', 'e', 'd'), []byte{18, 1}, byte(kind), byte(encoding), uint16(9), false)
+			f.Add([]byte{2, 18, 1, 18, 2, 3, 0xff, 0xff}, []byte{3, 0x55, 2, 1}, byte(kind), byte(encoding), uint16(9), true)
+		}
+	}
+	f.Fuzz(func(t *testing.T, b, levels []byte, kind, encoding byte, n uint16, optional bool) {
+		v := &values{kind: meta.Type(kind), classes: map[string]int{"red": 1}, dictionary: []uint64{5, 6, 7}}
+		there := bits(nil)
+		if optional {
+			there = append(bits{}, levels...)
+		}
+		err := v.data(b, there, meta.Encoding(encoding), int(n), 1<<20)
+		if err == nil && (len(v.all) != int(n) || v.missing != nil && len(v.missing) != int(n)) {
+			t.Fatalf("%d values came out, and %d should", len(v.all), n)
+		}
+	})
+}

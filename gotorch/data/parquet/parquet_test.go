@@ -288,25 +288,6 @@ func TestNothingStaysOpen(t *testing.T) {
 	})
 }
 
-// FuzzTable looks for a file that is neither refused nor read.
-func FuzzTable(f *testing.F) {
-	for _, name := range []string{"plain", "packed"} {
-		b, err := os.ReadFile("testdata/" + name + ".parquet")
-		testhelp.Must(f, err)
-		f.Add(b)
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(b) > 1<<20 {
-			return
-		}
-		_, err := drain(filestest.Write(t, "a.parquet", b), layout)
-		var broken *data.FileError
-		if err != nil && !errors.As(err, &broken) {
-			t.Fatalf("got %T: %v", err, err)
-		}
-	})
-}
-
 func ExampleOpen() {
 	set, err := parquet.Open([]string{"testdata/plain.parquet"}, tabular.Layout{
 		Inputs:      []tabular.Column{{Name: "b"}, {Name: "c", Missing: 0}},
