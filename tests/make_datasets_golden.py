@@ -75,6 +75,10 @@ def parquet() -> None:
     pq.write_table(table, to / "plain.parquet", row_group_size=300)
     pq.write_table(table, to / "packed.parquet", compression="zstd", data_page_version="2.0")
     pq.write_table(table.set_column(0, "a", pa.array(i, pa.int32())), to / "other.parquet")
+    # A dictionary is written whole for each group of rows, with what is in none of them.
+    kinds = pa.DictionaryArray.from_arrays(i[:10] % 3, ["red", "green", "blue", "grey", "black"])
+    table = pa.table({"a": table["a"][:10], "kind": kinds})
+    pq.write_table(table, to / "categories.parquet", row_group_size=3, store_schema=False)
 
 
 if __name__ == "__main__":

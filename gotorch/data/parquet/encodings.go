@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 
-	format "github.com/parquet-go/parquet-go"
 	meta "github.com/parquet-go/parquet-go/format"
 )
 
@@ -203,7 +202,7 @@ func texts(b bits, encoding meta.Encoding, n int, most int64, give func([]byte))
 	case meta.DeltaLengthByteArray:
 		prefixes = make([]int64, n)
 	default:
-		return unknown(encoding, format.ByteArray)
+		return unknown(encoding, meta.ByteArray)
 	}
 	if lengths, err = b.deltas(n); err != nil {
 		return err
@@ -229,7 +228,7 @@ func texts(b bits, encoding meta.Encoding, n int, most int64, give func([]byte))
 	return nil
 }
 
-func unknown(encoding meta.Encoding, kind format.Kind) error {
+func unknown(encoding meta.Encoding, kind meta.Type) error {
 	return fmt.Errorf("values of type %v are encoded as %s, which is not read", kind, encoding)
 }
 
@@ -238,16 +237,16 @@ func (v *values) words(b bits, encoding meta.Encoding, n int, most int64) ([]uin
 	out := make([]uint64, 0, min(n, 8*len(b)))
 	width := 0
 	switch v.kind {
-	case format.Int32, format.Float:
+	case meta.Int32, meta.Float:
 		width = 4
-	case format.Int64, format.Double:
+	case meta.Int64, meta.Double:
 		width = 8
 	}
-	integers := v.kind == format.Int32 || v.kind == format.Int64
+	integers := v.kind == meta.Int32 || v.kind == meta.Int64
 	switch {
 	case n == 0:
 		return nil, nil
-	case v.kind == format.ByteArray:
+	case v.kind == meta.ByteArray:
 		err := texts(b, encoding, n, most, func(text []byte) {
 			class, ok := v.classes[string(text)]
 			if !ok {
@@ -256,9 +255,9 @@ func (v *values) words(b bits, encoding meta.Encoding, n int, most int64) ([]uin
 			out = append(out, uint64(class))
 		})
 		return out, err
-	case v.kind == format.Boolean && encoding == meta.Plain:
+	case v.kind == meta.Boolean && encoding == meta.Plain:
 		return out, b.packed(n, n, 1, func(bit uint64) { out = append(out, bit) })
-	case v.kind == format.Boolean && encoding == meta.RLE:
+	case v.kind == meta.Boolean && encoding == meta.RLE:
 		part, err := b.prefixed()
 		if err != nil {
 			return nil, err
@@ -296,11 +295,11 @@ func (v *values) words(b bits, encoding meta.Encoding, n int, most int64) ([]uin
 // word returns a value as it is kept: an int64, or the bits of a float64.
 func (v *values) word(word uint64) uint64 {
 	switch {
-	case v.kind == format.Float:
+	case v.kind == meta.Float:
 		return math.Float64bits(float64(math.Float32frombits(uint32(word))))
-	case v.kind == format.Int32 && v.unsigned:
+	case v.kind == meta.Int32 && v.unsigned:
 		return uint64(uint32(word))
-	case v.kind == format.Int32:
+	case v.kind == meta.Int32:
 		return uint64(int32(word))
 	}
 	return word

@@ -283,6 +283,65 @@ func TestTextsThatBeginAsTheOnesBeforeHaveABound(t *testing.T) {
 	}
 }
 
+// few is a list of Thrift's compact protocol with n structures of the same bytes.
+func few(n int, each ...byte) []byte {
+	return slices.Concat(binary.AppendUvarint([]byte{0xfc}, uint64(n)), bytes.Repeat(each, n))
+}
+
+// A stack that is too deep ends a program, as memory does that is not there, and no recover helps.
+func TestAFooterOfStructuresWithinOthersEndsNoProgram(t *testing.T) {
+	const version, schema, rows, groups, end = "\x15\x02", "\x19", "\x16\x00", "\x19", "\x00"
+	join := func(parts ...any) (b []byte) {
+		for _, part := range parts {
+			b = fmt.Appendf(b, "%s", part)
+		}
+		return b
+	}
+	leaf, inner, root := "\x15\x02\x38\x00\x00", "\x48\x00\x15\x02\x00", "\x48\x00\x15\xd0\x86\x03\x00" // which has 25,000 columns
+	for text, foot := range map[string][]byte{
+		"more than 32 structures lie within":            bytes.Repeat([]byte{0x1c}, 6<<20),
+		"more than 32 structures lie within each other": bytes.Repeat([]byte{0x19}, 9<<20),
+		"there is no type":                              bytes.Repeat([]byte{0x1f}, 1<<20),
+		// The path of each is those of all the ones that it is within.
+		`column "" should have 1 columns within it`: join(version, schema, few(1<<16, []byte(inner)...), rows, groups, "\x0c", end),
+		// Each group says that it has no columns.
+		"row group 0 has 0 columns, and the schema 25000": join(version, schema, "\xfc", binary.AppendUvarint(nil, 25001), root,
+			strings.Repeat(leaf, 25000), rows, groups, few(25000, []byte("\x19\x0c\x16\x00\x16\x00\x00")...), end),
+		"2147483647 values should be in":      join(version, schema, "\xfc", binary.AppendUvarint(nil, math.MaxInt32)),
+		"it should have 2 columns, and has 1": join(version, schema, "\x2c\x48\x00\x15\x04\x00", leaf, rows, groups, "\x0c", end),
+		"it has no schema":                    join(version, schema, "\x0c", rows, groups, "\x0c", end),
+		"3 bytes are left of it":              join(version, schema, "\x0c", rows, groups, "\x0c", end, "abc"),
+	} {
+		path := filestest.Write(t, "a.parquet", join("PAR1", foot, binary.LittleEndian.AppendUint32(nil, uint32(len(foot))), "PAR1"))
+		var err error
+		n := filestest.Allocated(func() { _, err = Open([]string{path}, all) })
+		filestest.WantBroken(t, err, path, text)
+		if most := 64*uint64(len(foot)) + 1<<20; n > most {
+			t.Errorf("%s: %d bytes were allocated for %d", text, n, len(foot))
+		}
+	}
+	if _, _, err := readHeader(bytes.NewReader(bytes.Repeat([]byte{0x1c}, 6<<20)), 0, 6<<20); err == nil {
+		t.Error("the header of a page may be as deep")
+	}
+}
+
+func TestAColumnHasOneDictionaryAndPagesOfNothingAreNotUnpacked(t *testing.T) {
+	v := &values{kind: meta.Int64}
+	table := &Table{maxPage: 1 << 20}
+	dictionary := &meta.PageHeader{Type: meta.DictionaryPage, DictionaryPageHeader: thrift.New(meta.DictionaryPageHeader{})}
+	testhelp.Must(t, table.page(v, dictionary, meta.Uncompressed, nil, false, 5))
+	if err := table.page(v, dictionary, meta.Uncompressed, nil, false, 5); err == nil || !strings.Contains(err.Error(), "the column has one") {
+		t.Errorf("got %v", err)
+	}
+	for _, nothing := range []*meta.PageHeader{
+		{Type: meta.DataPage, UncompressedPageSize: 1 << 20, DataPageHeader: thrift.New(meta.DataPageHeader{})},
+		{Type: meta.DataPageV2, UncompressedPageSize: 1 << 20, DataPageHeaderV2: thrift.New(meta.DataPageHeaderV2{})},
+		{Type: meta.IndexPage, UncompressedPageSize: 1 << 20},
+	} {
+		testhelp.Must(t, table.page(v, nothing, meta.Zstd, []byte("no frame"), true, 5))
+	}
+}
+
 func TestDamagedPagesAreErrorsAndCostNoMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for i := range 300 {
@@ -314,4 +373,53 @@ func TestDamagedPagesAreErrorsAndCostNoMemory(t *testing.T) {
 			t.Errorf("file %d, packed by %s: %d bytes were allocated: %v", i, codec, n, err)
 		}
 	}
+}
+
+// FuzzTable looks for a file that is neither refused nor read. Its files are small, so that many can be tried: of each
+// encoding, nullability, page's version and codec there is one to begin with.
+func FuzzTable(f *testing.F) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	for i, codec := range codecs {
+		f.Add(written(f, random(rng, 9), format.Compression(codec), format.DataPageVersion(1+i%2), format.CreatedBy("", "", "")))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 1<<20 {
+			return
+		}
+		set, err := Open([]string{filestest.Write(t, "a.parquet", b)}, all, Options{MaxRows: 1 << 12, MaxPage: 1 << 20})
+		if err == nil {
+			defer set.Close()
+			for i := range set.groups {
+				if _, e := set.Batch([]int{int(set.groups[i].begin)}, nil); e != nil {
+					err = e
+				}
+			}
+		}
+		var broken *data.FileError
+		if err != nil && !errors.As(err, &broken) {
+			t.Fatalf("got %T: %v", err, err)
+		}
+	})
+}
+
+// FuzzPage looks for a page of which no values come out, or others than it should have. No checksum keeps it from what
+// decodes them, and no recover hides what that does.
+func FuzzPage(f *testing.F) {
+	for encoding := range 10 {
+		for kind := range 7 {
+			f.Add(append(steps(9, 1, 1), 4, 0, 0, 0, 3, 0, 0, 0, 'r', 'e', 'd'), []byte{18, 1}, byte(kind), byte(encoding), uint16(9), false)
+			f.Add([]byte{2, 18, 1, 18, 2, 3, 0xff, 0xff}, []byte{3, 0x55, 2, 1}, byte(kind), byte(encoding), uint16(9), true)
+		}
+	}
+	f.Fuzz(func(t *testing.T, b, levels []byte, kind, encoding byte, n uint16, optional bool) {
+		v := &values{kind: meta.Type(kind), classes: map[string]int{"red": 1}, dictionary: []uint64{5, 6, 7}}
+		there := bits(nil)
+		if optional {
+			there = append(bits{}, levels...)
+		}
+		err := v.data(b, there, meta.Encoding(encoding), int(n), 1<<20)
+		if err == nil && (len(v.all) != int(n) || v.missing != nil && len(v.missing) != int(n)) {
+			t.Fatalf("%d values came out, and %d should", len(v.all), n)
+		}
+	})
 }

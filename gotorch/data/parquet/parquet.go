@@ -34,13 +34,9 @@ import (
 	"os"
 	"slices"
 	"sort"
-	"strings"
 	"sync"
 
-	format "github.com/parquet-go/parquet-go"
 	meta "github.com/parquet-go/parquet-go/format"
-
-	"github.com/parquet-go/parquet-go/encoding/thrift"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
@@ -76,10 +72,11 @@ type Table struct {
 }
 
 type file struct {
-	path string
-	file *os.File
-	*format.File
-	kinds []string
+	path    string
+	file    *os.File
+	size    int64
+	groups  []rowGroup
+	columns []column // those of the plan
 }
 
 // group is a group of rows of a file.
@@ -97,7 +94,7 @@ type decoded struct {
 
 // values is a column of a group.
 type values struct {
-	kind     format.Kind
+	kind     meta.Type
 	unsigned bool
 	classes  map[string]int
 
@@ -146,45 +143,44 @@ func (t *Table) add(op, path string, layout tabular.Layout) error {
 	if err != nil {
 		return err
 	}
-	f := &file{path: path, file: opened}
+	f := &file{path: path, file: opened, size: size}
 	t.files = append(t.files, f) // Close closes it
-	if err := checkFooter(opened, size); err != nil {
+	foot, err := readFooter(opened, size)
+	if err != nil {
 		return files.Wrap(path, "", err)
 	}
-	f.File, err = safely(func() (*format.File, error) {
-		return format.OpenFile(opened, size, format.SkipPageIndex(true), format.SkipBloomFilters(true), format.ReadBufferSize(1<<16))
-	})
+	all, err := foot.columns()
 	if err != nil {
 		return files.Wrap(path, "", fmt.Errorf("it is no valid Parquet file: %w", err))
 	}
-	leaves := f.Root().Columns()
-	names := make([]string, len(leaves))
-	for i, leaf := range leaves {
-		names[i] = leaf.Name()
+	f.groups = foot.RowGroups
+	names := make([]string, len(all))
+	for i, c := range all {
+		names[i] = c.Name
 	}
 	if t.plan == nil {
 		if t.plan, err = columns.Of(op, layout, names); err != nil {
 			return files.Errorf(path, "", "%v", err)
 		}
 	}
-	plan := t.plan
-	for i := range slices.Concat(plan.Inputs, plan.Targets) {
-		c := plan.Column(i)
+	for i, c := range slices.Concat(t.plan.Inputs, t.plan.Targets) {
 		at := slices.Index(names, c.Name)
 		if at < 0 {
 			return files.Errorf(path, "", "there is no column %q, which %s has", c.Name, t.files[0].path)
 		}
-		// A column may say that it is of a type that only columns with others in them are, of which Kind panics.
-		kind, err := safely(func() (string, error) { return kindOf(leaves[at], c.Classes != nil) })
-		if err != nil {
-			return files.Errorf(path, fmt.Sprintf("column %q", c.Name), "%v", err)
+		if slices.Contains(names[at+1:], c.Name) {
+			return files.Errorf(path, "", "there are two columns %q", c.Name)
 		}
-		f.kinds = append(f.kinds, kind)
-		if first := t.files[0].kinds[i]; first != kind {
-			return files.Errorf(path, fmt.Sprintf("column %q", c.Name), "it is %s, and in %s it is %s", kind, t.files[0].path, first)
+		where := fmt.Sprintf("column %q", c.Name)
+		if err := all[at].check(c.Classes != nil); err != nil {
+			return files.Errorf(path, where, "%v", err)
+		}
+		f.columns = append(f.columns, all[at])
+		if first := t.files[0].columns[i]; first.String() != all[at].String() || first.Type.V != all[at].Type.V {
+			return files.Errorf(path, where, "it is %s, and in %s it is %s", all[at], t.files[0].path, first)
 		}
 	}
-	for i, g := range f.Metadata().RowGroups {
+	for i, g := range f.groups {
 		if g.NumRows < 0 || g.NumRows > t.maxRows {
 			return files.Errorf(path, fmt.Sprintf("row group %d", i), "it has %d rows, and MaxRows allows %d", g.NumRows, t.maxRows)
 		}
@@ -194,48 +190,6 @@ func (t *Table) add(op, path string, layout tabular.Layout) error {
 		}
 	}
 	return nil
-}
-
-// checkFooter refuses a file that says it has a longer footer than it has bytes, before memory is taken for it.
-func checkFooter(f *os.File, size int64) error {
-	var end [8]byte
-	if size < 12 {
-		return errors.New("it is no Parquet file: it is too short")
-	}
-	if _, err := f.ReadAt(end[:], size-8); err != nil {
-		return err
-	}
-	length := int64(end[0]) | int64(end[1])<<8 | int64(end[2])<<16 | int64(end[3])<<24
-	if string(end[4:]) != "PAR1" {
-		return fmt.Errorf("it is no Parquet file, or cut short, or encrypted: it ends with %q", end[4:])
-	}
-	if length > size-12 {
-		return fmt.Errorf("it is no valid Parquet file: its footer should have %d bytes, and it has %d in all", length, size)
-	}
-	return nil
-}
-
-// kindOf says what a column is, or why it cannot be read.
-func kindOf(c *format.Column, classes bool) (string, error) {
-	if !c.Leaf() {
-		return "", errors.New("it has columns within it, and only plain ones are read")
-	}
-	kind := c.Type().String()
-	switch physical := c.Type().Kind(); {
-	case c.Repeated():
-		return "", errors.New("it is a list in each row, and only plain columns are read")
-	case strings.HasPrefix(kind, "DECIMAL"):
-		return "", fmt.Errorf("it is of type %s, which is not read: write it as a float or an integer", kind)
-	case classes && physical != format.ByteArray:
-		return "", fmt.Errorf("it is of type %s, and Classes are for text", kind)
-	case classes:
-	case physical == format.Boolean, physical == format.Int32, physical == format.Int64, physical == format.Float, physical == format.Double:
-	case physical == format.ByteArray:
-		return "", errors.New("it is text, and Classes should say what it can be")
-	default:
-		return "", fmt.Errorf("it is of type %s, which is no number", kind)
-	}
-	return kind, nil
 }
 
 // Len returns the number of rows.
@@ -298,9 +252,9 @@ func (t *Table) row(to *columns.Rows, d *decoded, row int64) error {
 		switch {
 		case v.missing != nil && v.missing[row]:
 			return c.Missing()
-		case v.kind == format.Float || v.kind == format.Double:
+		case v.kind == meta.Float || v.kind == meta.Double:
 			return columns.OfFloat(math.Float64frombits(word)), nil
-		case v.kind == format.Int64 && v.unsigned && word > math.MaxInt64:
+		case v.kind == meta.Int64 && v.unsigned && word > math.MaxInt64:
 			return columns.OfFloat(float64(word)), nil
 		case v.classes != nil && int64(word) < 0:
 			return columns.Number{}, fmt.Errorf("the text is none of the column's %d classes", len(c.Classes))
@@ -334,14 +288,10 @@ func (t *Table) decoded(at int) (*decoded, error) {
 // decode reads the columns of a group that are needed.
 func (t *Table) decode(g group) ([]values, error) {
 	f := t.files[g.file]
-	n := len(t.plan.Inputs) + len(t.plan.Targets)
-	all := make([]values, n)
-	for i := range n {
-		c := t.plan.Column(i)
+	all := make([]values, len(f.columns))
+	for i, c := range f.columns {
 		where := fmt.Sprintf("row group %d, column %q", g.index, c.Name)
-		v, err := safely(func() (values, error) {
-			return t.column(f, g, f.Root().Column(c.Name), c)
-		})
+		v, err := safely(func() (values, error) { return t.column(f, g, c, t.plan.Column(i).Classes) })
 		if err != nil {
 			return nil, files.Wrap(f.path, where, err)
 		}
@@ -351,23 +301,22 @@ func (t *Table) decode(g group) ([]values, error) {
 }
 
 // column decodes a column of a group, page by page.
-func (t *Table) column(f *file, g group, leaf *format.Column, c *columns.Column) (v values, err error) {
-	kind := leaf.Type().String()
-	v = values{kind: leaf.Type().Kind(), classes: c.Classes, unsigned: strings.HasPrefix(kind, "INT(") && strings.HasSuffix(kind, ",false)")}
-	column := leaf.Index()
-	groups := f.Metadata().RowGroups
-	chunks := groups[g.index].Columns
-	if column < 0 || column >= len(chunks) {
-		return v, errors.New("the group lacks the column")
+func (t *Table) column(f *file, g group, col column, classes map[string]int) (v values, err error) {
+	v = values{kind: col.Type.V, classes: classes, unsigned: col.unsigned()}
+	c := &f.groups[g.index].Columns[col.chunk]
+	m := c.MetaData
+	switch {
+	case c.FilePath != "":
+		return v, fmt.Errorf("it lies in another file, %.60q, which is not read", c.FilePath)
+	case m == nil:
+		return v, errors.New("it is encrypted, which is not read")
 	}
-	m := &chunks[column].MetaData
 	begin := m.DataPageOffset
 	if m.DictionaryPageOffset != 0 {
 		begin = m.DictionaryPageOffset
 	}
-	size := f.Size()
-	if begin < 0 || m.TotalCompressedSize < 0 || begin > size || m.TotalCompressedSize > size-begin {
-		return v, fmt.Errorf("it should lie at byte %d with %d bytes, and the file has %d", begin, m.TotalCompressedSize, size)
+	if begin < 0 || m.TotalCompressedSize < 0 || begin > f.size || m.TotalCompressedSize > f.size-begin {
+		return v, fmt.Errorf("it should lie at byte %d with %d bytes, and the file has %d", begin, m.TotalCompressedSize, f.size)
 	}
 	end := begin + m.TotalCompressedSize
 	for at := begin; at < end && int64(len(v.all)) < g.rows; {
@@ -380,7 +329,7 @@ func (t *Table) column(f *file, g group, leaf *format.Column, c *columns.Column)
 		if err == nil {
 			content := make([]byte, packed) // the file has as many
 			if _, err = f.file.ReadAt(content, at+length); err == nil {
-				err = t.page(&v, header, m.Codec, content, leaf.Optional(), int(g.rows)-len(v.all))
+				err = t.page(&v, header, m.Codec, content, col.optional(), int(g.rows)-len(v.all))
 			}
 		}
 		if err != nil {
@@ -397,7 +346,6 @@ func (t *Table) column(f *file, g group, leaf *format.Column, c *columns.Column)
 
 // readHeader reads the header of the page at a byte, and returns how long it is.
 func readHeader(f io.ReaderAt, at, end int64) (*meta.PageHeader, int64, error) {
-	var protocol thrift.CompactProtocol
 	// Its length is not known: most have some dozen bytes.
 	for window := int64(1 << 10); ; window <<= 4 {
 		window = min(window, end-at)
@@ -406,13 +354,9 @@ func readHeader(f io.ReaderAt, at, end int64) (*meta.PageHeader, int64, error) {
 			return nil, 0, err
 		}
 		header := &meta.PageHeader{}
-		length, err := safely(func() (int64, error) {
-			r := protocol.NewReaderFromBytes(buffer)
-			err := thrift.NewDecoder(r).Decode(header)
-			return int64(r.BytesRead()), err
-		})
-		if err == nil || window == end-at || window > 1<<20 {
-			return header, length, err
+		length, err := decode(buffer, header)
+		if !errors.Is(err, io.ErrUnexpectedEOF) || window == end-at || window > 1<<20 {
+			return header, int64(length), err
 		}
 	}
 }
@@ -447,7 +391,7 @@ func (t *Table) page(v *values, header *meta.PageHeader, codec meta.CompressionC
 	switch {
 	case header.Type == meta.DataPage && v1.Valid:
 		n, err := count(v1.V.NumValues)
-		if err != nil {
+		if err != nil || n == 0 {
 			return err
 		}
 		if content, err = unpack(codec, content, unpacked); err != nil {
@@ -465,7 +409,7 @@ func (t *Table) page(v *values, header *meta.PageHeader, codec meta.CompressionC
 		return v.data(rest, levels, v1.V.Encoding, n, t.maxPage)
 	case header.Type == meta.DataPageV2 && v2.Valid: // levels come first, and are never packed
 		n, err := count(v2.V.NumValues)
-		if err != nil {
+		if err != nil || n == 0 {
 			return err
 		}
 		repetitions, definitions := int64(v2.V.RepetitionLevelsByteLength), int64(v2.V.DefinitionLevelsByteLength)
@@ -486,18 +430,22 @@ func (t *Table) page(v *values, header *meta.PageHeader, codec meta.CompressionC
 		}
 		return v.data(rest, levels, v2.V.Encoding, n, t.maxPage)
 	case header.Type == meta.DictionaryPage && dictionary.Valid:
-		n, err := count(dictionary.V.NumValues)
-		if err != nil {
-			return err
+		n := int(dictionary.V.NumValues) // which may be more than there are rows: some are in no row
+		if n < 0 || v.dictionary != nil {
+			return fmt.Errorf("it is a dictionary of %d values, and the column has one of %d", n, len(v.dictionary))
 		}
+		var err error
 		if content, err = unpack(codec, content, unpacked); err != nil {
 			return err
 		}
 		if e := dictionary.V.Encoding; e != meta.Plain && e != plainDictionary {
 			return fmt.Errorf("the dictionary is encoded as %s, which is not read", e)
 		}
-		v.dictionary, err = v.words(content, meta.Plain, n, t.maxPage)
+		words, err := v.words(content, meta.Plain, n, t.maxPage)
+		v.dictionary = slices.Grow(words, 1) // one of no values is one
 		return err
+	case header.Type == meta.IndexPage: // of a column, which no one writes
+		return nil
 	}
 	return fmt.Errorf("it is a %s, or not what its header says", header.Type)
 }
