@@ -96,7 +96,9 @@ func (m *ModuleDictModule) Get(name string) Modular {
 // Delete removes the module of a name, if there is one.
 func (m *ModuleDictModule) Delete(name string) {
 	if i := slices.Index(m.names, name); i >= 0 {
-		m.names, m.modules = slices.Delete(m.names, i, i+1), slices.Delete(m.modules, i, i+1)
+		// New lists, as the old ones may be run through.
+		m.names = slices.Concat(m.names[:i], m.names[i+1:])
+		m.modules = slices.Concat(m.modules[:i], m.modules[i+1:])
 	}
 }
 
@@ -106,8 +108,9 @@ func (m *ModuleDictModule) Len() int { return len(m.names) }
 // All yields the modules in their order.
 func (m *ModuleDictModule) All() iter.Seq2[string, Modular] {
 	return func(yield func(string, Modular) bool) {
+		modules := m.modules
 		for i, name := range m.names {
-			if !yield(name, m.modules[i]) {
+			if !yield(name, modules[i]) {
 				return
 			}
 		}

@@ -22,7 +22,7 @@ type ConvNd struct {
 	Bias   gotorch.Tensor // (OutChannels), or none
 
 	op   string
-	lazy bool
+	lazy laziness
 }
 
 // ConvOptions are the arguments of the convolutions that have defaults. Lists have one element for all
@@ -54,8 +54,9 @@ func checkGroups(op string, in, out, groups int64) {
 }
 
 func (m *ConvNd) setUp(op string, directions int, in, out int64, kernel []int64, opt ConvOptions) {
-	m.op, m.lazy = op, in == lazily
-	if m.lazy {
+	m.op = op
+	if in == lazily {
+		m.lazy.waits.Store(true)
 		in = 0
 	}
 	m.InChannels, m.OutChannels = in, out
@@ -78,7 +79,7 @@ func (m *ConvNd) setUp(op string, directions int, in, out int64, kernel []int64,
 	if !opt.NoBias {
 		m.Bias = gotorch.Empty([]int64{out}, create)
 	}
-	if m.lazy {
+	if m.isLazy() {
 		m.Weight = uninitialized(create)
 		checkShape(op, m.shape()) // now, and not when the size that is open is found
 		return
@@ -105,13 +106,21 @@ func (m *ConvNd) convolution() seam.Convolution {
 	return seam.Convolution{Weight: &m.Weight, Bias: &m.Bias, Directions: len(m.KernelSize)}
 }
 
-func (m *ConvNd) isLazy() bool { return m.lazy }
+func (m *ConvNd) isLazy() bool { return m.lazy.waits.Load() }
 
 func (m *ConvNd) materialize(in int64) {
 	checkGroups(m.op, in, m.OutChannels, m.Groups)
-	m.InChannels, m.lazy = in, false
-	initialize(m.Weight, m.shape())
-	m.ResetParameters()
+	m.lazy.end(func() {
+		m.InChannels = in
+		initialize(m.Weight, m.shape())
+		m.ResetParameters()
+	})
+}
+
+func (m *ConvNd) unshape() {
+	m.InChannels = 0
+	uninitialize(m.Weight)
+	m.lazy.waits.Store(true)
 }
 
 func (m *ConvNd) openSize(shape func(name string) []int64) (int64, bool) {
@@ -127,7 +136,7 @@ func (m *ConvNd) ResetParameters() { resetWeightAndBias(m.Weight, m.Bias) }
 
 func (m *ConvNd) forward(x gotorch.Tensor) gotorch.Tensor {
 	m.outer()
-	if m.lazy {
+	if m.isLazy() {
 		m.materialize(found(m.op, x, channelDim(x, len(m.KernelSize))))
 	}
 	opt := F.ConvOptions{Bias: m.Bias, Stride: m.Stride, Dilation: m.Dilation, Groups: m.Groups}
@@ -192,7 +201,7 @@ func convRepr(in, out int64, kernel, stride []int64, padding string, dilation, o
 	return s + when(mode != "" && mode != F.PadZeros, ", padding_mode="+string(mode))
 }
 
-func (m *ConvNd) className() string { return lazyName(m.lazy, m.self) }
+func (m *ConvNd) className() string { return lazyName(m.isLazy(), m.self) }
 
 // lazyName is the name of a lazy module's class, or "" where it is not lazy any more.
 func lazyName(lazy bool, self Modular) string {
@@ -214,7 +223,7 @@ type ConvTransposeNd struct {
 	Bias   gotorch.Tensor // (OutChannels), or none
 
 	op   string
-	lazy bool
+	lazy laziness
 }
 
 // ConvTransposeOptions are the arguments of the transposed convolutions that have defaults. Lists have one
@@ -234,8 +243,9 @@ type ConvTransposeOptions struct {
 func (o ConvTransposeOptions) full() ConvTransposeOptions { return o }
 
 func (m *ConvTransposeNd) setUp(op string, directions int, in, out int64, kernel []int64, opt ConvTransposeOptions) {
-	m.op, m.lazy = op, in == lazily
-	if m.lazy {
+	m.op = op
+	if in == lazily {
+		m.lazy.waits.Store(true)
 		in = 0
 	}
 	if opt.PaddingMode != "" && opt.PaddingMode != F.PadZeros {
@@ -253,7 +263,7 @@ func (m *ConvTransposeNd) setUp(op string, directions int, in, out int64, kernel
 	if !opt.NoBias {
 		m.Bias = gotorch.Empty([]int64{out}, create)
 	}
-	if m.lazy {
+	if m.isLazy() {
 		m.Weight = uninitialized(create)
 		checkShape(op, m.shape()) // now, and not when the size that is open is found
 		return
@@ -270,13 +280,21 @@ func (m *ConvTransposeNd) convolution() seam.Convolution {
 	return seam.Convolution{Weight: &m.Weight, Bias: &m.Bias, Directions: len(m.KernelSize), Transposed: true}
 }
 
-func (m *ConvTransposeNd) isLazy() bool { return m.lazy }
+func (m *ConvTransposeNd) isLazy() bool { return m.lazy.waits.Load() }
 
 func (m *ConvTransposeNd) materialize(in int64) {
 	checkGroups(m.op, in, m.OutChannels, m.Groups)
-	m.InChannels, m.lazy = in, false
-	initialize(m.Weight, m.shape())
-	m.ResetParameters()
+	m.lazy.end(func() {
+		m.InChannels = in
+		initialize(m.Weight, m.shape())
+		m.ResetParameters()
+	})
+}
+
+func (m *ConvTransposeNd) unshape() {
+	m.InChannels = 0
+	uninitialize(m.Weight)
+	m.lazy.waits.Store(true)
 }
 
 func (m *ConvTransposeNd) openSize(shape func(name string) []int64) (int64, bool) {
@@ -335,7 +353,7 @@ func (m *ConvTransposeNd) paddingFor(x gotorch.Tensor, outputSize []int64) []int
 
 func (m *ConvTransposeNd) padded(x gotorch.Tensor, outputPadding []int64) gotorch.Tensor {
 	m.outer()
-	if m.lazy {
+	if m.isLazy() {
 		m.materialize(found(m.op, x, channelDim(x, len(m.KernelSize))))
 	}
 	opt := F.ConvTransposeOptions{Bias: m.Bias, Stride: m.Stride, Padding: m.Padding, OutputPadding: outputPadding, Groups: m.Groups, Dilation: m.Dilation}
@@ -354,4 +372,4 @@ func (m *ConvTransposeNd) ExtraRepr() string {
 	return convRepr(m.InChannels, m.OutChannels, m.KernelSize, m.Stride, padding, m.Dilation, m.OutputPadding, m.Groups, m.Bias, "")
 }
 
-func (m *ConvTransposeNd) className() string { return lazyName(m.lazy, m.self) }
+func (m *ConvTransposeNd) className() string { return lazyName(m.isLazy(), m.self) }

@@ -112,9 +112,9 @@ func fieldEntries(m Modular, parts *seam.Parts) iter.Seq[entry] {
 			}
 		}
 		if m, ok := m.(holder); ok {
-			o := m.held()
-			for i, name := range o.names {
-				if !computed(name) && o.tensors[i].T != nil && !yield(entry{name: name, tensor: &o.tensors[i]}) {
+			tensors := m.held().tensors
+			for i, name := range m.held().names {
+				if !computed(name) && tensors[i].T != nil && !yield(entry{name: name, tensor: &tensors[i]}) {
 					return
 				}
 			}
@@ -155,6 +155,9 @@ func collect(v reflect.Value, like entry, yield func(entry) bool) bool {
 		}
 	case reflect.Slice, reflect.Array:
 		prefix := like.name
+		if v.Kind() == reflect.Slice {
+			v = v.Slice(0, v.Len()) // as it is now: the field may get another one meanwhile
+		}
 		for i := range v.Len() {
 			like.name, like.list = join(prefix, strconv.Itoa(i)), inSlice
 			if !collect(v.Index(i), like, yield) {
@@ -172,7 +175,11 @@ func collect(v reflect.Value, like entry, yield func(entry) bool) bool {
 			// A map's elements have no address, so what is yielded is a copy's. Only who changes it stores
 			// it: others may be reading the map.
 			element := reflect.New(v.Type().Elem()).Elem()
-			element.Set(v.MapIndex(key))
+			value := v.MapIndex(key)
+			if !value.IsValid() {
+				continue // taken out meanwhile
+			}
+			element.Set(value)
 			like.name, like.list = join(prefix, key.String()), inMap
 			if element.Type() == tensorType {
 				like.store = func() { v.SetMapIndex(key, element) }

@@ -18,7 +18,7 @@ type LinearModule struct {
 	Weight gotorch.Tensor // (OutFeatures, InFeatures)
 	Bias   gotorch.Tensor // (OutFeatures), or none
 
-	lazy  bool
+	lazy  laziness
 	class string // where PyTorch has another name for it
 }
 
@@ -53,7 +53,8 @@ func Linear(inFeatures, outFeatures int64, opts ...LinearOptions) *LinearModule 
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.LazyLinear.html.
 func LazyLinear(outFeatures int64, opts ...LazyLinearOptions) *LinearModule {
 	opt := args.Option(opts)
-	m := &LinearModule{OutFeatures: outFeatures, lazy: true}
+	m := &LinearModule{OutFeatures: outFeatures}
+	m.lazy.waits.Store(true)
 	create := gotorch.TensorOptions{Device: opt.Device, DType: opt.DType}
 	m.Weight = uninitialized(create)
 	if !opt.NoBias {
@@ -62,12 +63,20 @@ func LazyLinear(outFeatures int64, opts ...LazyLinearOptions) *LinearModule {
 	return Init(m)
 }
 
-func (m *LinearModule) isLazy() bool { return m.lazy }
+func (m *LinearModule) isLazy() bool { return m.lazy.waits.Load() }
 
 func (m *LinearModule) materialize(in int64) {
-	m.InFeatures, m.lazy = in, false
-	initialize(m.Weight, []int64{m.OutFeatures, in})
-	m.ResetParameters()
+	m.lazy.end(func() {
+		m.InFeatures = in
+		initialize(m.Weight, []int64{m.OutFeatures, in})
+		m.ResetParameters()
+	})
+}
+
+func (m *LinearModule) unshape() {
+	m.InFeatures = 0
+	uninitialize(m.Weight)
+	m.lazy.waits.Store(true)
 }
 
 func (m *LinearModule) openSize(shape func(name string) []int64) (int64, bool) {
@@ -82,7 +91,7 @@ func (m *LinearModule) className() string {
 	if m.class != "" {
 		return m.class
 	}
-	return lazyName(m.lazy, m.self)
+	return lazyName(m.isLazy(), m.self)
 }
 
 // ResetParameters draws weight and bias anew.
@@ -98,7 +107,7 @@ func (m *LinearModule) Forward(x gotorch.Tensor) gotorch.Tensor {
 
 func (m *LinearModule) forward(x gotorch.Tensor) gotorch.Tensor {
 	m.outer()
-	if m.lazy {
+	if m.isLazy() {
 		m.materialize(found("nn.LazyLinear", x, int(x.Dim())-1))
 	}
 	return gotorch.Linear(x, m.Weight, gotorch.LinearOptions{Bias: m.Bias})

@@ -989,3 +989,100 @@ func TestAFuncOfNoFunctionSaysSo(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// noted has extra state that it hands out as it is.
+type noted struct {
+	nn.Module
+	Layer *nn.LinearModule
+	Notes gotorch.Tensor `nn:"-"`
+	fail  any
+}
+
+func (m *noted) GetExtraState() gotorch.Tensor { return m.Notes }
+
+func (m *noted) SetExtraState(state gotorch.Tensor) error {
+	gotorch.NoGrad(func() { m.Notes.Copy_(state) })
+	if fail := m.fail; fail != nil {
+		m.fail = nil
+		if err, ok := fail.(error); ok {
+			return err
+		}
+		panic(fail)
+	}
+	return nil
+}
+
+func TestExtraStateIsPutBackAfterAnErrorAndAPanic(t *testing.T) {
+	make := func(value float32) *noted {
+		return nn.Init(&noted{Layer: nn.Linear(2, 2), Notes: gotorch.FromSlice([]float32{value})})
+	}
+	dict := make(1).StateDict()
+	for _, fail := range []any{errors.New("no"), "a panic"} {
+		m := make(2)
+		weight := m.Layer.Weight.Detach().Clone()
+		m.fail = fail
+		func() {
+			defer func() {
+				if p := recover(); p != nil && p != fail {
+					t.Errorf("panic %v", p)
+				}
+			}()
+			if err := m.LoadStateDict(dict); err == nil {
+				t.Errorf("%v: no error", fail)
+			}
+		}()
+		if got := gotorch.Item[float32](m.Notes); got != 2 {
+			t.Errorf("%v: extra state is %v", fail, got)
+		}
+		if !m.Layer.Weight.Equal(weight) {
+			t.Errorf("%v: the weight has changed", fail)
+		}
+	}
+}
+
+type collections struct {
+	nn.Module
+	List []nn.Layer
+	Map  map[string]nn.Layer
+	Dict *nn.ModuleDictModule
+	Own  *nn.ParameterDictModule
+}
+
+// What is run through is what there was when the loop came to it.
+func TestModulesMayChangeWhileTheyAreRunThrough(t *testing.T) {
+	make := func() *collections {
+		layer := func() nn.Layer { return nn.Identity() }
+		return nn.Init(&collections{List: []nn.Layer{layer(), layer(), layer()}, Map: map[string]nn.Layer{"a": layer(), "b": layer(), "c": layer()},
+			Dict: nn.ModuleDict().Set("x", layer()).Set("y", layer()).Set("z", layer()),
+			Own:  nn.ParameterDict().Set("p", gotorch.Ones([]int64{1})).Set("q", gotorch.Ones([]int64{1})).Set("r", gotorch.Ones([]int64{1}))})
+	}
+	m := make()
+	for name := range m.NamedModules() {
+		switch name {
+		case "list.0":
+			m.List = m.List[:1]
+		case "map.a":
+			delete(m.Map, "b")
+		case "dict.x":
+			m.Dict.Delete("x")
+		}
+	}
+	for name := range m.NamedParameters() {
+		if name == "own.p" {
+			m.Own.Delete("p")
+		}
+	}
+	if got := len(m.Modules()); got != 1+1+2+1+2+1 {
+		t.Errorf("%d modules are left:\n%v", got, m)
+	}
+	expect(t, "parameters", names(m), []string{"own.q", "own.r"})
+	for name := range m.Dict.All() {
+		m.Dict.Delete(name)
+	}
+	for name := range m.Own.All() {
+		m.Own.Delete(name)
+	}
+	if m.Dict.Len()+m.Own.Len() != 0 {
+		t.Errorf("%d and %d are left", m.Dict.Len(), m.Own.Len())
+	}
+}

@@ -27,7 +27,7 @@ type channelNorm struct {
 
 	op         string
 	directions int // 0: any number
-	lazy       bool
+	lazy       laziness
 }
 
 // BatchNormNd is what the batch normalizations have in common.
@@ -75,13 +75,14 @@ func (m *channelNorm) setUp(op string, directions int, numFeatures int64, opt Ba
 	if opt.CumulativeAverage && args.Given(opt.Momentum) {
 		panic(args.ValueError(op, "Momentum and CumulativeAverage exclude each other"))
 	}
-	m.op, m.directions, m.lazy = op, directions, numFeatures == lazily
+	m.op, m.directions = op, directions
+	m.lazy.waits.Store(numFeatures == lazily)
 	m.Eps = args.Float(op, "Eps", opt.Eps, 1e-5)
 	m.Momentum = args.Float(op, "Momentum", opt.Momentum, 0.1)
 	m.CumulativeAverage = opt.CumulativeAverage
 	create := gotorch.TensorOptions{Device: opt.Device, DType: opt.DType}
 	one := func() gotorch.Tensor { return gotorch.Empty([]int64{numFeatures}, create) }
-	if m.lazy {
+	if m.isLazy() {
 		one = func() gotorch.Tensor { return uninitialized(create) }
 	} else {
 		m.NumFeatures = numFeatures
@@ -96,23 +97,37 @@ func (m *channelNorm) setUp(op string, directions int, numFeatures int64, opt Ba
 		m.RunningMean, m.RunningVar = one(), one()
 		m.NumBatchesTracked = gotorch.Zeros([]int64{}, gotorch.TensorOptions{Device: opt.Device, DType: gotorch.Int64})
 	}
-	if !m.lazy {
+	if !m.isLazy() {
 		m.ResetParameters()
 	}
 }
 
-func (m *channelNorm) isLazy() bool { return m.lazy }
+func (m *channelNorm) isLazy() bool { return m.lazy.waits.Load() }
 
 func (m *channelNorm) materialize(numFeatures int64) {
-	m.lazy = false
-	if m.Weight.T == nil && m.RunningMean.T == nil {
-		return // PyTorch leaves NumFeatures at 0 too, where nothing depends on it
+	m.lazy.end(func() {
+		if m.Weight.T == nil && m.RunningMean.T == nil {
+			return // PyTorch leaves NumFeatures at 0 too, where nothing depends on it
+		}
+		m.NumFeatures = numFeatures
+		for _, t := range m.ofFeatures() {
+			initialize(t, []int64{numFeatures})
+		}
+		m.ResetParameters()
+	})
+}
+
+func (m *channelNorm) unshape() {
+	m.NumFeatures = 0
+	for _, t := range m.ofFeatures() {
+		uninitialize(t)
 	}
-	m.NumFeatures = numFeatures
-	for _, t := range []gotorch.Tensor{m.Weight, m.Bias, m.RunningMean, m.RunningVar} {
-		initialize(t, []int64{numFeatures})
-	}
-	m.ResetParameters()
+	m.lazy.waits.Store(true)
+}
+
+// ofFeatures returns the tensors with a number for each feature.
+func (m *channelNorm) ofFeatures() []gotorch.Tensor {
+	return []gotorch.Tensor{m.Weight, m.Bias, m.RunningMean, m.RunningVar}
 }
 
 func (m *channelNorm) openSize(shape func(name string) []int64) (int64, bool) {
@@ -124,7 +139,7 @@ func (m *channelNorm) openSize(shape func(name string) []int64) (int64, bool) {
 	return 0, false
 }
 
-func (m *channelNorm) className() string { return lazyName(m.lazy, m.self) }
+func (m *channelNorm) className() string { return lazyName(m.isLazy(), m.self) }
 
 // ResetRunningStats forgets the batches so far.
 func (m *channelNorm) ResetRunningStats() {
@@ -147,7 +162,7 @@ func (m *channelNorm) ResetParameters() {
 }
 
 // checkDim panics with a ValueError unless x has as many dimensions as it should, without a batch too if
-// unbatched says so. It makes the tensors of a lazy module.
+// unbatched says so.
 func (m *channelNorm) checkDim(x gotorch.Tensor, batched, unbatched int64) {
 	m.outer()
 	n := x.Dim()
@@ -177,7 +192,7 @@ func (m *BatchNormNd) forward(x gotorch.Tensor) gotorch.Tensor {
 		unbatched = 2 // of (N, C), which has a batch and no length
 	}
 	m.checkDim(x, batched, unbatched)
-	if m.lazy {
+	if m.isLazy() {
 		m.materialize(found(m.op, x, 1))
 	}
 	opt := F.BatchNormOptions{
@@ -204,7 +219,7 @@ func (m *InstanceNormNd) forward(x gotorch.Tensor) gotorch.Tensor {
 	if x.Dim() != batched {
 		channels = 0
 	}
-	if m.lazy {
+	if m.isLazy() {
 		m.materialize(found(m.op, x, channels))
 	}
 	if n := x.Size(int64(channels)); n != m.NumFeatures && m.Weight.T != nil {

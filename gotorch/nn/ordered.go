@@ -137,8 +137,9 @@ func (m *ParameterDictModule) Get(name string) gotorch.Tensor {
 // Delete removes the parameter of a name, if there is one.
 func (m *ParameterDictModule) Delete(name string) {
 	if i := slices.Index(m.parameters.names, name); i >= 0 {
-		m.parameters.names = slices.Delete(m.parameters.names, i, i+1)
-		m.parameters.tensors = slices.Delete(m.parameters.tensors, i, i+1)
+		// New lists, as the old ones may be run through.
+		m.parameters.names = slices.Concat(m.parameters.names[:i], m.parameters.names[i+1:])
+		m.parameters.tensors = slices.Concat(m.parameters.tensors[:i], m.parameters.tensors[i+1:])
 	}
 }
 
@@ -148,8 +149,9 @@ func (m *ParameterDictModule) Len() int { return len(m.parameters.names) }
 // All yields the parameters in their order.
 func (m *ParameterDictModule) All() iter.Seq2[string, gotorch.Tensor] {
 	return func(yield func(string, gotorch.Tensor) bool) {
+		tensors := m.parameters.tensors
 		for i, name := range m.parameters.names {
-			if !yield(name, m.parameters.tensors[i]) {
+			if !yield(name, tensors[i]) {
 				return
 			}
 		}

@@ -188,15 +188,16 @@ func (d StateDict) renamed(rename func(string) string) (StateDict, error) {
 // loading is one LoadStateDict. Everything is looked at before anything is copied; but where there are hooks
 // that come after, a module is loaded before its hooks run, as in PyTorch, and what was there is kept meanwhile.
 type loading struct {
-	opt         LoadOptions
-	report      *LoadReport
-	eager       bool // there are such hooks
-	keep        bool // what was there may have to be put back
-	materialize []func()
-	copies      []copying
-	extras      []extra
-	copied, set int   // how many of copies and extras are done
-	err         error // what no option allows
+	opt    LoadOptions
+	report *LoadReport
+	eager  bool // there are such hooks
+	keep   bool // what was there may have to be put back
+	shapes []shaped
+	copies []copying
+	extras []extra
+	// How many of shapes, copies and extras are done.
+	shaped, copied, set int
+	err                 error // what no option allows
 }
 
 type copying struct {
@@ -204,6 +205,12 @@ type copying struct {
 	to       place
 	from     gotorch.Tensor
 	previous gotorch.Tensor // to's tensor where one is assigned, else its numbers; none if they are not kept
+}
+
+// shaped is a lazy module and the size that it gets.
+type shaped struct {
+	of   lazyModule
+	size int64
 }
 
 type extra struct {
@@ -385,17 +392,16 @@ func (l *loading) lazyShapes(m Modular, prefix string, dict StateDict) map[strin
 		shapes[name] = t.Shape()
 		t.Close()
 	}
-	l.materialize = append(l.materialize, func() { lazy.materialize(size) })
+	l.shapes = append(l.shapes, shaped{lazy, size})
 	return shapes
 }
 
 // commit copies what was looked at and is not copied yet.
 func (l *loading) commit() (err error) {
 	gotorch.NoGrad(func() {
-		for _, make := range l.materialize {
-			make()
+		for ; l.shaped < len(l.shapes); l.shaped++ {
+			l.shapes[l.shaped].of.materialize(l.shapes[l.shaped].size)
 		}
-		l.materialize = nil
 		for ; l.copied < len(l.copies); l.copied++ {
 			c := &l.copies[l.copied]
 			if l.keep {
@@ -405,9 +411,11 @@ func (l *loading) commit() (err error) {
 			}
 			c.take(l.opt.Assign)
 		}
-		for ; l.set < len(l.extras) && err == nil; l.set++ {
+		for l.set < len(l.extras) && err == nil {
 			x := &l.extras[l.set]
-			x.previous = x.of.GetExtraState()
+			previous := x.of.GetExtraState()
+			gotorch.Unscoped(func() { x.previous = previous.Detach().Clone() }) // which may be the module's own
+			l.set++
 			err = x.of.SetExtraState(x.state)
 		}
 	})
@@ -429,6 +437,9 @@ func (l *loading) end(done bool) {
 			case !done:
 				c.to.put(c.previous)
 			}
+		}
+		for i := l.shaped - 1; i >= 0 && !done; i-- {
+			l.shapes[i].of.unshape()
 		}
 		for i := l.set - 1; i >= 0 && !done; i-- {
 			if x := l.extras[i]; x.previous.Defined() {

@@ -98,9 +98,9 @@ func averaged(name string, dim int) slot {
 	}}
 }
 
-func (g *AdafactorGroup) refuses(p, grad gotorch.Tensor) string {
+func (g *AdafactorGroup) refuses(i int, grad gotorch.Tensor) string {
 	switch {
-	case p.DType().IsComplex():
+	case g.Params[i].DType().IsComplex():
 		return "complex parameters are not supported"
 	case grad.Layout() != gotorch.Strided:
 		return sparseUnsupported

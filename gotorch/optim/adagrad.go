@@ -69,7 +69,7 @@ func (g *AdagradGroup) check(op string) {
 
 func (g *AdagradGroup) counted() bool { return true }
 
-func (g *AdagradGroup) refuses(_, grad gotorch.Tensor) string {
+func (g *AdagradGroup) refuses(_ int, grad gotorch.Tensor) string {
 	switch layout := grad.Layout(); {
 	case layout != gotorch.Strided && layout != gotorch.SparseCOO:
 		return fmt.Sprintf("gradients of layout %v are not supported", layout)

@@ -126,12 +126,12 @@ type adamLists struct {
 	params, grads, averages, squares, greatest, stepsTensor []gotorch.Tensor
 }
 
-func (g *AdamGroup) refuses(p, grad gotorch.Tensor) string {
+func (g *AdamGroup) refuses(i int, grad gotorch.Tensor) string {
 	switch {
 	case grad.Layout() != gotorch.Strided:
 		return sparseUnsupported
 	case g.Fused:
-		return fusedRefuses(p)
+		return fusedRefuses(g.Params[i])
 	}
 	return ""
 }

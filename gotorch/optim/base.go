@@ -69,8 +69,8 @@ type rule interface {
 
 // particular is a rule that does not take every gradient. All others take those that are dense.
 type particular interface {
-	// refuses returns why it cannot do with a parameter and its gradient; "" if it can.
-	refuses(p, grad gotorch.Tensor) string
+	// refuses returns why it cannot do with a gradient of the i-th parameter; "" if it can.
+	refuses(i int, grad gotorch.Tensor) string
 }
 
 const sparseUnsupported = "sparse gradients are not supported"
@@ -151,7 +151,7 @@ func gradients(op string, r rule) []gotorch.Tensor {
 		}
 		var why string
 		if is {
-			why = particular.refuses(p, grads[i])
+			why = particular.refuses(i, grads[i])
 		} else if grads[i].Layout() != gotorch.Strided {
 			why = sparseUnsupported
 		}
@@ -384,13 +384,18 @@ func (o *Base[G, P]) LoadStateDict(dict gotorch.Dict) error {
 	if !ok { // and not as if nothing were remembered, which training would go on from without a word
 		return args.ValueError(op, "the state dict has %T as 'state', where a dict is required", dict.Get("state"))
 	}
-	byNumber := make(map[int64]gotorch.Dict, len(states))
+	byNumber := make(map[any]gotorch.Dict, len(states))
 	for key, value := range states.All() {
-		number, ok1 := key.(int64)
-		state, ok2 := value.(gotorch.Dict)
-		if ok1 && ok2 {
-			byNumber[number] = state
+		state, ok := value.(gotorch.Dict)
+		switch key.(type) {
+		case int64, string: // names, where a sharded model was saved
+		default:
+			ok = false
 		}
+		if !ok {
+			return args.ValueError(op, "the state dict has %T as the state of parameter %v, where a dict is required, by a number or name", value, key)
+		}
+		byNumber[key] = state
 	}
 	if len(list) != len(o.Groups) {
 		return args.ValueError(op, "loaded state dict has a different number of parameter groups: %d, not %d", len(list), len(o.Groups))
@@ -413,8 +418,11 @@ func (o *Base[G, P]) LoadStateDict(dict gotorch.Dict) error {
 		c.extra = r.extra(reflect.TypeFor[G](), options)
 		c.memories = make([]memory, len(params))
 		for i, number := range numbers {
-			if number, ok := number.(int64); ok {
+			switch number.(type) {
+			case int64, string:
 				r.memory(P(&loaded[n]), i, byNumber[number])
+			default:
+				r.fail("params", number, "a list of numbers or names")
 			}
 		}
 	}
@@ -482,6 +490,6 @@ func (r *reader) memory(of rule, i int, state gotorch.Dict) {
 			}
 			shape = size
 		}
-		m.tensors[k] = r.like(state, s.name, c.Params[i], shape, s.scalar)
+		m.tensors[k] = r.like(state, s.name, c.Params[i], shape, s)
 	}
 }

@@ -202,7 +202,7 @@ func (g *LBFGSGroup) readOwn(r *reader, i int, state gotorch.Dict) {
 	vector := func(value any, key string, shape []int64) gotorch.Tensor {
 		like := p
 		parts(&like)
-		return r.like(gotorch.Dict{{Key: key, Value: value}}, key, like, shape, false)
+		return r.like(gotorch.Dict{{Key: key, Value: value}}, key, like, shape, slot{begin: zerosLike})
 	}
 	list := func(key string, shape []int64, want int) (tensors []gotorch.Tensor) {
 		values, ok := state.Get(key).([]any)

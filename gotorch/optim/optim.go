@@ -168,7 +168,7 @@ func (r *reader) float(d gotorch.Dict, key string) float64 {
 	case gotorch.Tensor:
 		if v.Defined() && v.Numel() == 1 && !v.DType().IsComplex() {
 			number, err := gotorch.Try(func() float64 { return gotorch.Item[float64](v) })
-			r.keep(err)
+			r.unreadable(key, err)
 			return number
 		}
 		r.fail(key, v, "a number")
@@ -247,9 +247,16 @@ func (r *reader) optionalNumbers(d gotorch.Dict, key string, into []gotorch.Scal
 	}
 }
 
+// unreadable fails for a tensor that cannot be copied, such as one of device meta, if err says so.
+func (r *reader) unreadable(key string, err error) {
+	if err != nil {
+		r.keep(args.ValueError(r.op, "the state dict has a tensor as '%s' that cannot be read: %v", key, err))
+	}
+}
+
 // like takes a copy of a tensor of a shape, with the dtype and on the device of the parameter that it is about.
-// A scalar has no dimensions.
-func (r *reader) like(d gotorch.Dict, key string, param gotorch.Tensor, shape []int64, scalar bool) (t gotorch.Tensor) {
+// What a rule begins itself is dense, and a scalar has no dimensions.
+func (r *reader) like(d gotorch.Dict, key string, param gotorch.Tensor, shape []int64, s slot) (t gotorch.Tensor) {
 	v, ok := d.Get(key).(gotorch.Tensor)
 	if !ok || !v.Defined() {
 		r.fail(key, d.Get(key), "a tensor")
@@ -257,7 +264,7 @@ func (r *reader) like(d gotorch.Dict, key string, param gotorch.Tensor, shape []
 	}
 	to := gotorch.ToOptions{DType: param.DType(), Device: param.Device(), Copy: true}
 	want := fmt.Sprint(shape)
-	if scalar {
+	if s.scalar {
 		want = "[]"
 		if !param.DType().IsFloatingPoint() {
 			to.DType = v.DType()
@@ -267,11 +274,15 @@ func (r *reader) like(d gotorch.Dict, key string, param gotorch.Tensor, shape []
 		r.keep(args.ValueError(r.op, "the state dict has shape %s for '%s' of a parameter of shape %s", got, key, want))
 		return t
 	}
+	if v.Layout() != gotorch.Strided && s.begin != nil {
+		r.keep(args.ValueError(r.op, "the state dict has a tensor of layout %v as '%s', where a dense one is required", v.Layout(), key))
+		return t
+	}
 	t, err := gotorch.Try(func() gotorch.Tensor {
 		return remember(func() gotorch.Tensor {
 			return v.Detach().To(to)
 		})
 	})
-	r.keep(err)
+	r.unreadable(key, err)
 	return t
 }

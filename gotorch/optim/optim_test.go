@@ -212,6 +212,12 @@ func TestForeignStateDictsAreErrorsAndChangeNothing(t *testing.T) {
 		"-1 as 'step'":                           withState("step", int64(-1)),
 		"2.5 as 'step'":                          withState("step", 2.5),
 		"+Inf as 'step'":                         withState("step", math.Inf(1)),
+		"as 'eps' that cannot be read":           withGroup("eps", gotorch.Zeros(nil, gotorch.TensorOptions{Device: gotorch.Meta})),
+		"as 'exp_avg' that cannot be read":       withState("exp_avg", gotorch.Zeros([]int64{2}, gotorch.TensorOptions{Device: gotorch.Meta})),
+		"sparse_coo as 'exp_avg'":                withState("exp_avg", gotorch.Zeros([]int64{2}).ToSparse()),
+		"bool as 'params'":                       withGroup("params", []any{true}),
+		"as the state of parameter 0":            changed(good, "state", gotorch.Dict{{Key: int64(0), Value: "none"}}),
+		"as the state of parameter true":         changed(good, "state", gotorch.Dict{{Key: true, Value: first}}),
 	} {
 		expectError(t, opt.LoadStateDict(dict), part)
 	}
@@ -220,6 +226,28 @@ func TestForeignStateDictsAreErrorsAndChangeNothing(t *testing.T) {
 	}
 	if err := opt.LoadStateDict(good); err != nil {
 		t.Error(err)
+	}
+}
+
+// Python's distributed checkpoints have names in the place of numbers.
+func TestStateDictsMayHaveNamesForNumbers(t *testing.T) {
+	p := parameter(1, 2)
+	opt := optim.Adam([]gotorch.Tensor{p})
+	p.Sum().Backward()
+	opt.Step()
+	dict := opt.StateDict()
+	group := dict.Get("param_groups").([]any)[0].(gotorch.Dict)
+	state := dict.Get("state").(gotorch.Dict).Get(int64(0))
+	named := gotorch.Dict{
+		{Key: "state", Value: gotorch.Dict{{Key: "head.weight", Value: state}}},
+		{Key: "param_groups", Value: []any{changed(group, "params", []any{"head.weight"})}},
+	}
+	other := optim.Adam([]gotorch.Tensor{parameter(1, 2)})
+	if err := other.LoadStateDict(named); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := written(other.StateDict()), written(dict); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
 	}
 }
 
@@ -274,6 +302,51 @@ func TestARefusedStepChangesNoGroup(t *testing.T) {
 		}
 		if state := opt.StateDict().Get("state").(gotorch.Dict); len(state) != 0 {
 			t.Errorf("%T has begun: %v", opt, state)
+		}
+	}
+}
+
+// With a momentum of sparse gradients, it depends on the gradient before what torch can add.
+func TestGradientsThatAMomentumDoesNotTakeChangeNoGroup(t *testing.T) {
+	dense := gotorch.Ones([]int64{2, 2})
+	rows, places := dense.ToSparseSparseDim(1), dense.ToSparse()
+	halves := dense.To(gotorch.Float16)
+	none := gotorch.Zeros([]int64{2, 2})
+	for n, c := range []struct {
+		first, second gotorch.Tensor
+		options       optim.SGDOptions
+		want          string // "" where Python takes it
+	}{
+		{rows, places, optim.SGDOptions{}, "a momentum of gradients with 1 sparse dimensions does not take those with 2"},
+		{rows, none.ToSparse(), optim.SGDOptions{}, ""},
+		{rows, dense, optim.SGDOptions{}, "a momentum of sparse gradients does not take dense ones"},
+		{dense, rows, optim.SGDOptions{}, ""},
+		{dense, rows, optim.SGDOptions{Nesterov: true}, "a Nesterov momentum of dense gradients does not take sparse ones"},
+		{rows, rows, optim.SGDOptions{Nesterov: true}, ""},
+		{halves.ToSparse(), halves.ToSparse(), optim.SGDOptions{}, "in float16"},
+		{halves.ToSparse(), none.To(gotorch.Float16).ToSparse(), optim.SGDOptions{}, ""},
+	} {
+		first, second := parameter(1), c.first.ToDense().Clone().RequiresGrad_()
+		c.options.LR, c.options.Momentum = 0.25, 0.5
+		opt := optim.SGD([]gotorch.Tensor{first}, c.options)
+		opt.AddGroup([]gotorch.Tensor{second}, c.options)
+		first.SetGrad(gotorch.FromSlice([]float32{1}))
+		second.SetGrad(c.first)
+		opt.Step()
+		state := func() string {
+			return written([]any{first, second}) + written(opt.StateDict())
+		}
+		before := state()
+		second.SetGrad(c.second)
+		err := gotorch.Try0(opt.Step)
+		switch {
+		case c.want == "" && err != nil, c.want == "" && before == state():
+			t.Errorf("%d: got %v", n, err)
+		case c.want == "":
+		case !errors.Is(err, gotorch.RuntimeError) || !strings.Contains(err.Error(), c.want):
+			t.Errorf("%d: got %v", n, err)
+		case before != state():
+			t.Errorf("%d: before\n%s\nafter\n%s", n, before, state())
 		}
 	}
 }

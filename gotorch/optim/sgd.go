@@ -1,6 +1,8 @@
 package optim
 
 import (
+	"fmt"
+
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 )
@@ -74,16 +76,46 @@ func (g *SGDGroup) buffer(i int) *gotorch.Tensor {
 	return &m.tensors[0]
 }
 
-func (g *SGDGroup) refuses(p, grad gotorch.Tensor) string {
+func (g *SGDGroup) refuses(i int, grad gotorch.Tensor) string {
+	sparse := grad.Layout() != gotorch.Strided
 	switch {
-	case g.Fused && grad.Layout() != gotorch.Strided:
+	case g.Fused && sparse:
 		return "with Fused sparse gradients are not supported"
-	case g.Fused && fusedRefuses(p) != "":
-		return fusedRefuses(p)
-	case g.WeightDecay != 0 && grad.Layout() != gotorch.Strided:
+	case g.Fused && fusedRefuses(g.Params[i]) != "":
+		return fusedRefuses(g.Params[i])
+	case g.WeightDecay != 0 && sparse:
 		return "the option weight_decay is not compatible with sparse gradients"
+	case g.Momentum == 0:
+		return ""
 	}
-	return ""
+	momentum := *g.buffer(i)
+	if !momentum.Defined() { // it begins as the gradient
+		momentum = grad
+		if !g.Nesterov {
+			return ""
+		}
+	}
+	switch layout := momentum.Layout(); {
+	case layout != gotorch.Strided && !sparse:
+		return "a momentum of sparse gradients does not take dense ones"
+	case layout == gotorch.Strided && sparse && g.Nesterov:
+		return "a Nesterov momentum of dense gradients does not take sparse ones"
+	case g.Fused || layout != gotorch.SparseCOO || grad.Layout() != gotorch.SparseCOO:
+		return ""
+	}
+	dims, was, half := grad.SparseDim(), momentum.SparseDim(), grad.DType() == gotorch.Float16
+	if dims == was && !half {
+		return ""
+	}
+	hasNone := func(t gotorch.Tensor) bool { return t.Coalesce().Indices().Numel() == 0 }
+	switch {
+	case hasNone(grad) || hasNone(momentum): // one is taken as it is
+		return ""
+	case dims != was:
+		return fmt.Sprintf("a momentum of gradients with %d sparse dimensions does not take those with %d", was, dims)
+	default:
+		return "a momentum of sparse gradients in float16, which torch does not add, is not supported"
+	}
 }
 
 func (g *SGDGroup) step(all []gotorch.Tensor) {

@@ -69,7 +69,7 @@ func (g *SparseAdamGroup) counted() bool { return true }
 // countedInInts: see stateOf.
 func (g *SparseAdamGroup) countedInInts() {}
 
-func (g *SparseAdamGroup) refuses(_, grad gotorch.Tensor) string {
+func (g *SparseAdamGroup) refuses(_ int, grad gotorch.Tensor) string {
 	if grad.Layout() != gotorch.SparseCOO {
 		return "dense gradients are not supported: Adam does with them"
 	}

@@ -20,12 +20,13 @@ from pytorch_bridge.generate import reference_is_installed
 if not reference_is_installed():
     pytest.skip("the options are of the torch that Go was generated for", allow_module_level=True)
 
-from pytorch_bridge.testing.conformance.harness import Harness, Request, WrapperError
+from pytorch_bridge.schema.names import Names
+from pytorch_bridge.testing.conformance.harness import Harness, WrapperError
+from pytorch_bridge.testing.conformance.modules import Call, GoModule, functional
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]
 
 FULL = os.environ.get("CONFORMANCE") == "full"
-CHUNKS = -90
 DTYPES = (torch.float32, torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
@@ -94,21 +95,24 @@ class Drawn:
             ignore_index=self.ignore, label_smoothing=0.1 if self.smooth else 0.0, options=options,
         )  # fmt: skip
 
-    def go(self, harness: Harness, xs: list[Any]) -> tuple[torch.Tensor, str]:
-        request = Request([CHUNKS, 0, 0])
-        request.value("Tensor?[]", xs)
-        request.text_only(self.reduction)
-        request.words += [0] if self.ignore is None else [1, self.ignore]
-        request.words.append(int(self.smooth))
-        request.words.append(int(self.options["allow_retain_graph"]))
-        request.words.append(self.options.get("batch_chunk_size", 0))
-        method = self.options.get("chunking_method", "auto")
-        request.text_only("none" if method is None else method)
-        request.text_only(self.options.get("acc_policy", ""))
-        dtype = self.options.get("acc_dtype")
-        request.text_only("" if dtype is None else str(dtype).removeprefix("torch."))
-        loss, text = harness.send(request)[0]
-        return loss, text
+    def go(self, harness: Harness, xs: list[Any]) -> torch.Tensor:
+        options = {
+            "LinearBias": xs[3],
+            "Weight": xs[4],
+            "Reduction": self.reduction,
+            "IgnoreIndex": self.ignore,
+            "LabelSmoothing": 0.1 if self.smooth else 0.0,
+            "Options": self.chunking(),
+        }
+        given = {k: v for k, v in options.items() if v is not None}
+        return functional(harness, "linear_cross_entropy", Call(xs[:3], given))
+
+    def chunking(self) -> dict[str, Any]:
+        """The options as fields in Go, also those that Python's class refuses."""
+        fields = {Names().field(k): v for k, v in self.options.items()}
+        if "ChunkingMethod" in fields and fields["ChunkingMethod"] is None:
+            fields["ChunkingMethod"] = "none"
+        return {k: v for k, v in fields.items() if v is not None}
 
     def __repr__(self) -> str:
         shapes = [t if t is None else (tuple(t.shape), t.dtype) for t in self.tensors]
@@ -154,16 +158,10 @@ def compare(harness: Harness, drawn: Drawn) -> tuple[str, str]:
             want = _run(drawn.python(theirs), theirs, drawn.upstream)
         except (RuntimeError, ValueError, TypeError, IndexError) as err:
             want = [_ended(err)]
-        text = ""
         try:
-            loss, text = drawn.go(harness, ours)
-            got = _run(loss, ours, drawn.upstream)
+            got = _run(drawn.go(harness, ours), ours, drawn.upstream)
         except WrapperError as err:
             got = [_ended(err)]
-        if text:
-            options = nn.LinearCrossEntropyOptions(**drawn.options)
-            python = repr(nn.LinearCrossEntropyLoss(2, 3, options=options)).splitlines()[0]
-            assert text.splitlines()[0] == python
     if len(want) != len(got) or not all(_same(a, b) for a, b in zip(want, got, strict=True)):
         return "differs", f"{drawn!r}:\nwant {want}\ngot {got}"
     return (want[0] if isinstance(want[0], str) else str(drawn.dtype)), ""
@@ -182,6 +180,17 @@ def test_losses_and_gradients(harness: Harness) -> None:
     least = 200 if FULL else 20
     assert all(ended[str(dtype)] >= least for dtype in DTYPES), ended
     assert ended["refused: ValueError"] >= least, ended
+
+
+def test_the_text_of_a_module(harness: Harness) -> None:
+    for drawn in map(Drawn, range(200)):
+        try:
+            options = nn.LinearCrossEntropyOptions(**drawn.options)
+        except ValueError:
+            continue
+        python = repr(nn.LinearCrossEntropyLoss(2, 3, options=options))
+        made = Call([2, 3], {"Options": drawn.chunking()})
+        assert str(GoModule(harness, "LinearCrossEntropyLoss", made)) == python
 
 
 def test_a_fault_is_found(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,6 +224,6 @@ def test_no_handle_is_left(harness: Harness) -> None:
             drawn = Drawn(seed)
             xs = drawn.leaves()
             with contextlib.suppress(WrapperError):
-                _run(drawn.go(harness, xs)[0], xs, 1.0)
+                _run(drawn.go(harness, xs), xs, 1.0)
         left.append(harness.collect())
     assert left[1] == left[2] == left[3], left

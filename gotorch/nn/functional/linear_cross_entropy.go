@@ -528,7 +528,6 @@ func (c *chunkedLoss) gradients(in []gotorch.Tensor, upstream gotorch.Tensor, of
 
 // inChunks returns the loss in chunks, or none where that is not possible.
 func (c *LinearCrossEntropyChunking) inChunks(op string, input, linear, target gotorch.Tensor, opt LinearCrossEntropyOptions) gotorch.Tensor {
-	c.Check(op)
 	code := *opt.Reduction.code(op)
 	probabilities := slices.Equal(target.Shape(), append(slices.Clone(input.Shape()[:input.Dim()-1]), linear.Size(0))) &&
 		target.DType() == input.DType() && !(target.RequiresGrad() && gotorch.GradEnabled())

@@ -474,6 +474,9 @@ func LinearCrossEntropy(input, linearWeight, target gotorch.Tensor, opts ...Line
 	refuse := func(format string, values ...any) {
 		panic(&gotorch.Error{Op: op, Kind: gotorch.RuntimeError, Msg: sprintf(format, values...)})
 	}
+	if opt.Options != nil {
+		opt.Options.Check(op)
+	}
 	in, weight := input.Shape(), linearWeight.Shape()
 	switch {
 	case len(in) != 1 && len(in) != 2:

@@ -21,7 +21,6 @@ from .modules import Tally, call, copied, differ, functional, gradients
 from .samples import database as operators
 
 # Why samples are left out.
-OPTIONS = "chunks of the batch (LinearCrossEntropyOptions)"
 CALLABLE = "the sample has a function of Python's"
 
 # Functions that the database has no entry for, and the modules whose inputs they are tested with.
@@ -114,17 +113,13 @@ class Functions:
                             tally.problems.append(f"{name} {dtype} #{at}: {first}")
         return tally.problems[before:]
 
-    def _skipped(self, name: str, sample: Any) -> str:
-        if name == "linear_cross_entropy" and sample.kwargs.get("options"):
-            return OPTIONS
-        if callable(sample.kwargs.get("distance_function")):
-            return CALLABLE
-        return ""
+    def _skipped(self, sample: Any) -> str:
+        return CALLABLE if callable(sample.kwargs.get("distance_function")) else ""
 
     def _one(self, tally: Tally, name: str, sample: Any) -> str:
         arguments = python_api()[f"torch.nn.functional.{name}"].arguments or ()
         names = [a.name for a in arguments]
-        if why := self._skipped(name, sample):
+        if why := self._skipped(sample):
             tally.skipped[why] += 1
             return ""
         values = [sample.input, *sample.args]

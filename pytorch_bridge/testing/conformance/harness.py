@@ -179,6 +179,9 @@ class Request:
             kind = kind[: kind.rindex("[")]
             for x in v:
                 self.value(kind, x)
+        elif isinstance(v, dict):
+            words.append(LIST)
+            self.fields(v)
         elif isinstance(v, bool):
             words += (BOOL, int(v))
         elif isinstance(v, int):
@@ -211,8 +214,12 @@ class Request:
         self.words.append(len(parameters))
         for v in parameters:
             self.value(_list_type(v), v)
-        self.words.append(len(options))
-        for name, v in options.items():
+        self.fields(options)
+
+    def fields(self, of: dict[str, Any]) -> None:
+        """Writes the fields of a struct."""
+        self.words.append(len(of))
+        for name, v in of.items():
             self.text_only(name)
             self.value(_list_type(v), v)
 

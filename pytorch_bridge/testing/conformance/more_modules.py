@@ -15,7 +15,7 @@ NOT_MODULES = {
     "Buffer": 'a field with the tag `nn:",buffer"`',
     "Container": "deprecated by PyTorch: a struct that embeds nn.Module",
     "CrossMapLRN2d": "not in PyTorch's reference: LocalResponseNorm",
-    "LinearCrossEntropyOptions": "chunks of the batch, which Go does not have",
+    "LinearCrossEntropyOptions": "the type functional.LinearCrossEntropyChunking",
     "Module": "the type nn.Module, which a struct embeds",
     "NLLLoss2d": "deprecated by PyTorch in favour of NLLLoss",
     "Parameter": "the function nn.Parameter",

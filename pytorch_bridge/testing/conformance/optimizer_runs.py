@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from .harness import Harness, Request, WrapperError
-from .optimizers import ADD_GROUP, GoOptimizer, options
+from .harness import Harness, WrapperError
+from .optimizers import GoOptimizer, options
 
 REAL = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 COMPLEX = (torch.complex64, torch.complex128)
@@ -217,9 +217,7 @@ class Runs:
             given = [options(draw.name, o) for _, o in groups]
             opt = GoOptimizer(self.harness, draw.name, ours[0], given[0])
             for ps, o in zip(ours[1:], given[1:], strict=True):
-                request = Request([ADD_GROUP, 0, 0, opt.number])
-                request.invocation([ps], o)
-                self.harness.send(request)
+                opt.add_group(ps, o)
             return opt
 
         def states() -> str:

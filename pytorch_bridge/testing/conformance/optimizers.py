@@ -46,9 +46,15 @@ LEFT_OUT = {
 }
 
 
-TENSOR_LR = "arithmetic with a learning rate in a float32 tensor, which is a float64 in Go"
-ROUNDED = {"LBFGS", "Muon", "SparseAdam"}  # that compute with it
-NO_ARGUMENT = "an argument that Go does not have"
+# Those that compute with a learning rate in a tensor in the tensor's dtype.
+ROUNDED = {"LBFGS", "Muon", "SparseAdam"}
+
+# Why what Python refuses is not tried.
+FOREACH = (
+    "a learning rate or betas in tensors together with `foreach=True`, which Python refuses: in Go "
+    "they are numbers, and there is no such argument"
+)
+NAMES = "pairs of a name and a parameter, of which some have no name: Go takes parameters alone"
 
 
 @cache
@@ -74,6 +80,11 @@ class GoOptimizer:
     def __del__(self) -> None:
         if self.number:
             self.harness.send(Request([FORGET, 0, 0, self.number]))
+
+    def add_group(self, params: list[torch.Tensor], options: dict[str, Any]) -> None:
+        request = Request([ADD_GROUP, 0, 0, self.number])
+        request.invocation([params], options)
+        self.harness.send(request)
 
     def step(self) -> None:
         self.harness.send(Request([STEP, 0, 0, self.number]))
@@ -202,14 +213,11 @@ class Optimizers:
                 if info.step_requires_closure:
                     self._errors(tally, info, dtype)
                     continue
-                for at, config in enumerate(info.optim_inputs_func(device="cpu")):
-                    if name in ROUNDED and isinstance(config.kwargs.get("lr"), torch.Tensor):
-                        tally.skipped[TENSOR_LR] += 1
-                        continue
+                for at, kwargs in enumerate(_configurations(info)):
                     for more in fused:
-                        origin = f"{name} {dtype} #{at} {config.kwargs} {more}"
+                        origin = f"{name} {dtype} #{at} {kwargs} {more}"
                         try:
-                            problem = self._one(info.optim_cls, {**config.kwargs, **more}, dtype)
+                            problem = self._one(info.optim_cls, {**kwargs, **more}, dtype)
                         except (GoCrash, Broken, WrapperError) as err:
                             problem = f"{type(err).__name__}: {err}".splitlines()[0]
                         if problem:
@@ -271,7 +279,7 @@ class Optimizers:
     def _with_closures(self, tally: Tally, info: Any, dtype: torch.dtype) -> None:
         """Runs in which steps call a closure: all of what needs one, and one of the others."""
         name = info.optim_cls.__name__
-        configs = [c.kwargs for c in info.optim_inputs_func(device="cpu")]
+        configs = _configurations(info)
         losses = LOSSES
         if info.step_requires_closure:
             draw = random.Random(SEED)
@@ -281,9 +289,6 @@ class Optimizers:
         if dtype.is_complex or not dtype.is_floating_point:
             losses = LOSSES[:1]
         for at, kwargs in enumerate(configs):
-            if name in ROUNDED and isinstance(kwargs.get("lr"), torch.Tensor):
-                tally.skipped[TENSOR_LR] += 1
-                continue
             every = self.searches >= MANY
             for loss in losses if every else losses[at % len(losses) :][:1]:
                 origin = f"{name} {dtype} with a closure #{at} {kwargs} {loss.__name__}"
@@ -370,12 +375,18 @@ class Optimizers:
             params = (
                 given.params if given.params is not None else [torch.ones(3, requires_grad=True)]
             )
-            params = params if isinstance(params, (list, tuple)) else None
-            if unknown or params is None or not all(isinstance(p, torch.Tensor) for p in params):
+            if unknown or not isinstance(params, (list, tuple)):
                 tally.skipped[COMPILED] += 1
                 continue
+            groups = _groups(list(params))
+            if any(isinstance(p, tuple) for g in groups for p in g):
+                tally.skipped[NAMES] += 1
+                continue
             try:
-                go = GoOptimizer(self.harness, name, list(params), options(name, given.kwargs))
+                of = options(name, given.kwargs)
+                go = GoOptimizer(self.harness, name, groups[0], of)
+                for more in groups[1:]:
+                    go.add_group(more, of)
                 if error.error_on.name == "STEP_ERROR":
                     go.step()
             except WrapperError as err:
@@ -387,14 +398,30 @@ class Optimizers:
             except Broken:
                 tally.skipped[COMPILED] += 1
                 continue
-            if given.kwargs.keys() & LEFT_OUT.keys() or isinstance(
-                given.kwargs.get("lr"), torch.Tensor
-            ):
-                tally.skipped[NO_ARGUMENT] += 1
+            if given.kwargs.get("foreach"):
+                tally.skipped[FOREACH] += 1
                 continue
             tally.problems.append(
                 f"{name} {given.desc}: no error, where Python says {error.error_regex}"
             )
+
+
+def _configurations(info: Any) -> list[dict[str, Any]]:
+    """The arguments of the database; for some with the number of a learning rate in a tensor."""
+    found = []
+    for config in info.optim_inputs_func(device="cpu"):
+        lr = config.kwargs.get("lr")
+        number = info.optim_cls.__name__ in ROUNDED and isinstance(lr, torch.Tensor)
+        found.append({**config.kwargs, "lr": lr.item()} if number else config.kwargs)
+    return found
+
+
+def _groups(params: list[Any]) -> list[list[Any]]:
+    """The parameters of each group."""
+    if not any(isinstance(p, dict) for p in params):
+        return [params]
+    of = [p["params"] for p in params]
+    return [list(p) if isinstance(p, (list, tuple)) else [p] for p in of]
 
 
 def _fields(name: str) -> set[str]:

@@ -20,7 +20,7 @@ from .metrics import Metrics
 from .modules import TEXTS, Modules, Tally
 from .more_modules import NOT_MODULES
 from .operators import Operator, operators, public
-from .optimizers import STEPS, Optimizers
+from .optimizers import ROUNDED, STEPS, Optimizers
 from .samples import DTYPES, database
 from .schedulers import NAMES as SCHEDULER_NAMES
 from .schedulers import STEPS as SCHEDULER_STEPS
@@ -190,7 +190,9 @@ def optimizers_text(optimizers: Optimizers) -> str:
         "missing, and all parameters are compared after each, bit for bit. In the middle state",
         "dicts are compared, and each goes on from the other's. What Python refuses is refused.",
         "One run more has steps with a closure; those of LBFGS all have, over four functions, with",
-        "its options drawn at random beside the database's.",
+        "its options drawn at random beside the database's. A learning rate in a tensor is a",
+        f"number in Go. {', '.join(sorted(ROUNDED))} compute in the tensor's dtype with it, so",
+        "that Python gets the number there, too.",
         "",
         "What is left out:",
         "",

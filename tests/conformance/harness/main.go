@@ -147,7 +147,6 @@ func init() { // since some of them call others
 		-specialTransform / 10:     runTransforms,
 		-specialProbability / 10:   runDistributions,
 		-specialGradCheck / 10:     runGradCheck,
-		-specialChunks / 10:        runChunks,
 		-specialComposed / 10:      runComposed,
 		-specialSave / 10:          runVisionModels,
 		-specialMeasure / 10:       runMetrics,

@@ -174,16 +174,21 @@ func (r *reader) invoke(function reflect.Value) []reflect.Value {
 	if !t.IsVariadic() || t.In(fixed).Elem().Kind() != reflect.Struct {
 		panic(broken(fmt.Sprintf("%s has no options", t)))
 	}
-	options := reflect.New(t.In(fixed).Elem()).Elem()
+	return function.Call(append(args, r.fields(t.In(fixed).Elem(), n)))
+}
+
+// fields reads the names and values of n fields of a struct.
+func (r *reader) fields(t reflect.Type, n int) reflect.Value {
+	options := reflect.New(t).Elem()
 	for range n {
 		name := r.text()
 		field := options.FieldByName(name)
 		if !field.IsValid() {
-			panic(broken(fmt.Sprintf("%s has no field %s", options.Type(), name)))
+			panic(broken(fmt.Sprintf("%s has no field %s", t, name)))
 		}
 		field.Set(r.value(field.Type()))
 	}
-	return function.Call(append(args, options))
+	return options
 }
 
 // ofNames reads a type whose values have names in Python.

@@ -24,7 +24,7 @@ const (
 	tagFloat            // its bits
 	tagComplex          // the bits of the real and of the imaginary part
 	tagString           // bytes, and words that hold them
-	tagList             // length, elements
+	tagList             // length, elements; of a struct the names of fields, too
 	tagGenerator        // a state, a tensor: a new generator in that state
 	tagStorage          // the storage of a tensor
 	tagStream           // id, device index, device type
@@ -229,6 +229,9 @@ func (r *reader) value(t reflect.Type) reflect.Value {
 		for i := range n {
 			result.Index(i).Set(r.value(t.Elem()))
 		}
+	case reflect.Struct:
+		expect(tagList)
+		result.Set(r.fields(t, int(r.next())))
 	case reflect.Array:
 		expect(tagList)
 		if n := int(r.next()); n != t.Len() {
