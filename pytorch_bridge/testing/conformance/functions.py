@@ -33,20 +33,16 @@ BY_MODULES = {
 }
 
 
-_FLOAT8 = "float8 products, for which there is no kernel here but a recent GPU's: gotorch.Call"
+# Functions that a file of tests of their own draws calls of.
+DRAWN = ("grouped_mm", "scaled_addmm", "scaled_addmm_", "scaled_grouped_mm", "scaled_mm")
 
 # Names of torch.nn.functional that Go has elsewhere or not at all; those that end in an underscore
 # are with the function that they are the form in place of.
 NOT_FUNCTIONS = {
-    "ScalingType": _FLOAT8,
-    "SwizzleType": _FLOAT8,
+    "ScalingType": "functional.ScalingType, a type: test_products.py",
+    "SwizzleType": "functional.SwizzleType, a type: test_products.py",
     "conv_tbc": "gotorch.ConvTBC",
-    "grouped_mm": "products of a GPU's: gotorch.Call",
     "native_channel_shuffle": "gotorch.NativeChannelShuffle",
-    "scaled_addmm": _FLOAT8,
-    "scaled_addmm_": _FLOAT8,
-    "scaled_grouped_mm": _FLOAT8,
-    "scaled_mm": _FLOAT8,
     "upsample": "deprecated by PyTorch in favour of interpolate",
     "upsample_bilinear": "deprecated by PyTorch in favour of interpolate",
     "upsample_nearest": "deprecated by PyTorch in favour of interpolate",
