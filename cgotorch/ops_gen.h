@@ -10768,17 +10768,23 @@ CGOTORCH_API const char *Mul_(Tensor self, Tensor other, Tensor *result) CGOTORC
 CGOTORCH_API const char *MulOut(Tensor self, Tensor other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MulOut);
 
-/* MulScalar multiplies two operands element by element, with type promotion; other is a number.
+/* MulScalar multiplies each element by the number other (which mul_.Scalar rounds to the dtype of
+ * a float16 or bfloat16 tensor first, as neither mul.Scalar nor Python's t.mul_ does), with type
+ * promotion. other is a number.
  *     mul.Scalar(Tensor self, Scalar other) -> Tensor */
 CGOTORCH_API const char *MulScalar(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(MulScalar);
 
-/* MulScalar_ multiplies two operands element by element, with type promotion; other is a number.
+/* MulScalar_ multiplies each element by the number other (which mul_.Scalar rounds to the dtype of
+ * a float16 or bfloat16 tensor first, as neither mul.Scalar nor Python's t.mul_ does), with type
+ * promotion. other is a number.
  *     mul_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!) */
 CGOTORCH_API const char *MulScalar_(Tensor self, Scalar other, Tensor *result)
     CGOTORCH_SYMBOL(MulScalar_);
 
-/* MulScalarOut multiplies two operands element by element, with type promotion; other is a number.
+/* MulScalarOut multiplies each element by the number other (which mul_.Scalar rounds to the dtype
+ * of a float16 or bfloat16 tensor first, as neither mul.Scalar nor Python's t.mul_ does), with
+ * type promotion. other is a number.
  *     mul.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!) */
 CGOTORCH_API const char *MulScalarOut(Tensor self, Scalar other, Tensor out_, Tensor *result)
     CGOTORCH_SYMBOL(MulScalarOut);

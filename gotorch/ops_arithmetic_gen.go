@@ -2089,7 +2089,9 @@ func MulOut(self, other, out Tensor) Tensor {
 	return out
 }
 
-// MulScalar multiplies two operands element by element, with type promotion; other is a number.
+// MulScalar multiplies each element by the number other (which mul_.Scalar rounds to the dtype of
+// a float16 or bfloat16 tensor first, as neither mul.Scalar nor Python's t.mul_ does), with type
+// promotion. other is a number.
 //
 //	mul.Scalar(Tensor self, Scalar other) -> Tensor
 //
@@ -2113,8 +2115,9 @@ func (self Tensor) MulScalar(other Scalar) Tensor {
 	return MulScalar(self, other)
 }
 
-// MulScalar_ multiplies two operands element by element, with type promotion; other is a number,
-// in place.
+// MulScalar_ multiplies each element by the number other (which mul_.Scalar rounds to the dtype of
+// a float16 or bfloat16 tensor first, as neither mul.Scalar nor Python's t.mul_ does), with type
+// promotion, in place. other is a number.
 //
 //	mul_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)
 //
@@ -2139,8 +2142,9 @@ func (self Tensor) MulScalar_(other Scalar) Tensor {
 	return MulScalar_(self, other)
 }
 
-// MulScalarOut multiplies two operands element by element, with type promotion; other is a number,
-// into out.
+// MulScalarOut multiplies each element by the number other (which mul_.Scalar rounds to the dtype
+// of a float16 or bfloat16 tensor first, as neither mul.Scalar nor Python's t.mul_ does), with
+// type promotion, into out. other is a number.
 //
 //	mul.Scalar_out(Tensor self, Scalar other, *, Tensor(a!) out) -> Tensor(a!)
 //

@@ -615,11 +615,11 @@ class NativeMethods:
     def movedim(self, source: Sequence[IntLike] | Variable, destination: Sequence[IntLike] | Variable) -> TensorVariable: ...
     def msort(self) -> TensorVariable: """Sorts along the first dimension in ascending order, without returning indices."""
     @overload
-    def mul(self, other: NumberLike) -> TensorVariable: """Multiplies two operands element by element, with type promotion; `other` is a number."""
+    def mul(self, other: NumberLike) -> TensorVariable: """Multiplies each element by the number `other` (which mul_.Scalar rounds to the dtype of a float16 or bfloat16 tensor first, as neither mul.Scalar nor Python's t.mul_ does), with type promotion."""
     @overload
     def mul(self, other: TensorLike) -> TensorVariable: ...
     @overload
-    def mul_(self, other: NumberLike) -> TensorVariable: """Multiplies two operands element by element, with type promotion; `other` is a number, in place."""
+    def mul_(self, other: NumberLike) -> TensorVariable: """Multiplies each element by the number `other` (which mul_.Scalar rounds to the dtype of a float16 or bfloat16 tensor first, as neither mul.Scalar nor Python's t.mul_ does), with type promotion, in place."""
     @overload
     def mul_(self, other: TensorLike) -> TensorVariable: ...
     def multinomial(self, num_samples: IntLike, replacement: BoolLike = False, *, generator: torch.Generator | Variable | None = None) -> TensorVariable: """Draws `num_samples` int64 indices per row with the row's non-negative weights as probabilities: (m) or (n×m)."""

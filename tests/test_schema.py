@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import re
 import subprocess
@@ -27,7 +28,13 @@ from pytorch_bridge.schema import counterparts as counterpart_names
 from pytorch_bridge.schema.docs import kind
 from pytorch_bridge.schema.functions import reference_version
 from pytorch_bridge.schema.names import GO_KEYWORDS
-from pytorch_bridge.schema.python_api import python_api, read_installed_api
+from pytorch_bridge.schema.python_api import (
+    LEFT_OUT,
+    NAMESPACES,
+    not_public,
+    python_api,
+    read_installed_api,
+)
 from pytorch_bridge.tables import read_table
 from pytorch_bridge.targets import c, counterparts, go
 from pytorch_bridge.targets.api import Named, docs, resolve
@@ -438,6 +445,59 @@ def test_every_name_of_pytorch_is_in_go_or_has_its_reason(functions):
         "run: python -m pytorch_bridge coverage"
     )
     assert text.count("| `torch") == len(python_api())
+
+
+def test_no_name_of_a_module_is_left_out_without_a_reason():
+    """A name that is not public is private, another module's, a plain value, or in the table."""
+    used = set()
+    for namespace in NAMESPACES:
+        if namespace == "torch.Tensor":
+            continue
+        module = importlib.import_module(namespace)
+        for name in set(dir(module)) - {"is_of_ours"}:
+            reason = not_public(module, name)
+            for pattern in LEFT_OUT.get(namespace, ()):
+                if re.fullmatch(pattern, name):
+                    used.add((namespace, pattern))
+            if reason.startswith("from "):
+                home = reason.removeprefix("from ")
+                assert not home.startswith(
+                    (namespace, f"{namespace.replace('torch', 'torch._C')}.")
+                )
+                assert name not in getattr(module, "__all__", ())
+            assert bool(reason) != (f"{namespace}.{name}" in python_api()), (
+                namespace,
+                name,
+                reason,
+            )
+    assert used == {(n, p) for n, patterns in LEFT_OUT.items() for p in patterns}
+
+
+def test_every_function_that_subclasses_can_override_is_public():
+    """PyTorch has a list of its functions, for those who write subclasses of tensors."""
+    checked = 0
+    for space, functions_of in torch.overrides.get_overridable_functions().items():
+        name = getattr(space, "__name__", "")
+        namespace = {"Tensor": "torch.Tensor", "torch.functional": "torch"}.get(name, name)
+        if namespace not in NAMESPACES:
+            continue
+        for f in functions_of:
+            public = getattr(f, "__name__", "_")
+            if public.startswith("_") or getattr(space, public, None) is not f:
+                continue
+            why = "" if namespace == "torch.Tensor" else not_public(space, public)
+            assert f"{namespace}.{public}" in python_api() or why.startswith("from "), public
+            checked += 1
+    assert checked > 1000
+
+
+def test_a_field_is_no_counterpart(functions):
+    """Tensor.T is the handle in Go; x.T is a method."""
+    assert "gotorch.Tensor.T" not in counterpart_names.exported()
+    assert "nn.Modular.Eval" in counterpart_names.exported()
+    found = counterpart_names.counterparts(counterparts.native(resolve(functions, Names())))
+    (row,) = (c for c in found["torch.Tensor"] if c.python.name == "T")
+    assert row.go == ("gotorch.Tensor.Transpose2D",)
 
 
 @pytest.mark.parametrize(

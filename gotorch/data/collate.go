@@ -34,6 +34,8 @@ import (
 //
 // It returns a TypeError if B cannot be made of S, a KeyError if a key is missing, and a RuntimeError if lengths or shapes
 // differ. A sample must not be empty: there is no batch of none.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.default_collate.
 func DefaultCollate[S, B any](samples []S) (batch B, err error) {
 	join, err := joinerOf(reflect.TypeFor[S](), reflect.TypeFor[B]())
 	if err != nil {

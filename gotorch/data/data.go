@@ -41,6 +41,8 @@ import (
 
 // Dataset is a collection of samples, numbered from 0. A loader with several workers calls At from
 // several goroutines at a time. Its counterpart is torch.utils.data.Dataset.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.Dataset.
 type Dataset[S any] interface {
 	Len() int
 	At(i int) (S, error)
@@ -103,6 +105,8 @@ type TensorDataset struct {
 
 // NewTensorDataset makes a data set of the rows of inputs and targets, which it keeps and does not
 // copy. It panics with a ValueError if they differ in number.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.TensorDataset.
 func NewTensorDataset(inputs, targets gotorch.Tensor) *TensorDataset {
 	checkRows("data.NewTensorDataset", "inputs and targets", inputs, targets)
 	return &TensorDataset{inputs, targets}
@@ -170,6 +174,8 @@ func selectRows(indices []int, tensors ...gotorch.Tensor) []gotorch.Tensor {
 // TensorRows is a data set of the rows of any number of tensors, which it keeps and does not copy: a sample has a view of
 // the row of each. Its counterpart is torch.utils.data.TensorDataset. It panics with a ValueError if there are none, or
 // if they differ in the number of rows.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.TensorDataset.
 func TensorRows(tensors ...gotorch.Tensor) Dataset[[]gotorch.Tensor] {
 	const op = "data.TensorRows"
 	if len(tensors) == 0 {

@@ -75,6 +75,8 @@ func checkFunction(op string, isNil bool) {
 
 // Subset is the part of a data set that is at the given indices. Its counterpart is torch.utils.data.Subset. It
 // panics with a TypeError if there is no set.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.Subset.
 func Subset[S any](set Dataset[S], indices []int) Dataset[S] {
 	checkSets("data.Subset", set)
 	return &subset[S]{set, indices, getterOf(set), batcherOf(set)}
@@ -169,6 +171,8 @@ func (d *transformed[S, R]) Batch(indices []int, rng *rand.Rand) (R, error) {
 
 // Concat is several data sets one after the other. Its counterpart is torch.utils.data.ConcatDataset. Their lengths are
 // asked for once. It panics with a ValueError if there are none, and with a TypeError if one is nil.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.ConcatDataset.
 func Concat[S any](sets ...Dataset[S]) Dataset[S] {
 	if len(sets) == 0 {
 		panic(args.ValueError("data.Concat", "there must be at least one data set"))
@@ -234,6 +238,8 @@ func (d *concat[S]) get(ctx context.Context, i int, rng *rand.Rand) (none S, err
 // torch.utils.data.StackDataset returns as a tuple. [Zip] is for sets of different types, [StackMap] for names.
 //
 // It panics with a ValueError if there are none, or if they differ in length, and with a TypeError if one is nil.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.StackDataset.
 func Stack[S any](sets ...Dataset[S]) Dataset[[]S] {
 	checkLengths("data.Stack", slices.Values(sets))
 	get := make([]getter[S], len(sets))
@@ -254,6 +260,8 @@ func Stack[S any](sets ...Dataset[S]) Dataset[[]S] {
 
 // StackMap is [Stack] with names: what torch.utils.data.StackDataset returns as a dict. The sets are asked in the order of
 // their names.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.StackDataset.
 func StackMap[S any](sets map[string]Dataset[S]) Dataset[map[string]S] {
 	names := slices.Sorted(maps.Keys(sets))
 	in := func(yield func(Dataset[S]) bool) {
@@ -285,6 +293,8 @@ func StackMap[S any](sets map[string]Dataset[S]) Dataset[map[string]S] {
 // Zip has, as each sample, what join makes of those of two data sets at the same place: torch.utils.data.StackDataset for
 // sets of different types. It panics with a ValueError if they differ in length, and with a TypeError if a set or the
 // function is nil.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.StackDataset.
 func Zip[A, B, R any](a Dataset[A], b Dataset[B], join func(A, B) (R, error)) Dataset[R] {
 	checkSets("data.Zip", a)
 	checkSets("data.Zip", b)
@@ -358,6 +368,8 @@ type RandomSplitOptions struct {
 //
 // It panics with a ValueError if lengths do not sum up to the set's, if one is negative, or if fractions are not between 0
 // and 1 with the sum 1, and with a TypeError if there is no set.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.random_split.
 func RandomSplit[S any, N int | float64](set Dataset[S], lengths []N, opts ...RandomSplitOptions) []Dataset[S] {
 	const op = "data.RandomSplit"
 	checkSets(op, set)

@@ -18,6 +18,8 @@ import (
 // after which the sequence may go on. Its counterpart is torch.utils.data.IterableDataset.
 //
 // Where there is a method Len() int besides, it says how many samples there are.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset.
 type Iterable[S any] interface {
 	All() iter.Seq2[S, error]
 }
@@ -173,6 +175,8 @@ func (t *transformedIterable[S, R]) laters(start Start) iter.Seq[later[R]] {
 
 // Chain is several iterables one after the other. Its counterpart is torch.utils.data.ChainDataset. It panics
 // with a TypeError if one is nil.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.ChainDataset.
 func Chain[S any](sets ...Iterable[S]) Iterable[S] {
 	checkIterables("data.Chain", sets...)
 	return &chain[S]{slices.Clone(sets)}

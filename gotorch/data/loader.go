@@ -55,6 +55,8 @@ type Loader[B any] struct {
 //
 // The order is that of PyTorch's DataLoader: with Seed, that of one whose generator was seeded so,
 // and without it that of one without a generator after the same manual_seed.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader.
 func NewLoader[S any](set Dataset[S], opts ...LoaderOptions) *Loader[S] {
 	const op = "data.NewLoader"
 	opt := args.Option(opts)
@@ -70,6 +72,8 @@ func NewLoader[S any](set Dataset[S], opts ...LoaderOptions) *Loader[S] {
 
 // NewLoaderWith is [NewLoader] with a function that joins samples to batches, of any type: collate_fn in Python. collate
 // is called by several workers at a time, and must not keep the slice that it is given.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader.
 func NewLoaderWith[S, B any](set Dataset[S], collate func(samples []S) (B, error), opts ...LoaderOptions) *Loader[B] {
 	const op = "data.NewLoaderWith"
 	opt := args.Option(opts)
@@ -86,6 +90,8 @@ func NewLoaderWith[S, B any](set Dataset[S], collate func(samples []S) (B, error
 // [TransformIterable] says, and join it; without workers, both is done as batches are taken.
 //
 // Shuffle, Sampler and BatchSampler are a ValueError: the set itself says the order, for instance by [Shuffle].
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader.
 func NewIterableLoader[S any](set Iterable[S], opts ...LoaderOptions) *Loader[S] {
 	const op = "data.NewIterableLoader"
 	opt := args.Option(opts)

@@ -17,6 +17,8 @@ import (
 // LoadStateDict of a train.Stateful, so that a run can go on in the middle of an epoch.
 //
 // Its counterpart is torch.utils.data.Sampler.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.Sampler.
 type Sampler[I any] interface {
 	Len() int
 	All() iter.Seq[I]
@@ -35,6 +37,8 @@ func nothing() {}
 
 // SequentialSampler gives all samples in their order. Its counterpart is torch.utils.data.SequentialSampler. It panics
 // with a TypeError if there is no set.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.SequentialSampler.
 func SequentialSampler(set Sized) Sampler[int] {
 	checkSized("data.SequentialSampler", set)
 	return sequential{set}
@@ -120,6 +124,8 @@ type RandomSamplerOptions struct {
 // drawn once before any is drawn again. An empty set gives nothing, as a loader with Shuffle of one.
 //
 // It panics with a ValueError if NumSamples is not positive, and with a TypeError if there is no set.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.RandomSampler.
 func RandomSampler(set Sized, opts ...RandomSamplerOptions) Sampler[int] {
 	const op = "data.RandomSampler"
 	checkSized(op, set)
@@ -203,6 +209,8 @@ type SubsetRandomSamplerOptions struct {
 
 // SubsetRandomSampler gives indices, which it keeps and does not copy, in random order. Its counterpart is
 // torch.utils.data.SubsetRandomSampler.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.SubsetRandomSampler.
 func SubsetRandomSampler(indices []int, opts ...SubsetRandomSamplerOptions) Sampler[int] {
 	return &drawn{args.Option(opts).Generator, func() int { return len(indices) }, func(g *gotorch.Generator) ([]int, func()) {
 		order := permutation(len(indices), g)
@@ -224,6 +232,8 @@ type WeightedRandomSamplerOptions struct {
 //
 // It panics with a ValueError if numSamples is not positive. What torch.multinomial refuses, such as negative weights, or
 // NoReplacement with fewer weights that are not zero than samples, is a RuntimeError when an epoch begins.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.WeightedRandomSampler.
 func WeightedRandomSampler(weights []float64, numSamples int, opts ...WeightedRandomSamplerOptions) Sampler[int] {
 	const op = "data.WeightedRandomSampler"
 	o := args.Option(opts)
@@ -261,6 +271,8 @@ type DistributedSamples struct {
 // before each epoch, or all have the same order. Its counterpart is torch.utils.data.DistributedSampler.
 //
 // It panics with a ValueError if rank is not between 0 and numReplicas-1, and with a TypeError if there is no set.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler.
 func DistributedSampler(set Sized, numReplicas, rank int, opts ...DistributedSamplerOptions) *DistributedSamples {
 	const op = "data.DistributedSampler"
 	checkSized(op, set)
@@ -331,6 +343,8 @@ func (s *DistributedSamples) LoadStateDict(dict gotorch.Dict) error {
 // DropLast.
 //
 // It panics with a ValueError if batchSize is not positive, and with a TypeError if there is no sampler.
+//
+// See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.BatchSampler.
 func BatchSampler(sampler Sampler[int], batchSize int, dropLast bool) Sampler[[]int] {
 	const op = "data.BatchSampler"
 	if sampler == nil {

@@ -11,6 +11,8 @@ import (
 )
 
 // TransformedDistribution is what [Transformed] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transformed_distribution.TransformedDistribution.
 type TransformedDistribution struct {
 	Base
 	BaseDist   Distribution

@@ -19,6 +19,8 @@ import (
 //
 // A module is not to be copied, and to be used by one goroutine at a time, except that several may
 // call Forward of a module that is not training.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html.
 type Module struct {
 	_    noCopy
 	self Modular // what embeds it
@@ -92,6 +94,8 @@ func (m *Module) module() *Module { return m }
 // A tensor that is put into a field later must be a parameter already, as [Parameter] makes them, or
 // Init must be called again; else Parameters panics. Init leaves alone what it has made before, so that
 // what was frozen stays so.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.parameter.Buffer.html.
 func Init[M Modular](m M) M {
 	v := reflect.ValueOf(m)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
@@ -242,6 +246,8 @@ func (k known) gather(m Modular, seen map[*Module]bool) {
 // RuntimeError if t is neither floating point nor complex.
 //
 //	m.Weight = nn.Parameter(gotorch.Randn([]int64{10, 784}))
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.parameter.Parameter.html.
 func Parameter(t gotorch.Tensor) gotorch.Tensor { return t.Detach().RequiresGrad_() }
 
 // asParameter is what PyTorch's Parameter does to a tensor.

@@ -32,6 +32,8 @@ func (n RNNNonlinearity) check(op string) RNNNonlinearity {
 // RNNBase is what the recurrent layers have in common. Its parameters are weight_ih_l0, weight_hh_l0, bias_ih_l0
 // and bias_hh_l0, with another number for each layer, and weight_hr_l0 for projections; those of the other
 // direction end in _reverse.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.RNNBase.html.
 type RNNBase struct {
 	Module
 	InputSize, HiddenSize, NumLayers int64

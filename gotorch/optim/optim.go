@@ -35,6 +35,8 @@ import (
 
 // Optimizer is what training loops and schedules need of an optimiser. An Optimizer is used by one
 // goroutine at a time.
+//
+// See https://docs.pytorch.org/docs/stable/optim.html#torch.optim.Optimizer.
 type Optimizer interface {
 	// Step changes the parameters that have a gradient.
 	Step()

@@ -23,6 +23,8 @@ type KeyAveragesOptions struct {
 }
 
 // Averages are the rows of a table: see [Trace.KeyAverages].
+//
+// See https://docs.pytorch.org/docs/stable/profiler.html.
 type Averages struct {
 	Rows []Average
 

@@ -14,6 +14,8 @@ import (
 )
 
 // Activity is what a profile records.
+//
+// See https://docs.pytorch.org/docs/stable/profiler.html#torch.profiler.ProfilerActivity.
 type Activity int
 
 const (
@@ -88,6 +90,8 @@ type session struct {
 
 // New makes a profiler, which records from Start on. It panics with a ValueError if Activities are given without CPU
 // or MaxEvents is negative, and with a TypeError if MaxEvents is no integer.
+//
+// See https://docs.pytorch.org/docs/stable/profiler.html#torch.profiler.profile.
 func New(opts ...Options) *Profiler {
 	const op = "profiler.New"
 	opt := args.Option(opts)
@@ -111,6 +115,8 @@ func New(opts ...Options) *Profiler {
 //
 // If fn panics or ends its goroutine, so does Profile, and the profile is over. It panics with a RuntimeError if the
 // profile cannot be started: see [Profiler.Start]; with what New panics with; and with the error of OnTraceReady.
+//
+// See https://docs.pytorch.org/docs/stable/profiler.html#torch.profiler.profile.
 func Profile(fn func(p *Profiler), opts ...Options) *Trace {
 	p := New(opts...)
 	must(p.Start())

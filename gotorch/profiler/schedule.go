@@ -8,6 +8,8 @@ import (
 )
 
 // Action is what a profiler does in a step.
+//
+// See https://docs.pytorch.org/docs/stable/profiler.html#torch.profiler.ProfilerAction.
 type Action int
 
 const (

@@ -33,6 +33,8 @@ func (k Kind) String() string {
 }
 
 // Trace is what was recorded.
+//
+// See https://docs.pytorch.org/docs/stable/profiler.html.
 type Trace struct {
 	Start    time.Time
 	Duration time.Duration
@@ -45,6 +47,8 @@ type Trace struct {
 }
 
 // Event is one call. Times are from the trace's start.
+//
+// See https://docs.pytorch.org/docs/stable/profiler.html.
 type Event struct {
 	Name     string // "aten::mm"
 	Overload string // "Tensor" of aten::add.Tensor

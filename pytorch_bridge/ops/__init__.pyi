@@ -10380,7 +10380,7 @@ class _Fn_msort(Packet):
 msort: _Fn_msort
 
 class _Fn_mul(Packet):
-    """Multiplies two operands element by element, with type promotion; `other` is a number."""
+    """Multiplies each element by the number `other` (which mul_.Scalar rounds to the dtype of a float16 or bfloat16 tensor first, as neither mul.Scalar nor Python's t.mul_ does), with type promotion."""
     @overload
     def __call__(this, /, self: TensorLike, other: NumberLike) -> TensorVariable: ...
     @overload
@@ -10396,7 +10396,7 @@ class _Fn_mul(Packet):
 mul: _Fn_mul
 
 class _Fn_mul_(Packet):
-    """Multiplies two operands element by element, with type promotion; `other` is a number, in place."""
+    """Multiplies each element by the number `other` (which mul_.Scalar rounds to the dtype of a float16 or bfloat16 tensor first, as neither mul.Scalar nor Python's t.mul_ does), with type promotion, in place."""
     @overload
     def __call__(this, /, self: TensorLike, other: NumberLike) -> TensorVariable: ...
     @overload

@@ -49,7 +49,7 @@ class CounterpartError(ValueError):
 
 @cache
 def exported(path: Path = EXPORTED) -> frozenset[str]:
-    """Every exported name of Go: `gotorch.Add`, `gotorch.Tensor.Add`, `nn/functional.ReLU`."""
+    """Every exported name of Go, `gotorch.Tensor.Add`, `nn/functional.ReLU`, but no field."""
     found = set()
     for line in path.read_text().splitlines():
         package, _, rest = line.partition(": ")
@@ -58,7 +58,8 @@ def exported(path: Path = EXPORTED) -> frozenset[str]:
             found.add(f"{package}.{method[1]}.{method[2]}")
         elif plain := re.match(r"(?:func|type|const|var) (\w+)", rest):
             found.add(f"{package}.{plain[1]}")
-            if member := re.match(r"type \w+ [^,]+, (\w+)", rest):
+            # A field is no counterpart of a function: Tensor.T is the handle, not torch.Tensor.T.
+            if member := re.match(r"type \w+(?:\[.*?\])? interface, (\w+) func", rest):
                 found.add(f"{package}.{plain[1]}.{member[1]}")
     return frozenset(found)
 

@@ -57,30 +57,32 @@ NAMESPACES = (
     "torch.utils.data",
 )
 
-# Names without an underscore that are no part of what a user calls.
-_INTERNAL = re.compile(
-    r"boolean_dispatch|assert_int_or_pair|(handle|has)_torch_function.*|Optional|Any|Tensor|.*_with_indices"
-)
+# Names without an underscore that are no part of what a user calls: patterns, with the reason.
+LEFT_OUT = {
+    "torch": {
+        "AVG|SUM": "of TorchScript's",
+        "LoggerBase|StorageBase": "what others are made of",
+        "classproperty|get_file_path|prepare_multiprocessing_environment": "helpers of torch's",
+        "profiler_allow_cudagraph_cupti_lazy_reinit_cuda12": "a switch of PyTorch's inside",
+        "quantized_(gru|lstm)": "operators, in torch.ops",
+    },
+    "torch.autograd": {
+        "DeviceType|Profiler.*|SavedTensor|kineto_available": "of the profiler and the engine in C",
+    },
+    "torch.autograd.profiler": {"Profiler(Activity|Config|State)": "of the profiler in C"},
+    "torch.fft": {"Tensor": "torch.Tensor"},
+    "torch.nn.functional": {
+        "Tensor": "torch.Tensor",
+        "assert_int_or_pair|boolean_dispatch": "helpers of the functions",
+        "has_torch_function.*": "of subclasses in Python",
+    },
+    "torch.nn.utils.prune": {"ABC|Iterable|abstractmethod": "Python's"},
+    "torch.nn.utils.rnn": {"PackedSequence_|bind": "what PackedSequence is made of"},
+    "torch.profiler": {"RecordScope": "of the profiler in C"},
+}
 
-# The classes written in C that users know; the others are parts of TorchScript.
-_KNOWN_CLASSES = frozenset(
-    [
-        "AcceleratorError",
-        "Event",
-        "Generator",
-        "OutOfMemoryError",
-        "Size",
-        "Stream",
-        "Tag",
-        "Tensor",
-        "device",
-        "dtype",
-        "finfo",
-        "iinfo",
-        "layout",
-        "memory_format",
-    ]
-)
+# The classes that C++ declares by pybind11 and users know; the others are parts of TorchScript.
+_KNOWN_CLASSES = frozenset(["Event", "Tag"])
 
 NO_DEFAULT = object()
 ABSENT = "..."  # stands in the file for a default that has no literal
@@ -176,41 +178,54 @@ def _installed() -> str:
 
 
 def _public(module: Any) -> list[str]:
-    listed = getattr(module, "__all__", None)
-    if module.__name__ == "torch.nn":
-        listed = [*module.modules.__all__, "Parameter", "Buffer", "UninitializedParameter"]
-    if module.__name__ == "torch":
-        listed = [*module.__all__, *(n for n, v in vars(module).items() if _unlisted(v))]
-    names = []
-    for name in sorted(set(listed or dir(module))):
-        value = getattr(module, name, None)
-        if name.startswith("_") or inspect.ismodule(value):
-            continue
-        if not callable(value) and not _constant(value, module):
-            continue
-        if _INTERNAL.fullmatch(name) and module.__name__ != "torch":
-            continue
-        in_c = inspect.isclass(value) and value.__module__ in ("torch", "torch._C")
-        if in_c and module.__name__ == "torch" and name not in _KNOWN_CLASSES:
-            continue
-        home = getattr(value, "__module__", None) or ""
-        own = ("torch._C", "torch.nn", "torch._jit", "torch._tensor", module.__name__)
-        if listed is None and home not in ("", "torch") and not home.startswith(own):
-            continue
-        names.append(name)
-    return names
+    """What a module lists in `__all__`, and what is defined there without an underscore."""
+    names = sorted({*dir(module), *getattr(module, "__all__", ())})
+    return [n for n in names if not not_public(module, n)]
 
 
-def _constant(value: Any, module: Any) -> bool:
-    """Whether a value is a constant of a class of the module's own, as constraints.positive is."""
-    own = type(value).__module__ == module.__name__ != "torch"
-    return own or module.__name__ == "Tensor"
+def not_public(module: Any, name: str) -> str:
+    """Why a name is no public one of a module's; nothing where it is."""
+    if not hasattr(module, name):
+        return "listed, but not there"
+    value = getattr(module, name, None)
+    if name.startswith("_"):
+        return "private"
+    if inspect.ismodule(value):
+        return "a module"
+    if inspect.isclass(module):
+        return ""  # every attribute of a tensor's
+    namespace = module.__name__
+    for pattern, reason in LEFT_OUT.get(namespace, {}).items():
+        if re.fullmatch(pattern, name):
+            return reason
+    if _of_pybind(value) and value.__module__ == namespace == "torch":
+        return "" if name in _KNOWN_CLASSES else "a class of TorchScript's"
+    if name in getattr(module, "__all__", ()):
+        return ""
+    home = getattr(value, "__module__", None) or ""
+    if not callable(value):
+        own = type(value).__module__ == namespace
+        return "" if own else "a constant that is not listed"
+    if not _is_home(home, namespace):
+        return f"from {home or 'Python'}"
+    return ""
 
 
-def _unlisted(value: Any) -> bool:
-    """Whether a value of module torch is public without being in its `__all__`."""
-    homes = ("torch.functional", "torch._lowrank", "torch.autograd.grad_mode", "torch.utils.dlpack")
-    return callable(value) and getattr(value, "__module__", None) in homes
+def _of_pybind(value: Any) -> bool:
+    return inspect.isclass(value) and type(value).__name__ == "pybind11_type"
+
+
+def _is_home(home: str, namespace: str) -> bool:
+    """Whether what is defined in `home` is what a module defines: there, or in C for it."""
+    if namespace == "torch":
+        return home.partition(".")[0] in ("torch", "")
+    if namespace == "torch.linalg":
+        return home.startswith(("torch._C", "torch._linalg"))
+    if namespace == "torch.nn":
+        return home.startswith("torch.nn")
+    if namespace == "torch.nn.functional":
+        return home in ("torch", "") or home.startswith(("torch.nn", "torch._C", "torch._jit"))
+    return home in (namespace, f"torch._C._{namespace.rpartition('.')[2]}")
 
 
 def _signature(value: Any) -> str:

@@ -208,8 +208,14 @@ def _function(f: Function, ops: dict[str, Wrapped], options: bool) -> Iterator[s
         yield from _with_indices(f, lines, values, ops)
 
 
+# Functions whose form in place has no page of its own.
+_NO_PAGE_IN_PLACE = ("celu", "selu")
+
+
 def _in_place(f: Function) -> Iterator[str]:
     yield f"// {f.go}_ is [{f.go}] that overwrites its input, and returns it."
+    page = f.python if f.python in _NO_PAGE_IN_PLACE else f"{f.python}_"
+    yield from ("//", f"// See {DOCS_URL.format(f'torch.nn.functional.{page}')}.")
     yield f"func {f.go}_({_signature(f)}) gotorch.Tensor {{"
     yield "opt := args.Option(opts)"
     yield "opt.InPlace = true"
@@ -225,6 +231,7 @@ def _with_indices(
         f"{f.go}WithIndices is [{f.go}] that also returns where each element was: its place in its "
         "flattened picture, an int64."
     )
+    yield from ("//", f"// See {DOCS_URL.format(f'torch.nn.functional.{f.python}')}.")
     yield (f"func {f.go}WithIndices({_signature(f)}) (largest, indices gotorch.Tensor) {{")
     yield from lines
     yield f"return {_call(f, values, native)}"

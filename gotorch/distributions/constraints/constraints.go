@@ -90,12 +90,16 @@ type DependentOptions struct {
 // Dependent stands for a region that depends on other variables, so that nothing can be said of values alone:
 // Check panics with a ValueError, and IsDiscrete and EventDim with a NotImplementedError where the options do
 // not tell.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints.
 func Dependent(opts ...DependentOptions) *DependentConstraint {
 	opt := args.Option(opts)
 	return &DependentConstraint{opt.IsDiscrete, opt.EventDim}
 }
 
 // IsDependent reports whether c is a [Dependent] one.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints.
 func IsDependent(c Constraint) bool {
 	_, ok := c.(*DependentConstraint)
 	return ok
@@ -134,6 +138,8 @@ type IndependentConstraint struct {
 }
 
 // Independent is base for events of n dimensions more: one lies inside where all its parts do.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints.
 func Independent(base Constraint, n int64) *IndependentConstraint {
 	mustConstraint("Independent", base)
 	if n < 0 {
@@ -182,6 +188,8 @@ func (c *IndependentConstraint) String() string {
 }
 
 // MixtureSameFamilyConstraint is what [MixtureSameFamily] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints.
 type MixtureSameFamilyConstraint struct{ BaseConstraint Constraint }
 
 // MixtureSameFamily is the region of a mixture whose components have base: a value is checked for all of them.
@@ -224,6 +232,8 @@ type CatOptions struct {
 }
 
 // Cat applies each constraint to its part of a tensor along a dimension, as gotorch.Cat joins them.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints.
 func Cat(cseq []Constraint, opts ...CatOptions) *CatConstraint {
 	opt := args.Option(opts)
 	mustConstraint("Cat", cseq...)
@@ -294,6 +304,8 @@ type StackConstraint struct {
 type StackOptions struct{ Dim int64 }
 
 // Stack applies each constraint to one slice of a tensor along a dimension, as gotorch.Stack joins them.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints.
 func Stack(cseq []Constraint, opts ...StackOptions) *StackConstraint {
 	mustConstraint("Stack", cseq...)
 	return &StackConstraint{cseq, args.Option(opts).Dim}

@@ -6,6 +6,8 @@ import (
 )
 
 // Those without parameters.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints.
 var (
 	// Boolean is 0 and 1.
 	Boolean = &BooleanConstraint{Static{Discrete: true}}
@@ -216,6 +218,8 @@ type IntegerIntervalConstraint struct {
 }
 
 // IntegerInterval is from lower to upper, whole numbers. Bounds are numbers or tensors, else there is a TypeError.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints.
 func IntegerInterval(lower, upper Param) *IntegerIntervalConstraint {
 	return &IntegerIntervalConstraint{Static{Discrete: true}, bound("IntegerInterval", "lower_bound", lower), bound("IntegerInterval", "upper_bound", upper)}
 }
@@ -251,6 +255,8 @@ type GreaterThanConstraint struct {
 }
 
 // GreaterThan is the numbers above lower. The bound is a number or a tensor, else there is a TypeError.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints.
 func GreaterThan(lower Param) *GreaterThanConstraint {
 	return &GreaterThanConstraint{Static{}, bound("GreaterThan", "lower_bound", lower)}
 }
@@ -270,6 +276,8 @@ type GreaterThanEqConstraint struct {
 }
 
 // GreaterThanEq is the numbers from lower. The bound is a number or a tensor, else there is a TypeError.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints.
 func GreaterThanEq(lower Param) *GreaterThanEqConstraint {
 	return &GreaterThanEqConstraint{Static{}, bound("GreaterThanEq", "lower_bound", lower)}
 }
@@ -289,6 +297,8 @@ type LessThanConstraint struct {
 }
 
 // LessThan is the numbers below upper. The bound is a number or a tensor, else there is a TypeError.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints.
 func LessThan(upper Param) *LessThanConstraint {
 	return &LessThanConstraint{Static{}, bound("LessThan", "upper_bound", upper)}
 }
@@ -309,6 +319,8 @@ type IntervalConstraint struct {
 }
 
 // Interval is the numbers from lower to upper, both inside. Bounds are numbers or tensors, else there is a TypeError.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints.
 func Interval(lower, upper Param) *IntervalConstraint {
 	return &IntervalConstraint{Static{}, bound("Interval", "lower_bound", lower), bound("Interval", "upper_bound", upper)}
 }
@@ -331,6 +343,8 @@ type HalfOpenIntervalConstraint struct {
 }
 
 // HalfOpenInterval is the numbers from lower to upper, without upper. Bounds are numbers or tensors, else there is a TypeError.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints.
 func HalfOpenInterval(lower, upper Param) *HalfOpenIntervalConstraint {
 	return &HalfOpenIntervalConstraint{Static{}, bound("HalfOpenInterval", "lower_bound", lower), bound("HalfOpenInterval", "upper_bound", upper)}
 }
@@ -352,6 +366,8 @@ type MultinomialConstraint struct {
 }
 
 // Multinomial is the vectors of counts that sum to at most upper. The bound is a number or a tensor, else there is a TypeError.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints.
 func Multinomial(upper Param) *MultinomialConstraint {
 	return &MultinomialConstraint{Static{Discrete: true, Dimensions: 1}, bound("Multinomial", "upper_bound", upper)}
 }

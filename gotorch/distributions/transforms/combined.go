@@ -37,6 +37,8 @@ func allBijective(ts []Transform) bool {
 // Compose -----------------------------------------------------------------------------------------------
 
 // ComposeTransform is what [Compose] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.ComposeTransform.
 type ComposeTransform struct {
 	Base
 	Parts []Transform
@@ -209,6 +211,8 @@ func (t *ComposeTransform) String() string {
 // Independent -------------------------------------------------------------------------------------------
 
 // IndependentTransform is what [Independent] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.IndependentTransform.
 type IndependentTransform struct {
 	Base
 	BaseTransform           Transform
@@ -300,6 +304,8 @@ func (t *IndependentTransform) String() string {
 // Cat ---------------------------------------------------------------------------------------------------
 
 // CatTransform is what [Cat] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.CatTransform.
 type CatTransform struct {
 	Base
 	Transforms []Transform
@@ -446,6 +452,8 @@ func (t *CatTransform) Codomain() constraints.Constraint {
 // Stack -------------------------------------------------------------------------------------------------
 
 // StackTransform is what [Stack] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.StackTransform.
 type StackTransform struct {
 	Base
 	Transforms []Transform

@@ -11,6 +11,8 @@ import (
 )
 
 // ExpTransform is what [Exp] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.ExpTransform.
 type ExpTransform struct{ Base }
 
 // Exp is y = exp(x).
@@ -49,6 +51,8 @@ func (t *ExpTransform) LogAbsDetJacobian(x, y gotorch.Tensor) gotorch.Tensor {
 }
 
 // PowerTransform is what [Power] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.PowerTransform.
 type PowerTransform struct {
 	Base
 	Exponent gotorch.Tensor
@@ -102,6 +106,8 @@ func (t *PowerTransform) ForwardShape(shape []int64) []int64 {
 func (t *PowerTransform) InverseShape(shape []int64) []int64 { return t.ForwardShape(shape) }
 
 // SigmoidTransform is what [Sigmoid] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.SigmoidTransform.
 type SigmoidTransform struct{ Base }
 
 // Sigmoid is y = 1 / (1 + exp(-x)), kept from being 0 or 1.
@@ -148,6 +154,8 @@ func clipped(t gotorch.Tensor, d gotorch.DType) gotorch.Tensor {
 func clippedSigmoid(x gotorch.Tensor) gotorch.Tensor { return clipped(x.Sigmoid(), x.DType()) }
 
 // SoftplusTransform is what [Softplus] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.SoftplusTransform.
 type SoftplusTransform struct{ Base }
 
 // Softplus is y = log(1 + exp(x)).
@@ -186,6 +194,8 @@ func (t *SoftplusTransform) LogAbsDetJacobian(x, y gotorch.Tensor) gotorch.Tenso
 }
 
 // TanhTransform is what [Tanh] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.TanhTransform.
 type TanhTransform struct{ Base }
 
 // Tanh is y = tanh(x). It is more exact than an [Affine] of a [Sigmoid].
@@ -224,6 +234,8 @@ func (t *TanhTransform) LogAbsDetJacobian(x, y gotorch.Tensor) gotorch.Tensor {
 }
 
 // AbsTransform is what [Abs] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.AbsTransform.
 type AbsTransform struct{ Base }
 
 // Abs is y = |x|, which is not bijective: its inverse is the positive one of both.
@@ -251,6 +263,8 @@ func (t *AbsTransform) Inverse(y gotorch.Tensor) gotorch.Tensor {
 }
 
 // AffineTransform is what [Affine] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.AffineTransform.
 type AffineTransform struct {
 	Base
 	Loc, Scale Param
@@ -376,6 +390,8 @@ type Distribution interface {
 }
 
 // CumulativeDistributionTransform is what [CumulativeDistribution] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.CumulativeDistributionTransform.
 type CumulativeDistributionTransform struct {
 	Base
 	Distribution Distribution

@@ -12,6 +12,8 @@ import (
 var last = []int64{-1}
 
 // ReshapeTransform is what [Reshape] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.ReshapeTransform.
 type ReshapeTransform struct {
 	Base
 	InShape, OutShape []int64
@@ -88,6 +90,8 @@ func exchanged(shape, from, to []int64) []int64 {
 }
 
 // CorrCholeskyTransform is what [CorrCholesky] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.CorrCholeskyTransform.
 type CorrCholeskyTransform struct{ Base }
 
 // CorrCholesky is the Cholesky factor of a correlation matrix of D rows, of a vector of D(D-1)/2 numbers: the signed
@@ -199,6 +203,8 @@ func vecToTril(v gotorch.Tensor) gotorch.Tensor {
 }
 
 // SoftmaxTransform is what [Softmax] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.SoftmaxTransform.
 type SoftmaxTransform struct{ Base }
 
 // Softmax is y = exp(x) scaled so that a vector sums to 1, and back by the logarithm. It is not bijective; for what
@@ -245,6 +251,8 @@ func (t *SoftmaxTransform) InverseShape(shape []int64) []int64 {
 }
 
 // StickBreakingTransform is what [StickBreaking] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.StickBreakingTransform.
 type StickBreakingTransform struct{ Base }
 
 // StickBreaking is a vector of D+1 numbers that sum to 1, of one of D: each number breaks a part off what is left.
@@ -312,6 +320,8 @@ func (t *StickBreakingTransform) InverseShape(shape []int64) []int64 {
 }
 
 // LowerCholeskyTransform is what [LowerCholesky] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.LowerCholeskyTransform.
 type LowerCholeskyTransform struct{ Base }
 
 // LowerCholesky is a lower triangular matrix with a positive diagonal, the exponential of that of a matrix.
@@ -351,6 +361,8 @@ func diagonal(m gotorch.Tensor) gotorch.Tensor {
 }
 
 // PositiveDefiniteTransform is what [PositiveDefinite] makes.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.transforms.PositiveDefiniteTransform.
 type PositiveDefiniteTransform struct{ Base }
 
 // PositiveDefinite is a positive definite matrix, the product of a [LowerCholesky] and its transpose.

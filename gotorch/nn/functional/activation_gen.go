@@ -27,6 +27,8 @@ func CELU(input gotorch.Tensor, opts ...CELUOptions) gotorch.Tensor {
 }
 
 // CELU_ is [CELU] that overwrites its input, and returns it.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.celu.html.
 func CELU_(input gotorch.Tensor, opts ...CELUOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -53,6 +55,8 @@ func ELU(input gotorch.Tensor, opts ...ELUOptions) gotorch.Tensor {
 }
 
 // ELU_ is [ELU] that overwrites its input, and returns it.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.elu_.html.
 func ELU_(input gotorch.Tensor, opts ...ELUOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -121,6 +125,8 @@ func Hardsigmoid(input gotorch.Tensor, opts ...HardsigmoidOptions) gotorch.Tenso
 }
 
 // Hardsigmoid_ is [Hardsigmoid] that overwrites its input, and returns it.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardsigmoid_.html.
 func Hardsigmoid_(input gotorch.Tensor, opts ...HardsigmoidOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -144,6 +150,8 @@ func Hardswish(input gotorch.Tensor, opts ...HardswishOptions) gotorch.Tensor {
 }
 
 // Hardswish_ is [Hardswish] that overwrites its input, and returns it.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardswish_.html.
 func Hardswish_(input gotorch.Tensor, opts ...HardswishOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -173,6 +181,8 @@ func Hardtanh(input gotorch.Tensor, opts ...HardtanhOptions) gotorch.Tensor {
 }
 
 // Hardtanh_ is [Hardtanh] that overwrites its input, and returns it.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardtanh_.html.
 func Hardtanh_(input gotorch.Tensor, opts ...HardtanhOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -199,6 +209,8 @@ func LeakyReLU(input gotorch.Tensor, opts ...LeakyReLUOptions) gotorch.Tensor {
 }
 
 // LeakyReLU_ is [LeakyReLU] that overwrites its input, and returns it.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.leaky_relu_.html.
 func LeakyReLU_(input gotorch.Tensor, opts ...LeakyReLUOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -230,6 +242,8 @@ func Mish(input gotorch.Tensor, opts ...MishOptions) gotorch.Tensor {
 }
 
 // Mish_ is [Mish] that overwrites its input, and returns it.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.mish_.html.
 func Mish_(input gotorch.Tensor, opts ...MishOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -261,6 +275,8 @@ func ReLU(input gotorch.Tensor, opts ...ReLUOptions) gotorch.Tensor {
 }
 
 // ReLU_ is [ReLU] that overwrites its input, and returns it.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.relu_.html.
 func ReLU_(input gotorch.Tensor, opts ...ReLUOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -284,6 +300,8 @@ func ReLU6(input gotorch.Tensor, opts ...ReLU6Options) gotorch.Tensor {
 }
 
 // ReLU6_ is [ReLU6] that overwrites its input, and returns it.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.relu6_.html.
 func ReLU6_(input gotorch.Tensor, opts ...ReLU6Options) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -314,6 +332,8 @@ func RReLU(input gotorch.Tensor, opts ...RReLUOptions) gotorch.Tensor {
 }
 
 // RReLU_ is [RReLU] that overwrites its input, and returns it.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.rrelu_.html.
 func RReLU_(input gotorch.Tensor, opts ...RReLUOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -338,6 +358,8 @@ func SELU(input gotorch.Tensor, opts ...SELUOptions) gotorch.Tensor {
 }
 
 // SELU_ is [SELU] that overwrites its input, and returns it.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.selu.html.
 func SELU_(input gotorch.Tensor, opts ...SELUOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -368,6 +390,8 @@ func SiLU(input gotorch.Tensor, opts ...SiLUOptions) gotorch.Tensor {
 }
 
 // SiLU_ is [SiLU] that overwrites its input, and returns it.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.silu_.html.
 func SiLU_(input gotorch.Tensor, opts ...SiLUOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -431,6 +455,8 @@ func Threshold(input gotorch.Tensor, threshold, value float64, opts ...Threshold
 }
 
 // Threshold_ is [Threshold] that overwrites its input, and returns it.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.threshold_.html.
 func Threshold_(input gotorch.Tensor, threshold, value float64, opts ...ThresholdOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true

@@ -192,6 +192,8 @@ func FractionalMaxPool2d(input gotorch.Tensor, kernelSize []int64, opts ...Fract
 
 // FractionalMaxPool2dWithIndices is [FractionalMaxPool2d] that also returns where each element was: its
 // place in its flattened picture, an int64.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.fractional_max_pool2d.html.
 func FractionalMaxPool2dWithIndices(input gotorch.Tensor, kernelSize []int64, opts ...FractionalMaxPool2dOptions) (largest, indices gotorch.Tensor) {
 	const op = "functional.FractionalMaxPool2d"
 	size, random := args.Option(opts).places(op, input, 2)
@@ -209,6 +211,8 @@ func FractionalMaxPool3d(input gotorch.Tensor, kernelSize []int64, opts ...Fract
 
 // FractionalMaxPool3dWithIndices is [FractionalMaxPool3d] that also returns where each element was: its
 // place in its flattened volume, an int64.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.fractional_max_pool3d.html.
 func FractionalMaxPool3dWithIndices(input gotorch.Tensor, kernelSize []int64, opts ...FractionalMaxPool3dOptions) (largest, indices gotorch.Tensor) {
 	const op = "functional.FractionalMaxPool3d"
 	size, random := args.Option(opts).places(op, input, 3)

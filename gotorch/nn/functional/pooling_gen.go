@@ -51,6 +51,8 @@ func AdaptiveMaxPool1d(input gotorch.Tensor, outputSize []int64) gotorch.Tensor 
 
 // AdaptiveMaxPool1dWithIndices is [AdaptiveMaxPool1d] that also returns where each element was:
 // its place in its flattened picture, an int64.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_max_pool1d.html.
 func AdaptiveMaxPool1dWithIndices(input gotorch.Tensor, outputSize []int64) (largest, indices gotorch.Tensor) {
 	outputSize = asInput("functional.AdaptiveMaxPool1d", outputSize, input, 1)
 	return gotorch.AdaptiveMaxPool1d(input, outputSize)
@@ -70,6 +72,8 @@ func AdaptiveMaxPool2d(input gotorch.Tensor, outputSize []int64) gotorch.Tensor 
 
 // AdaptiveMaxPool2dWithIndices is [AdaptiveMaxPool2d] that also returns where each element was:
 // its place in its flattened picture, an int64.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_max_pool2d.html.
 func AdaptiveMaxPool2dWithIndices(input gotorch.Tensor, outputSize []int64) (largest, indices gotorch.Tensor) {
 	outputSize = asInput("functional.AdaptiveMaxPool2d", outputSize, input, 2)
 	return gotorch.AdaptiveMaxPool2d(input, outputSize)
@@ -89,6 +93,8 @@ func AdaptiveMaxPool3d(input gotorch.Tensor, outputSize []int64) gotorch.Tensor 
 
 // AdaptiveMaxPool3dWithIndices is [AdaptiveMaxPool3d] that also returns where each element was:
 // its place in its flattened picture, an int64.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_max_pool3d.html.
 func AdaptiveMaxPool3dWithIndices(input gotorch.Tensor, outputSize []int64) (largest, indices gotorch.Tensor) {
 	outputSize = asInput("functional.AdaptiveMaxPool3d", outputSize, input, 3)
 	return gotorch.AdaptiveMaxPool3d(input, outputSize)
@@ -168,6 +174,8 @@ func MaxPool1d(input gotorch.Tensor, kernelSize []int64, opts ...MaxPool1dOption
 
 // MaxPool1dWithIndices is [MaxPool1d] that also returns where each element was: its place in its
 // flattened picture, an int64.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool1d.html.
 func MaxPool1dWithIndices(input gotorch.Tensor, kernelSize []int64, opts ...MaxPool1dOptions) (largest, indices gotorch.Tensor) {
 	opt := args.Option(opts)
 	return gotorch.MaxPool1dWithIndices(input, kernelSize, gotorch.MaxPool1dWithIndicesOptions{Stride: opt.Stride, Padding: opt.Padding, Dilation: opt.Dilation, CeilMode: opt.CeilMode})
@@ -192,6 +200,8 @@ func MaxPool2d(input gotorch.Tensor, kernelSize []int64, opts ...MaxPool2dOption
 
 // MaxPool2dWithIndices is [MaxPool2d] that also returns where each element was: its place in its
 // flattened picture, an int64.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool2d.html.
 func MaxPool2dWithIndices(input gotorch.Tensor, kernelSize []int64, opts ...MaxPool2dOptions) (largest, indices gotorch.Tensor) {
 	opt := args.Option(opts)
 	return gotorch.MaxPool2dWithIndices(input, kernelSize, gotorch.MaxPool2dWithIndicesOptions{Stride: opt.Stride, Padding: opt.Padding, Dilation: opt.Dilation, CeilMode: opt.CeilMode})
@@ -216,6 +226,8 @@ func MaxPool3d(input gotorch.Tensor, kernelSize []int64, opts ...MaxPool3dOption
 
 // MaxPool3dWithIndices is [MaxPool3d] that also returns where each element was: its place in its
 // flattened picture, an int64.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool3d.html.
 func MaxPool3dWithIndices(input gotorch.Tensor, kernelSize []int64, opts ...MaxPool3dOptions) (largest, indices gotorch.Tensor) {
 	opt := args.Option(opts)
 	return gotorch.MaxPool3dWithIndices(input, kernelSize, gotorch.MaxPool3dWithIndicesOptions{Stride: opt.Stride, Padding: opt.Padding, Dilation: opt.Dilation, CeilMode: opt.CeilMode})

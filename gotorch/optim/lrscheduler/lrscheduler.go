@@ -99,6 +99,8 @@ type moreState interface {
 }
 
 // LRScheduler is what all schedulers have in common, and is embedded in each. It is set up by Init.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.optim.lr_scheduler.LRScheduler.html.
 type LRScheduler struct {
 	BaseLRs   []float64 // what the learning rates of the groups were at first, "initial_lr"
 	LastEpoch int64     // how many steps were taken; 0 after Init

@@ -53,6 +53,8 @@ func decayOf(op string, opts []EMAOptions) float64 {
 
 // GetEMAAvgFn returns an [AvgFn] of an exponential moving average. It panics with a ValueError if Decay is not
 // between 0 and 1.
+//
+// See https://docs.pytorch.org/docs/stable/optim.html#weight-averaging-swa-and-ema.
 func GetEMAAvgFn(opts ...EMAOptions) AvgFn {
 	decay := decayOf("swautils.GetEMAAvgFn", opts)
 	return func(averaged, current, _ gotorch.Tensor) gotorch.Tensor {
@@ -62,6 +64,8 @@ func GetEMAAvgFn(opts ...EMAOptions) AvgFn {
 
 // GetEMAMultiAvgFn returns a [MultiAvgFn] of an exponential moving average. It panics with a ValueError if Decay is
 // not between 0 and 1.
+//
+// See https://docs.pytorch.org/docs/stable/optim.html#weight-averaging-swa-and-ema.
 func GetEMAMultiAvgFn(opts ...EMAOptions) MultiAvgFn {
 	decay := decayOf("swautils.GetEMAMultiAvgFn", opts)
 	return func(averaged, current []gotorch.Tensor, _ gotorch.Tensor) {
@@ -76,6 +80,8 @@ func GetEMAMultiAvgFn(opts ...EMAOptions) MultiAvgFn {
 }
 
 // GetSWAAvgFn returns an [AvgFn] in which all weights count the same, the default of [AveragedModel].
+//
+// See https://docs.pytorch.org/docs/stable/optim.html#weight-averaging-swa-and-ema.
 func GetSWAAvgFn() AvgFn {
 	return func(averaged, current, numAveraged gotorch.Tensor) gotorch.Tensor {
 		return averaged.Add(current.Sub(averaged).Div(numAveraged.AddScalar(1)))
@@ -84,6 +90,8 @@ func GetSWAAvgFn() AvgFn {
 
 // GetSWAMultiAvgFn returns a [MultiAvgFn] in which all weights count the same. As in PyTorch it panics with a
 // RuntimeError for integers.
+//
+// See https://docs.pytorch.org/docs/stable/optim.html#weight-averaging-swa-and-ema.
 func GetSWAMultiAvgFn() MultiAvgFn {
 	return func(averaged, current []gotorch.Tensor, numAveraged gotorch.Tensor) {
 		count := numAveraged.AddScalar(1)

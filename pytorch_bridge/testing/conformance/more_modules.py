@@ -15,13 +15,16 @@ NOT_MODULES = {
     "Buffer": 'a field with the tag `nn:",buffer"`',
     "Container": "deprecated by PyTorch: a struct that embeds nn.Module",
     "CrossMapLRN2d": "not in PyTorch's reference: LocalResponseNorm",
+    "DataParallel": "of several GPUs in one process, which PyTorch itself discourages",
     "LinearCrossEntropyOptions": "the type functional.LinearCrossEntropyChunking",
     "Module": "the type nn.Module, which a struct embeds",
     "NLLLoss2d": "deprecated by PyTorch in favour of NLLLoss",
     "Parameter": "the function nn.Parameter",
     "RNNBase": "the type nn.RNNBase, which RNN, GRU and LSTM embed",
     "RNNCellBase": "the type nn.RNNCellBase, which the cells embed",
+    "UninitializedBuffer": "a lazy module has it inside",
     "UninitializedParameter": "a lazy module has it inside",
+    "factory_kwargs": "the options Device and DType of each constructor",
 }
 # Those that hold others, which Go's own tests are about.
 CONTAINERS = ("ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential")

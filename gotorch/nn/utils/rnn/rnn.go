@@ -12,6 +12,8 @@ import (
 
 // PackedSequence is sequences of different lengths, one step after the other. The functions of this package
 // make them.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.rnn.PackedSequence.html.
 type PackedSequence struct {
 	Data       gotorch.Tensor // (sum of lengths, *)
 	BatchSizes gotorch.Tensor // how many sequences each step has, int64 on the CPU

@@ -202,16 +202,13 @@ func sized(shape []int64, h, w int64) []int64 {
 	return shape
 }
 
-// times multiplies as Python does. libtorch rounds a scalar to the 16 bits of a half first, and does not where it is a tensor
-// without dimensions, which a number of Python is.
+// times multiplies as Python does.
 func times(t gotorch.Tensor, f float64) gotorch.Tensor {
-	if t.IsFloatingPoint() && t.DType().Size() == 2 {
-		return t.Mul(gotorch.Full([]int64{}, f, like(t, gotorch.Float64)))
-	}
 	return t.MulScalar(f)
 }
 
-// times_ is times in place.
+// times_ is times in place. MulScalar_ rounds a number to the 16 bits of a half first, which Python's mul_ does not: there
+// it is a tensor without dimensions.
 func times_(t gotorch.Tensor, f float64) gotorch.Tensor {
 	if t.IsFloatingPoint() && t.DType().Size() == 2 {
 		return t.Mul_(gotorch.Full([]int64{}, f, like(t, gotorch.Float64)))
