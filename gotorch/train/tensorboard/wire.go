@@ -47,36 +47,27 @@ func (m message) text(field protowire.Number, v string) message {
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func (m message) doubles(field protowire.Number, values []float64) message {
-	if len(values) == 0 {
-		return m
-	}
-	m = protowire.AppendVarint(protowire.AppendTag(m, field, protowire.BytesType), uint64(8*len(values)))
-	for _, v := range values {
-		m = protowire.AppendFixed64(m, math.Float64bits(v))
-	}
-	return m
+	return packed(m, field, values, func(b []byte, v float64) []byte { return protowire.AppendFixed64(b, math.Float64bits(v)) })
 }
 
 func (m message) floats(field protowire.Number, values []float32) message {
-	if len(values) == 0 {
-		return m
-	}
-	m = protowire.AppendVarint(protowire.AppendTag(m, field, protowire.BytesType), uint64(4*len(values)))
-	for _, v := range values {
-		m = protowire.AppendFixed32(m, math.Float32bits(v))
-	}
-	return m
+	return packed(m, field, values, func(b []byte, v float32) []byte { return protowire.AppendFixed32(b, math.Float32bits(v)) })
 }
 
 func (m message) varints(field protowire.Number, values []int64) message {
+	return packed(m, field, values, func(b []byte, v int64) []byte { return protowire.AppendVarint(b, uint64(v)) })
+}
+
+// packed adds numbers one behind the other; none where there are none.
+func packed[T any](m message, field protowire.Number, values []T, add func([]byte, T) []byte) message {
 	if len(values) == 0 {
 		return m
 	}
-	var packed []byte
+	var all []byte
 	for _, v := range values {
-		packed = protowire.AppendVarint(packed, uint64(v))
+		all = add(all, v)
 	}
-	return m.bytes(field, packed)
+	return m.bytes(field, all)
 }
 
 // The polynomial is Castagnoli's, and the sum is turned, because files of sums may be summed again.

@@ -45,15 +45,19 @@ func TestWhatMakesNoSenseIsATypedError(t *testing.T) {
 		"rois[0] is of image 2, and there":    {gotorch.ValueError, func() { ops.RoIAlign(x, roi(2, 0, 0, 1, 1), seven) }},
 		"rois[0] is of image -1":              {gotorch.ValueError, func() { ops.RoIPool(x, roi(-1, 0, 0, 1, 1), seven) }},
 		"rois[0] is of image NaN":             {gotorch.ValueError, func() { ops.PSRoIPool(x, roi(nan, 0, 0, 1, 1), []int64{2}) }},
-		"so large that a bin has":             {gotorch.ValueError, func() { ops.RoIAlign(x, roi(0, 0, 0, 1e9, 1), seven) }},
-		"SamplingRatio is 2097152":            {gotorch.ValueError, func() { ops.RoIAlign(x, roi(0, 0, 0, 1, 1), seven, ops.RoIAlignOptions{SamplingRatio: 1 << 21}) }},
-		"outputSize must be one number":       {gotorch.ValueError, func() { ops.RoIAlign(x, roi(0, 0, 0, 1, 1), []int64{1, 2, 3}) }},
-		"outputSize must be from 0 to 32768":  {gotorch.ValueError, func() { ops.RoIPool(x, roi(0, 0, 0, 1, 1), []int64{-1}) }},
-		"a multiple of pooling height":        {gotorch.RuntimeError, func() { ops.PSRoIAlign(x, roi(0, 0, 0, 1, 1), []int64{3}) }},
-		"multiple of 2 * 3 * 3, and is 17":    {gotorch.RuntimeError, func() { ops.DeformConv2d(x, zeros(2, 17, 6, 6), zeros(2, 4, 3, 3)) }},
-		"offset must be of shape [2 18 6 6]":  {gotorch.RuntimeError, func() { ops.DeformConv2d(x, zeros(2, 18, 5, 6), zeros(2, 4, 3, 3)) }},
-		"does not fit 4 channels":             {gotorch.RuntimeError, func() { ops.DeformConv2d(x, zeros(2, 18, 6, 6), zeros(2, 3, 3, 3)) }},
-		"larger than the padded input":        {gotorch.RuntimeError, func() { ops.DeformConv2d(x, zeros(2, 162, 1, 1), zeros(2, 4, 9, 9)) }},
+		"rois[0] has 1e+09 samples, and":      {gotorch.ValueError, func() { ops.RoIAlign(x, roi(0, 0, 0, 1e9, 1), []int64{1}) }},
+		"SamplingRatio is 4097":               {gotorch.ValueError, func() { ops.RoIAlign(x, roi(0, 0, 0, 1, 1), seven, ops.RoIAlignOptions{SamplingRatio: 4097}) }},
+		"rois[0] has 822083584 samples":       {gotorch.ValueError, func() { ops.RoIAlign(x, roi(0, 0, 0, 1, 1), seven, ops.RoIAlignOptions{SamplingRatio: 4096}) }},
+		"rois[0] has 134217728 samples": {gotorch.ValueError, func() {
+			ops.RoIAlign(x, roi(0, 0, 0, 1, 1), []int64{1, 1 << 15}, ops.RoIAlignOptions{SamplingRatio: 4096})
+		}},
+		"outputSize must be one number":      {gotorch.ValueError, func() { ops.RoIAlign(x, roi(0, 0, 0, 1, 1), []int64{1, 2, 3}) }},
+		"outputSize must be from 0 to 32768": {gotorch.ValueError, func() { ops.RoIPool(x, roi(0, 0, 0, 1, 1), []int64{-1}) }},
+		"a multiple of pooling height":       {gotorch.RuntimeError, func() { ops.PSRoIAlign(x, roi(0, 0, 0, 1, 1), []int64{3}) }},
+		"multiple of 2 * 3 * 3, and is 17":   {gotorch.RuntimeError, func() { ops.DeformConv2d(x, zeros(2, 17, 6, 6), zeros(2, 4, 3, 3)) }},
+		"offset must be of shape [2 18 6 6]": {gotorch.RuntimeError, func() { ops.DeformConv2d(x, zeros(2, 18, 5, 6), zeros(2, 4, 3, 3)) }},
+		"does not fit 4 channels":            {gotorch.RuntimeError, func() { ops.DeformConv2d(x, zeros(2, 18, 6, 6), zeros(2, 3, 3, 3)) }},
+		"larger than the padded input":       {gotorch.RuntimeError, func() { ops.DeformConv2d(x, zeros(2, 162, 1, 1), zeros(2, 4, 9, 9)) }},
 		"Stride must be one number or two": {gotorch.ValueError, func() {
 			ops.DeformConv2d(x, zeros(2, 18, 6, 6), zeros(2, 4, 3, 3), ops.DeformConv2dOptions{Stride: []int64{0}})
 		}},
@@ -114,6 +118,35 @@ func TestHostileRegionsAreErrorsOrResults(t *testing.T) {
 		keep := ops.NMS(boxes, gotorch.FromSlice([]float32{v[0], 1}), 0.5)
 		if n := keep.Numel(); n < 1 || n > 2 {
 			t.Errorf("of two boxes %v %d are left", v, n)
+		}
+	}
+}
+
+// torchvision casts such corners to integers, and reads what is far from the map.
+func TestARegionWithACornerThatIsNoPlaceIsZero(t *testing.T) {
+	x := gotorch.Ones([]int64{1, 1, 8, 8})
+	for _, corner := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		for i := range 4 {
+			v := []float32{0, 1, 1, 5, 5}
+			v[i+1] = float32(corner)
+			for _, ratio := range []int{0, 2} {
+				if y := ops.RoIAlign(x, roi(v...), []int64{2}, ops.RoIAlignOptions{SamplingRatio: ratio, Aligned: true}); !y.Equal(gotorch.ZerosLike(y)) {
+					t.Errorf("%v with SamplingRatio %d: %v", v, ratio, y)
+				}
+			}
+		}
+	}
+}
+
+func TestARegionOfPSRoIAlignWithoutSamplesIsTorchvisions(t *testing.T) {
+	x := gotorch.Ones([]int64{1, 1, 4, 4})
+	for _, c := range []struct {
+		x1, y1, x2, y2 float32
+		want           float64
+	}{{3, 3, 1, 1, 0}, {3, 0, 1, 2, math.Copysign(0, -1)}, {3, 3, 3, 1, math.NaN()}, {9, 9, 11, 11, 0}} {
+		got := gotorch.Item[float64](ops.PSRoIAlign(x, roi(0, c.x1, c.y1, c.x2, c.y2), []int64{1}))
+		if math.Float64bits(got) != math.Float64bits(c.want) && !(math.IsNaN(got) && math.IsNaN(c.want)) {
+			t.Errorf("%v: %v", c, got)
 		}
 	}
 }

@@ -98,8 +98,12 @@ func images[T float](r *region, rois []T) []int {
 
 // Aligned regions -------------------------------------------------------------------------------------
 
-// mostSamples is how many samples a bin may have in a direction: more than any picture has pixels.
-const mostSamples = 1 << 20
+// mostSamples is how many samples a region may have, in one direction and within the map: they are in memory at once.
+// mostRatio is what they allow a single bin in a direction.
+const (
+	mostSamples = 1 << 24
+	mostRatio   = 1 << 12
+)
 
 // tap is where a sample lies in one direction: between two elements, with the weight of each.
 type tap[T float] struct {
@@ -121,13 +125,16 @@ func along[T float](r *region, k int, start, length T, bins, size int64, byBin b
 	if grid <= 0 {
 		per := math.Ceil(float64(length / T(bins)))
 		switch {
-		case per < 1 || math.IsNaN(per) || math.IsInf(per, 0):
+		case math.IsNaN(per) || math.IsInf(per, 0):
 			grid = 0
 		case per > mostSamples:
-			panic(args.ValueError(r.op, "rois[%d] is so large that a bin has %v samples in a direction, and %d are the most: give a SamplingRatio, or clip the boxes", k, per, mostSamples))
-		default:
-			grid = int64(per)
+			panic(r.tooMany(k, per*float64(bins)))
+		default: // of a region that is inside out it is negative, and two of those are a positive count
+			grid = int64(max(per, -mostSamples))
 		}
+	}
+	if n := grid * bins; n > mostSamples {
+		panic(r.tooMany(k, float64(n)))
 	}
 	t.ends = make([]int, bins+1)
 	for bin := range bins {
@@ -156,6 +163,10 @@ func along[T float](r *region, k int, start, length T, bins, size int64, byBin b
 		t.ends[bin+1] = len(t.list)
 	}
 	return t, grid
+}
+
+func (r *region) tooMany(k int, samples float64) error {
+	return args.ValueError(r.op, "rois[%d] has %.9g samples, and %d are the most: give a small SamplingRatio, or clip the boxes", k, samples, mostSamples)
 }
 
 // sample is a place in the map, between four elements.
@@ -189,6 +200,9 @@ func (s *samples[T]) of(r *region, k int, roi []T) {
 	}
 	ys, gridY := along(r, k, top, height, r.high, r.shape[2], r.sensitive)
 	xs, gridX := along(r, k, left, width, r.wide, r.shape[3], r.sensitive)
+	if n := len(ys.list) * len(xs.list); n > mostSamples {
+		panic(r.tooMany(k, float64(n)))
+	}
 	s.count = T(gridY * gridX)
 	s.list, s.ends = s.list[:0], append(s.ends[:0], 0)
 	stride := int(r.shape[3])
@@ -301,7 +315,7 @@ func (f aligning) Backward(ctx *gotorch.FunctionContext, grads []gotorch.Tensor)
 // RoIAlignOptions are the arguments of [RoIAlign] and [NewRoIAlign] that have defaults.
 type RoIAlignOptions struct {
 	SpatialScale  gotorch.Scalar // of the map's size to that of what boxes are in; default: 1.0
-	SamplingRatio gotorch.Scalar // samples of a bin in each direction, or as many as it has elements where it is not positive; default: -1
+	SamplingRatio gotorch.Scalar // samples of a bin in each direction, at most 4096, or as many as it has elements where it is not positive; default: -1
 	Aligned       bool           // shift by half an element, so that elements are where their centres are
 }
 
@@ -314,8 +328,8 @@ type RoIAlignOptions struct {
 // and rounded once, where torchvision rounds each sum. Tensors of other devices are copied to the processor and back.
 // Only the input has a gradient, and that has none.
 //
-// It panics with a ValueError for another shape, for an image that is not there, and for a region of more than 2²⁰
-// samples in a bin's direction; with a RuntimeError if the dtypes differ.
+// It panics with a ValueError for another shape, for an image that is not there, and for a region of more than 2²⁴
+// samples, in a direction or within the map; with a RuntimeError if the dtypes differ.
 //
 // See https://docs.pytorch.org/vision/stable/generated/torchvision.ops.roi_align.html.
 func RoIAlign(input, rois gotorch.Tensor, outputSize []int64, opts ...RoIAlignOptions) gotorch.Tensor {
@@ -328,8 +342,8 @@ func RoIAlign(input, rois gotorch.Tensor, outputSize []int64, opts ...RoIAlignOp
 
 func samplingRatio(op string, field gotorch.Scalar) int64 {
 	n := args.Int(op, "SamplingRatio", field, -1)
-	if n > mostSamples {
-		panic(args.ValueError(op, "SamplingRatio is %d, and %d is the most", n, mostSamples))
+	if n > mostRatio {
+		panic(args.ValueError(op, "SamplingRatio is %d, and %d is the most", n, mostRatio))
 	}
 	return n
 }
@@ -337,11 +351,12 @@ func samplingRatio(op string, field gotorch.Scalar) int64 {
 // PSRoIAlignOptions are the arguments of [PSRoIAlign] and [NewPSRoIAlign] that have defaults.
 type PSRoIAlignOptions struct {
 	SpatialScale  gotorch.Scalar // of the map's size to that of what boxes are in; default: 1.0
-	SamplingRatio gotorch.Scalar // samples of a bin in each direction, or as many as it has elements where it is not positive; default: -1
+	SamplingRatio gotorch.Scalar // samples of a bin in each direction, at most 4096, or as many as it has elements where it is not positive; default: -1
 }
 
 // PSRoIAlign is [RoIAlign] where each bin has channels of its own: input (N, C·height·width, H, W) and rois (K, 5) →
-// (K, C, height, width). A region without samples is NaN, as in torchvision. It panics with a RuntimeError if the
+// (K, C, height, width). A region without height or width is NaN, unless there is a SamplingRatio, and one that is inside
+// out is 0, as in torchvision. It panics with a RuntimeError if the
 // channels are no multiple of height·width.
 //
 // See https://docs.pytorch.org/vision/stable/generated/torchvision.ops.ps_roi_align.html.

@@ -22,7 +22,7 @@ from pytorch_bridge.toolchain import ROOT
 
 from .harness import Harness
 from .modules import Call, GoModule, differ
-from .vision_models import digest, loaded, saved
+from .vision_models import digest, loaded, made, saved
 
 EXPECTED = ROOT / "gotorch" / "vision" / "models" / "detection" / "testdata" / "torchvision.json"
 SEED = 5
@@ -135,19 +135,10 @@ def losses_of_go(
 
 def unlike(case: Case, harness: Harness, folder: Path) -> str:
     """What of a network in Go is not as in torchvision; nothing if all is."""
-    torch.manual_seed(SEED)
-    python = case.python()
-    harness.seed(SEED)
-    go = case.go(harness)
     file = folder / "of_go.pt"
-    saved(go, file)
-    state = torch.load(file)
-    wanted_state = python.state_dict()
-    if list(state) != list(wanted_state):
-        return f"state dict: {list(state)}, not {list(wanted_state)}"
-    for name, t in wanted_state.items():
-        if problem := differ(name, t, state[name]):
-            return f"at first: {problem}"
+    python, go, problem = made(case, harness, file, SEED)
+    if problem:
+        return problem
     texts = [" ".join(str(m).split()).replace(" )", ")").replace("( ", "(") for m in (python, go)]
     if texts[0] != texts[1]:
         return f"text: {texts[1]}, not {texts[0]}"

@@ -484,21 +484,26 @@ class Distributions:
 
     # Transforms ----------------------------------------------------------------------------------
 
+    def made(self, spec: Spec) -> tuple[tuple[Any, Any], tuple[GoObject, Any]] | None:
+        """What spec makes on both sides, each with its tensors; None where it is refused."""
+        (theirs, a), (ours, b) = copied(spec), copied(spec)
+        go: list[GoObject] = []
+
+        def make() -> str:
+            go.append(self.go.make(ours))
+            return go[0].call("String")
+
+        wanted = attempt(lambda: in_python(theirs))
+        self.both(spec.name, f"{spec!r}", lambda: repr(in_python(theirs)), make)
+        return None if wanted.error or not go else ((wanted.value, a), (go[0], b))
+
     def transform(self, spec: Spec, inputs: Iterable[Tensor], shapes: Iterable[tuple] = ()) -> None:
         """Makes a transform on both sides and calls all its methods."""
         name = spec.name
-        (theirs, a), (ours, b) = copied(spec), copied(spec)
-        made: list[GoObject] = []
-
-        def make() -> str:
-            made.append(self.go.make(ours))
-            return made[0].call("String")
-
-        wanted = attempt(lambda: in_python(theirs))
-        self.both(name, f"{spec!r}", lambda: repr(in_python(theirs)), make)
-        if wanted.error or not made:
+        made = self.made(spec)
+        if made is None:
             return
-        python, go = wanted.value, made[0]
+        (python, a), (go, b) = made
 
         def check(method: str, p: Callable[..., Any], g: Callable[..., Any]) -> Ended:
             return self.both(name, f"{spec!r}.{method}", p, g, (a, b))
@@ -599,18 +604,10 @@ class Distributions:
     def constraint(self, spec: Spec, values: Iterable[Tensor]) -> None:
         """Makes a constraint on both sides, and the transforms into it, and checks values."""
         name = spec.name
-        (theirs, _), (ours, _) = copied(spec), copied(spec)
-        made: list[GoObject] = []
-
-        def make() -> str:
-            made.append(self.go.make(ours))
-            return made[0].call("String")
-
-        wanted = attempt(lambda: in_python(theirs))
-        self.both(name, f"{spec!r}", lambda: repr(in_python(theirs)), make)
-        if wanted.error or not made:
+        made = self.made(spec)
+        if made is None:
             return
-        python, go = wanted.value, made[0]
+        (python, _), (go, _) = made
         what = repr(spec)
         self.both(
             name, f"{what}.is_discrete", lambda: python.is_discrete, lambda: go.call("IsDiscrete")

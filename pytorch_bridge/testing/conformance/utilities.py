@@ -296,6 +296,24 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 KINDS = {"AssertionError", "ZeroDivisionError", "KeyError", "AttributeError", "OverflowError"}
 
 
+def in_python(name: str, args: Any, kwargs: dict) -> tuple[Any, Exception | None, list]:
+    """What a function of Python's returns or raises, and the states of the default generator and of
+    one that is among the arguments, which is put back."""
+    generator = kwargs.get("generator")
+    before = generator.get_state() if generator is not None else None
+    torch.manual_seed(SEED)
+    wanted, failed = None, None
+    try:
+        wanted = python_function(name)(*args, **kwargs)
+    except Exception as err:
+        failed = err
+    states = [torch.get_rng_state()]
+    if generator is not None:
+        states.append(generator.get_state())
+        generator.set_state(before)
+    return wanted, failed, states
+
+
 def both(harness: Harness, name: str, *args: Any, **kwargs: Any) -> Any:
     """Calls a function in Python and in Go; returns what Python's returns.
 
@@ -305,19 +323,7 @@ def both(harness: Harness, name: str, *args: Any, **kwargs: Any) -> Any:
     theirs = [a.python if isinstance(a, Twin) else a for a in args]
     named = {k: v.python if isinstance(v, Twin) else v for k, v in kwargs.items()}
     made = arguments(name, args, kwargs)
-    generator = kwargs.get("generator")
-    before = generator.get_state() if generator is not None else None
-    torch.manual_seed(SEED)
-    failed: Exception | None = None
-    wanted = None
-    try:
-        wanted = python_function(name)(*theirs, **named)
-    except Exception as err:
-        failed = err
-    states = [torch.get_rng_state()]
-    if generator is not None:
-        states.append(generator.get_state())
-        generator.set_state(before)
+    wanted, failed, states = in_python(name, theirs, named)
     harness.seed(SEED)
     target = go_name(name)
     if name == "utils.prune.ln_structured" and isinstance(made.parameters[3], str):
@@ -490,18 +496,7 @@ def _init_one(harness: Harness, name: str, t: torch.Tensor, args: tuple, kwargs:
     )
     ours.requires_grad_(t.requires_grad)
     full = f"init.{name}"
-    generator = kwargs.get("generator")
-    before = generator.get_state() if generator is not None else None
-    torch.manual_seed(SEED)
-    failed = None
-    try:
-        python_function(full)(t, *args, **kwargs)
-    except Exception as err:
-        failed = err
-    states = [torch.get_rng_state()]
-    if generator is not None:
-        states.append(generator.get_state())
-        generator.set_state(before)
+    _, failed, states = in_python(full, (t, *args), kwargs)
     harness.seed(SEED)
     made = arguments(full, (ours, *args), kwargs)
     request = Request([FUNCTIONAL, 0, 0])

@@ -281,18 +281,26 @@ def features(go: GoModule, names: list[str], x: torch.Tensor) -> list[torch.Tens
     return go.harness.send(request)[0][0]
 
 
+def made(
+    case: Any, harness: Harness, file: Path, seed: int = SEED
+) -> tuple[nn.Module, GoModule, str]:
+    """A network in Python and in Go, and how what Go saves of it differs from Python's state."""
+    torch.manual_seed(seed)
+    python = case.python()
+    harness.seed(seed)
+    go = case.go(harness)
+    saved(go, file)
+    state, wanted = torch.load(file), python.state_dict()
+    if list(state) != list(wanted):
+        return python, go, f"state dict: {list(state)}, not {list(wanted)}"
+    return python, go, _same("at first", wanted, state)
+
+
 def unlike(case: Case, harness: Harness, folder: Path) -> str:
     """What of a network in Go is not as in torchvision; nothing if all is."""
-    torch.manual_seed(SEED)
-    python = case.python()
-    harness.seed(SEED)
-    go = case.go(harness)
     file = folder / "of_go.pt"
-    saved(go, file)
-    state = torch.load(file)
-    if list(state) != list(python.state_dict()):
-        return f"state dict: {list(state)}, not {list(python.state_dict())}"
-    if problem := _same("at first", python.state_dict(), state):
+    python, go, problem = made(case, harness, file)
+    if problem:
         return problem
     text = str(go)
     for ours, theirs in OTHER_CLASSES.items():

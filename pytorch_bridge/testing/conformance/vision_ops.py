@@ -204,9 +204,8 @@ def _regions(name: str) -> Callable[[Draw], Call]:
         scale = r.choice([1.0, 0.5, 0.25])
         k = d.count(7)
         wild = dtype != torch.float16
-        boxes = d.boxes(k, max(h, w) / scale, dtype, wild=wild)
-        if not aligned:
-            boxes = boxes.nan_to_num(3)
+        # What is no number torchvision casts to an integer, and reads far from the map, or crashes.
+        boxes = d.boxes(k, max(h, w) / scale, dtype, wild=wild).nan_to_num(3, 3, 3)
         numbers = (d.rand(k) * n).floor().to(dtype)
         x = d.rand(n, c, h, w, dtype=dtype)
         if r.random() < 0.3:
@@ -218,8 +217,6 @@ def _regions(name: str) -> Callable[[Draw], Call]:
         if aligned:
             ratio = r.choice([-1, 0, 1, 2, 3])
             given["sampling_ratio"] = options["SamplingRatio"] = ratio
-            if ratio < 1:  # NaN makes torchvision cast it to an integer
-                boxes = boxes.nan_to_num(3)
             if name == "roi_align":
                 given["aligned"] = options["Aligned"] = r.random() < 0.5
         return Call(
