@@ -98,9 +98,15 @@ func TestLogNormalizersTakeWhatNaturalParamsReturns(t *testing.T) {
 }
 
 func TestVonMisesEndsForWhatIsNoConcentration(t *testing.T) {
-	for _, c := range []float64{math.NaN(), math.Inf(1), 0} {
+	for _, c := range []float64{math.NaN(), math.Inf(1), 0, 1e17, 1e30} {
 		d := distributions.VonMises(0, c, distributions.Options{NoValidateArgs: true})
 		fails(t, gotorch.ValueError, "positive and finite", func() { d.Sample(3) })
+	}
+	for exponent := -30.0; exponent < 17; exponent += 0.25 { // where it ends
+		d := distributions.VonMises(0, math.Pow(10, exponent), distributions.Options{NoValidateArgs: true})
+		if err := gotorch.Try0(func() { d.Sample(3) }); err != nil && exponent < 15.5 {
+			t.Errorf("1e%v: %v", exponent, err)
+		}
 	}
 }
 
