@@ -270,3 +270,27 @@ func TestSmokeNothingIsLeft(t *testing.T) {
 		t.Errorf("%d handles, and %d before", after, before)
 	}
 }
+
+func TestDivergencesOfTransformedDistributionsNeedEqualEvents(t *testing.T) {
+	of := func(n int64) distributions.Distribution {
+		base := distributions.Independent(distributions.Normal(gotorch.Zeros([]int64{n}), 1), 1)
+		return distributions.Transformed(base, []transforms.Transform{transforms.Exp()})
+	}
+	fails(t, gotorch.NotImplementedError, "must have the same shape", func() { distributions.KLDivergence(of(1), of(3)) })
+	if got := gotorch.Item[float64](distributions.KLDivergence(of(3), of(3))); got != 0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestIndependentDistributionsAreEnumeratedWithoutEvents(t *testing.T) {
+	of := distributions.Bernoulli(distributions.BernoulliOptions{Probs: gotorch.FromSlice([]float32{0.25, 0.5})})
+	for n, want := range []bool{true, false} {
+		d := distributions.Independent(of, int64(n))
+		if got := d.HasEnumerateSupport(); got != want {
+			t.Errorf("with %d dimensions: %v", n, got)
+		}
+		if err := gotorch.Try0(func() { d.EnumerateSupport() }); (err == nil) != want {
+			t.Errorf("with %d dimensions: %v", n, err)
+		}
+	}
+}
