@@ -98,9 +98,15 @@ func TestLogNormalizersTakeWhatNaturalParamsReturns(t *testing.T) {
 }
 
 func TestVonMisesEndsForWhatIsNoConcentration(t *testing.T) {
-	for _, c := range []float64{math.NaN(), math.Inf(1), 0} {
+	for _, c := range []float64{math.NaN(), math.Inf(1), 0, 1e17, 1e30} {
 		d := distributions.VonMises(0, c, distributions.Options{NoValidateArgs: true})
 		fails(t, gotorch.ValueError, "positive and finite", func() { d.Sample(3) })
+	}
+	for exponent := -30.0; exponent < 17; exponent += 0.25 { // where it ends
+		d := distributions.VonMises(0, math.Pow(10, exponent), distributions.Options{NoValidateArgs: true})
+		if err := gotorch.Try0(func() { d.Sample(3) }); err != nil && exponent < 15.5 {
+			t.Errorf("1e%v: %v", exponent, err)
+		}
 	}
 }
 
@@ -262,5 +268,29 @@ func TestSmokeNothingIsLeft(t *testing.T) {
 	}
 	if after := live(); after > before {
 		t.Errorf("%d handles, and %d before", after, before)
+	}
+}
+
+func TestDivergencesOfTransformedDistributionsNeedEqualEvents(t *testing.T) {
+	of := func(n int64) distributions.Distribution {
+		base := distributions.Independent(distributions.Normal(gotorch.Zeros([]int64{n}), 1), 1)
+		return distributions.Transformed(base, []transforms.Transform{transforms.Exp()})
+	}
+	fails(t, gotorch.NotImplementedError, "must have the same shape", func() { distributions.KLDivergence(of(1), of(3)) })
+	if got := gotorch.Item[float64](distributions.KLDivergence(of(3), of(3))); got != 0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestIndependentDistributionsAreEnumeratedWithoutEvents(t *testing.T) {
+	of := distributions.Bernoulli(distributions.BernoulliOptions{Probs: gotorch.FromSlice([]float32{0.25, 0.5})})
+	for n, want := range []bool{true, false} {
+		d := distributions.Independent(of, int64(n))
+		if got := d.HasEnumerateSupport(); got != want {
+			t.Errorf("with %d dimensions: %v", n, got)
+		}
+		if err := gotorch.Try0(func() { d.EnumerateSupport() }); (err == nil) != want {
+			t.Errorf("with %d dimensions: %v", n, err)
+		}
 	}
 }

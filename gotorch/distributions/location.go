@@ -627,8 +627,10 @@ func (d *VonMisesDistribution) draw(shape []int64) gotorch.Tensor {
 	rho := tau.Sub(tau.MulScalar(2).Sqrt()).Div(kappa.MulScalar(2))
 	r := rho.Pow(2).AddScalar(1).Div(rho.MulScalar(2))
 	r = gotorch.Where(kappa.LtScalar(1e-5), numeric.Over(1, kappa).Add(kappa), r)
-	if !numeric.Whole(r.IsFinite()) {
-		panic(d.errorf(gotorch.ValueError, "no samples can be drawn for a concentration that is not positive and finite: %s", d.Concentration))
+	// Where r is rounded to 1, all angles are 0, of which none is accepted.
+	if !numeric.Whole(r.IsFinite().BitwiseAnd(r.GtScalar(1))) {
+		panic(d.errorf(gotorch.ValueError, "samples can only be drawn for a concentration that is positive and finite, and not so large (about 1e16) "+
+			"that float64 does not tell their angles from Loc: %s", d.Concentration))
 	}
 	x := gotorch.Empty(shape, numeric.Like(loc))
 	done := gotorch.Zeros(shape, gotorch.TensorOptions{DType: gotorch.Bool, Device: loc.Device()})

@@ -1001,6 +1001,9 @@ type noted struct {
 func (m *noted) GetExtraState() gotorch.Tensor { return m.Notes }
 
 func (m *noted) SetExtraState(state gotorch.Tensor) error {
+	if m.Notes.T == nil {
+		m.Notes = gotorch.Zeros([]int64{1})
+	}
 	gotorch.NoGrad(func() { m.Notes.Copy_(state) })
 	if fail := m.fail; fail != nil {
 		m.fail = nil
@@ -1037,6 +1040,11 @@ func TestExtraStateIsPutBackAfterAnErrorAndAPanic(t *testing.T) {
 		if !m.Layer.Weight.Equal(weight) {
 			t.Errorf("%v: the weight has changed", fail)
 		}
+	}
+	none := make(3)
+	none.Notes = gotorch.Tensor{} // which it has not yet
+	if err := none.LoadStateDict(dict); err != nil || gotorch.Item[float32](none.Notes) != 1 {
+		t.Errorf("got %v, error %v", none.Notes, err)
 	}
 }
 

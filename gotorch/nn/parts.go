@@ -14,7 +14,7 @@ import (
 
 func init() {
 	seam.NN.Parts = func(m any, make bool) *seam.Parts {
-		mod := bind(m.(Modular))
+		mod := bindAny(m)
 		if mod.parts == nil && make {
 			mod.parts = &seam.Parts{}
 			if mod.hooks == nil {
@@ -24,22 +24,22 @@ func init() {
 		return mod.parts
 	}
 	seam.NN.Tidy = func(m any) {
-		mod := bind(m.(Modular))
+		mod := bindAny(m)
 		if p := mod.parts; p != nil && len(p.Tensors)+len(p.Children)+len(p.Computed) == 0 {
 			mod.parts = nil
 			mod.dropHooks()
 		}
 	}
-	seam.NN.Place = func(m any, name string) (seam.Place, bool) { return bind(m.(Modular)).place(name) }
+	seam.NN.Place = func(m any, name string) (seam.Place, bool) { return bindAny(m).place(name) }
 	seam.NN.Made = func(m any, t gotorch.Tensor) {
-		mod := bind(m.(Modular))
+		mod := bindAny(m)
 		if mod.made == nil {
 			mod.made = known{}
 		}
 		mod.made[weak.Make(t.T)] = true
 	}
 	seam.NN.AddHook = func(m any, tag any, fn func(m any)) {
-		mod := bind(m.(Modular))
+		mod := bindAny(m)
 		mod.RegisterForwardPreHook(func(m Modular, _ []gotorch.Tensor) []gotorch.Tensor {
 			fn(m)
 			return nil
@@ -47,7 +47,7 @@ func init() {
 		mod.hooks.forwardPre[len(mod.hooks.forwardPre)-1].tag = tag
 	}
 	seam.NN.Hooks = func(m any) (tags []any) {
-		if h := bind(m.(Modular)).hooks; h != nil {
+		if h := bindAny(m).hooks; h != nil {
 			for _, hook := range h.forwardPre {
 				if hook.tag != nil {
 					tags = append(tags, hook.tag)
@@ -57,7 +57,7 @@ func init() {
 		return tags
 	}
 	seam.NN.RemoveHook = func(m any, tag any) {
-		mod := bind(m.(Modular))
+		mod := bindAny(m)
 		if mod.hooks == nil {
 			return
 		}
@@ -71,13 +71,13 @@ func init() {
 		mod.dropHooks()
 	}
 	seam.NN.Refresh = func(m any, name string) gotorch.Tensor {
-		mod := bind(m.(Modular))
+		mod := bindAny(m)
 		p := mod.parts
 		defer p.Turn.Take()()
 		return mod.compute(p.FindComputed(name))
 	}
 	seam.NN.Class = func(m any) string {
-		bind(m.(Modular))
+		bindAny(m)
 		return plainName(m.(Modular))
 	}
 	seam.NN.Convolution = func(m any) (seam.Convolution, bool) {
@@ -93,10 +93,16 @@ func init() {
 		return seam.BatchNorm{}, false
 	}
 	seam.NN.Lazy = func(m any) bool {
-		bind(m.(Modular))
+		bindAny(m)
 		lazy, ok := m.(lazyModule)
 		return ok && lazy.isLazy()
 	}
+}
+
+// bindAny is bind for what package seam has of a module; nil is one that is nil.
+func bindAny(m any) *Module {
+	modular, _ := m.(Modular)
+	return bind(modular)
 }
 
 // partEntries yields what is no field.

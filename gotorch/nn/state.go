@@ -413,8 +413,9 @@ func (l *loading) commit() (err error) {
 		}
 		for l.set < len(l.extras) && err == nil {
 			x := &l.extras[l.set]
-			previous := x.of.GetExtraState()
-			gotorch.Unscoped(func() { x.previous = previous.Detach().Clone() }) // which may be the module's own
+			if previous := x.of.GetExtraState(); previous.Defined() {
+				gotorch.Unscoped(func() { x.previous = previous.Detach().Clone() }) // it may be the module's own
+			}
 			l.set++
 			err = x.of.SetExtraState(x.state)
 		}
@@ -441,8 +442,12 @@ func (l *loading) end(done bool) {
 		for i := l.shaped - 1; i >= 0 && !done; i-- {
 			l.shapes[i].of.unshape()
 		}
-		for i := l.set - 1; i >= 0 && !done; i-- {
-			if x := l.extras[i]; x.previous.Defined() {
+		for i := l.set - 1; i >= 0; i-- {
+			switch x := l.extras[i]; {
+			case !x.previous.Defined():
+			case done:
+				x.previous.Close()
+			default:
 				_ = x.of.SetExtraState(x.previous) // which it had before
 			}
 		}

@@ -197,13 +197,14 @@ func (s *GradScaler) Step(opt Optimizer) bool {
 	if len(state.found) == 0 {
 		panic(runtimeError(op, "no parameter of the optimizer has a gradient"))
 	}
-	state.done = true
 	for _, found := range state.found {
 		if gotorch.Item[float32](found) != 0 {
+			state.done = true
 			return false
 		}
 	}
 	opt.Step()
+	state.done = true // and not where the step is refused, which may be tried again
 	return true
 }
 

@@ -481,6 +481,67 @@ func TestSparseGradientsAreRefusedBeforeAnythingChanges(t *testing.T) {
 	}
 }
 
+// The numbers are those of torch.amp.GradScaler("cpu", init_scale=8, growth_interval=2).
+func TestAGradScalerOfSeveralOptimizersAndItsState(t *testing.T) {
+	p, q := parameter(1), parameter(2)
+	first, second := optim.SGD([]gotorch.Tensor{p}), optim.SGD([]gotorch.Tensor{q})
+	options := optim.GradScalerOptions{InitScale: 8, GrowthInterval: 2}
+	scaler := optim.NewGradScaler(options)
+	one := gotorch.FromSlice([]float32{1})
+	step := func(of, with float32) {
+		scaler.Scale(gotorch.FromScalar(float32(1)))
+		p.SetGrad(one.MulScalar(of))
+		q.SetGrad(one.MulScalar(with))
+		scaler.Step(first)
+		scaler.Step(second)
+		scaler.Update()
+	}
+	expect := func(what string, scale float64, steps int64) {
+		t.Helper()
+		if d := scaler.StateDict(); d.Get("scale") != scale || d.Get("_growth_tracker") != steps {
+			t.Errorf("%s: got %v, want a scale of %v after %d steps", what, d, scale, steps)
+		}
+	}
+	inf := float32(math.Inf(1))
+	step(1, 1)
+	expect("both finite", 8, 1)
+	// What goes on from a state grows as soon.
+	saved := scaler.StateDict()
+	scaler = optim.NewGradScaler(options)
+	if err := scaler.LoadStateDict(saved); err != nil {
+		t.Fatal(err)
+	}
+	expect("loaded", 8, 1)
+	step(1, 1)
+	expect("grown", 16, 0)
+	step(1, 1)
+	step(inf, 1)
+	expect("the first has infinity", 8, 0)
+	step(1, 1)
+	step(1, inf)
+	expect("the second has infinity", 4, 0)
+}
+
+func TestAStepThatIsRefusedMayBeTriedAgainWithAGradScaler(t *testing.T) {
+	p, q := parameter(1), parameter(1, 2)
+	opt := optim.SGD([]gotorch.Tensor{p, q}, optim.SGDOptions{LR: 1})
+	scaler := optim.NewGradScaler(optim.GradScalerOptions{InitScale: 8})
+	scaler.Scale(gotorch.FromScalar(float32(1)))
+	p.SetGrad(gotorch.FromSlice([]float32{4}))
+	scaler.Unscale(opt)
+	opt.Groups[0].WeightDecay = 1
+	q.SetGrad(gotorch.Ones([]int64{2}).ToSparse())
+	for range 2 {
+		if err := gotorch.Try0(func() { scaler.Step(opt) }); err == nil || !strings.Contains(err.Error(), "sparse") {
+			t.Errorf("got %v", err)
+		}
+	}
+	opt.Groups[0].WeightDecay = 0
+	if !scaler.Step(opt) || gotorch.Item[float32](p) != 0.5 {
+		t.Errorf("the parameter is %v", p)
+	}
+}
+
 func ExampleSparseAdam() {
 	table := nn.Embedding(4, 2, nn.EmbeddingOptions{Sparse: true})
 	gotorch.NoGrad(func() { table.Weight.Fill_(1) })

@@ -212,3 +212,16 @@ func TestSmokeASchedulerOfOnesOwn(t *testing.T) {
 		t.Errorf("%v: %+v", err, again)
 	}
 }
+
+// Python: a reduction must be more than eps.
+func TestAPlateauReducesByMoreThanEps(t *testing.T) {
+	for eps, want := range map[float64]float64{0.5: 1, 0.25: 0.5} {
+		opt := optim.SGD([]gotorch.Tensor{gotorch.Zeros([]int64{1}).RequiresGrad_()}, optim.SGDOptions{LR: 1})
+		s := lrscheduler.ReduceLROnPlateau(opt, lrscheduler.ReduceLROnPlateauOptions{Factor: 0.5, Patience: 0, Eps: eps})
+		s.Step(1)
+		s.Step(1)
+		if got := opt.Groups[0].LR; got != want {
+			t.Errorf("eps %v: the learning rate is %v, want %v", eps, got, want)
+		}
+	}
+}

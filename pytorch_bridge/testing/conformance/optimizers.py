@@ -379,6 +379,9 @@ class Optimizers:
                 tally.skipped[COMPILED] += 1
                 continue
             groups = _groups(list(params))
+            if len(groups) > 1 and name == "LBFGS":  # which has no AddGroup
+                tally.skipped[COMPILED] += 1
+                continue
             if any(isinstance(p, tuple) for g in groups for p in g):
                 tally.skipped[NAMES] += 1
                 continue

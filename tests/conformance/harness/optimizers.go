@@ -76,11 +76,7 @@ func runOptimizers(index int64, in *reader) []reflect.Value {
 	case specialZeroGrad:
 		opt.ZeroGrad()
 	case specialAddGroup:
-		method := reflect.ValueOf(opt).MethodByName("AddGroup")
-		if !method.IsValid() {
-			panic(broken(fmt.Sprintf("%T has no groups", opt)))
-		}
-		in.invoke(method)
+		in.invoke(reflect.ValueOf(opt).MethodByName("AddGroup"))
 		given[number] = append(given[number], in.tensors...)
 		in.tensors = nil
 	case specialSaveOptimizer:

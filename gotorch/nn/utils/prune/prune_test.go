@@ -117,3 +117,16 @@ func TestAPrunedLayerOfNoElements(t *testing.T) {
 		t.Errorf("the shape is %v", got)
 	}
 }
+
+func TestNoModuleIsATypeError(t *testing.T) {
+	var none nn.Modular
+	for name, fn := range map[string]func(){
+		"Identity": func() { prune.Identity(none, "weight") },
+		"Remove":   func() { prune.Remove(none, "weight") },
+		"MethodOf": func() { prune.MethodOf(none, "weight") },
+	} {
+		if err := gotorch.Try0(fn); !errors.Is(err, gotorch.TypeError) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
