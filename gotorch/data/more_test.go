@@ -1,6 +1,7 @@
 package data_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -282,8 +283,15 @@ func TestInterleavedSetsAreReadBoundedAndInTurn(t *testing.T) {
 		break
 	}
 	testhelp.NoMoreGoroutines(t, before)
-	if n := read.Load(); n > 6 {
+	if n := read.Load(); n > 5 { // the one that was taken, three, and one that waits for room
 		t.Errorf("%d samples were read", n)
+	}
+	got = nil
+	for i := range data.Interleave(3, []data.Iterable[int]{part(0, 1), part(10, 3), part(20, 3)}).All() {
+		got = append(got, i)
+	}
+	if want := []int{0, 10, 20, 11, 21, 12, 22}; !slices.Equal(got, want) {
+		t.Errorf("of three, one of which is short: got %v, want %v", got, want)
 	}
 	for _, panics := range []bool{true, false} {
 		broken := data.IterableOf(func(yield func(int, error) bool) {
@@ -597,5 +605,77 @@ func TestABatchSamplerThatGivesMoreThanItsLenIsAnError(t *testing.T) {
 		if !errors.Is(errors.Join(err, thrown), gotorch.ValueError) {
 			t.Errorf("got %v and %v", err, thrown)
 		}
+	}
+}
+
+// What is expected are lists of torch.utils.data.DistributedSampler(range(n), replicas, rank, shuffle=False, drop_last=...).
+func TestTooFewSamplesForAllProcessesBeginAgain(t *testing.T) {
+	for _, c := range []struct {
+		n, replicas int
+		dropLast    bool
+		want        [][]int
+	}{
+		{5, 3, false, [][]int{{0, 3}, {1, 4}, {2, 0}}},
+		{5, 3, true, [][]int{{0}, {1}, {2}}},
+		{2, 5, false, [][]int{{0}, {1}, {0}, {1}, {0}}},
+		{0, 2, false, [][]int{nil, nil}},
+	} {
+		for rank, want := range c.want {
+			s := data.DistributedSampler(&numbers{n: c.n}, c.replicas, rank, data.DistributedSamplerOptions{NoShuffle: true, DropLast: c.dropLast})
+			if got := slices.Collect(s.All()); !slices.Equal(got, want) || s.Len() != len(want) {
+				t.Errorf("%d samples for %d processes: rank %d gets %v, want %v", c.n, c.replicas, rank, got, want)
+			}
+		}
+	}
+	s := data.DistributedSampler(&numbers{n: 9}, 1, 0)
+	s.SetEpoch(4)
+	again := data.DistributedSampler(&numbers{n: 9}, 1, 0)
+	first := slices.Collect(again.All())
+	testhelp.Must(t, again.LoadStateDict(s.StateDict()))
+	if got, want := slices.Collect(again.All()), slices.Collect(s.All()); !slices.Equal(got, want) || slices.Equal(got, first) {
+		t.Errorf("got %v of the fourth epoch, want %v, which are not %v", got, want, first)
+	}
+}
+
+// The context ends while a batch is made, or is waited for: nobody takes it.
+func TestABatchThatIsMadeWhileTheLoopIsCanceledIsClosed(t *testing.T) {
+	for _, workers := range []int{0, 1, 2} {
+		before := open.Load()
+		ctx, cancel := context.WithCancel(t.Context())
+		join := func(samples []number) (number, error) {
+			if samples[0].values[0] == 4 {
+				cancel()
+				time.Sleep(5 * time.Millisecond) // until the loop has heard of it
+			}
+			return number{}.Collate(samples)
+		}
+		n := 0
+		for batch, err := range data.NewLoaderWith[number](&numbers{n: 12}, join, data.LoaderOptions{BatchSize: 4, Workers: workers, Prefetch: 0}).AllContext(ctx) {
+			if err == nil {
+				batch.Close()
+				n++
+			} else if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
+		if left := open.Load() - before; n > 1 || left != 0 {
+			t.Errorf("%d workers: %d batches came, and %d are not closed", workers, n, left)
+		}
+	}
+}
+
+func TestABatchOfAStreamThatCannotBeJoinedSaysWhich(t *testing.T) {
+	join := func(samples []number) (number, error) {
+		if samples[0].values[0] == 8 {
+			return number{}, errBroken
+		}
+		return samples[0], nil
+	}
+	var last error
+	for _, err := range data.NewIterableLoaderWith[number](count{20, new(int)}, join, data.LoaderOptions{BatchSize: 4}).All() {
+		last = err
+	}
+	if e, is := errors.AsType[*data.SampleError](last); !is || e.Index != -1 || e.Batch != 2 || !errors.Is(last, errBroken) {
+		t.Errorf("got %v", last)
 	}
 }
