@@ -569,8 +569,71 @@ func TestStackedAndZippedSets(t *testing.T) {
 		if _, err := c.At(i); !errors.Is(err, gotorch.IndexError) {
 			t.Errorf("got %v", err)
 		}
-		if _, err := data.Subset[number](a, []int{1}).At(i); !errors.Is(err, gotorch.IndexError) {
+		subset := data.Subset[number](a, []int{1})
+		if _, err := subset.At(i); !errors.Is(err, gotorch.IndexError) {
 			t.Errorf("got %v", err)
+		}
+		if _, err := subset.(data.Batcher[number]).Batch([]int{0, i}, nil); !errors.Is(err, gotorch.IndexError) {
+			t.Errorf("got %v", err)
+		}
+	}
+	join := func(number, number) (int, error) { return 0, nil }
+	for _, lengths := range [][2]int{{2, 3}, {3, 2}} {
+		a, b := &numbers{n: lengths[0]}, &numbers{n: lengths[1]}
+		for name, make := range map[string]func(){
+			"Zip": func() { data.Zip[number](a, b, join) }, "Stack": func() { data.Stack[number](a, b) },
+			"StackMap": func() { data.StackMap(map[string]data.Dataset[number]{"a": a, "b": b}) },
+		} {
+			if err := gotorch.Try0(make); !errors.Is(err, gotorch.ValueError) {
+				t.Errorf("%s of %v samples: got %v", name, lengths, err)
+			}
+		}
+	}
+}
+
+func TestASampleThatBelongsToNoBatchIsChangedAlwaysTheSame(t *testing.T) {
+	set := data.Transform[number](&numbers{n: 3}, withRandom)
+	var first [3]int
+	for range 2 {
+		for i := range first {
+			sample, err := set.At(i)
+			testhelp.Must(t, err)
+			if first[i] == 0 {
+				first[i] = sample.random
+			} else if sample.random != first[i] {
+				t.Errorf("sample %d is %d, and was %d", i, sample.random, first[i])
+			}
+		}
+	}
+	if first[0] == first[1] || first[1] == first[2] {
+		t.Errorf("all are changed alike: %v", first)
+	}
+}
+
+// As torch.utils.data.RandomSampler, which draws an order of which it takes rest samples, and that is none.
+func TestARandomSamplerDrawsOneMoreOrderAtTheEnd(t *testing.T) {
+	want := gotorch.NewGenerator(gotorch.CPU).ManualSeed(3)
+	for range 2 {
+		gotorch.RandpermGenerator(5, want).Close()
+	}
+	for name, epoch := range map[string]func(data.Sampler[int]){
+		"alone": func(s data.Sampler[int]) {
+			for range s.All() {
+			}
+		},
+		"of a loader": func(s data.Sampler[int]) {
+			for range data.NewLoader[number](&numbers{n: 5}, data.LoaderOptions{Sampler: s, Seed: 1}).All() {
+			}
+		},
+		"of a loader's batches": func(s data.Sampler[int]) {
+			for range data.NewLoader[number](&numbers{n: 5}, data.LoaderOptions{BatchSampler: data.BatchSampler(s, 2, false), Seed: 1}).All() {
+			}
+		},
+	} {
+		g := gotorch.NewGenerator(gotorch.CPU).ManualSeed(3)
+		epoch(data.RandomSampler(&numbers{n: 5}, data.RandomSamplerOptions{Generator: g}))
+		if !gotorch.Equal(g.State(), want.State()) {
+			t.Errorf("%s: the generator is elsewhere", name)
 		}
 	}
 }

@@ -245,6 +245,9 @@ func TestAStreamGoesOnWhereAnotherWas(t *testing.T) {
 func TestShardsAreParted(t *testing.T) {
 	paths := many(t)
 	whole := webdataset.New(paths)
+	for range whole.All() { // where the whole is is not where its parts are
+		break
+	}
 	var all []string
 	for i := range 3 {
 		part := whole.Shard(i, 3)
@@ -253,7 +256,7 @@ func TestShardsAreParted(t *testing.T) {
 		}
 		all = append(all, drain(part)...)
 	}
-	if got, want := slices.Sorted(slices.Values(all)), slices.Sorted(slices.Values(drain(whole))); !slices.Equal(got, want) {
+	if got, want := slices.Sorted(slices.Values(all)), slices.Sorted(slices.Values(drain(webdataset.New(paths)))); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
 	for _, c := range [][2]int{{0, 0}, {-1, 2}, {2, 2}} {
