@@ -299,7 +299,7 @@ func (s *Stream) readShard(shard string, yield func(result) bool) bool {
 		}
 		last = head.Name
 		key, name, ok := split(head.Name)
-		if head.Typeflag != tar.TypeReg || !ok {
+		if !files.IsRegular(head) || !ok {
 			continue
 		}
 		if sample == nil || sample.Key != key {

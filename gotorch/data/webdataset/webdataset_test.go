@@ -58,6 +58,14 @@ func TestSamplesAreFilesThatAreNamedAlike(t *testing.T) {
 	}
 }
 
+// GNU's tar --sparse gives a file with holes another type. Python's tarfile reads it as any other.
+func TestAFileThatIsStoredWithoutItsZerosIsOne(t *testing.T) {
+	path := filestest.Write(t, "a.tar", filestest.SparseTar("a.txt", "1"))
+	if got := drain(webdataset.New([]string{path})); !slices.Equal(got, []string{"a txt=1"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestFieldsAreDecoded(t *testing.T) {
 	var array bytes.Buffer
 	testhelp.Must(t, npy.Write(&array, gotorch.FromSlice([]int32{1, 2})))
