@@ -742,3 +742,46 @@ func TestABatchOfAStreamThatCannotBeJoinedSaysWhich(t *testing.T) {
 		t.Errorf("got %v", last)
 	}
 }
+
+// kept is a sample that belongs to its data set.
+type kept struct{ closed *atomic.Int64 }
+
+func (k kept) Close() { k.closed.Add(1) }
+
+type keeping struct{ closed *atomic.Int64 }
+
+func (keeping) Len() int               { return 40 }
+func (k keeping) At(int) (kept, error) { return kept(k), nil }
+func (k keeping) All() iter.Seq2[kept, error] {
+	return func(yield func(kept, error) bool) {
+		for range k.Len() {
+			if !yield(kept(k), nil) {
+				return
+			}
+		}
+	}
+}
+
+func TestSamplesThatAreNotJoinedStayTheDataSets(t *testing.T) {
+	set := keeping{new(atomic.Int64)}
+	o := data.LoaderOptions{NoBatching: true, Workers: 2, Prefetch: 5}
+	for _, l := range []*data.Loader[kept]{data.NewLoader[kept](set, o), data.NewIterableLoader[kept](set, o)} {
+		for _, err := range l.All() {
+			testhelp.Must(t, err)
+			time.Sleep(3 * time.Millisecond) // while others are prepared
+			break
+		}
+	}
+	if n := set.closed.Load(); n != 0 {
+		t.Errorf("%d samples were closed", n)
+	}
+}
+
+func TestASampleThatABatcherDoesNotHaveIsNamed(t *testing.T) {
+	set := data.NewTensorDataset(gotorch.Arange(5), gotorch.Arange(5))
+	for _, err := range data.NewLoader(set, data.LoaderOptions{Sampler: data.SubsetRandomSampler([]int{7}), Workers: 1}).All() {
+		if e, is := errors.AsType[*data.SampleError](err); !is || e.Index != 7 || !errors.Is(err, gotorch.IndexError) {
+			t.Errorf("got %v", err)
+		}
+	}
+}

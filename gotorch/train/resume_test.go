@@ -308,6 +308,16 @@ func TestCheckpointsKeepTheLatestAndTheBest(t *testing.T) {
 	testhelp.Must(t, run(5, train.CheckpointsOptions{Resume: true}))
 }
 
+func TestTheLatestCheckpointIsThatOfMostSteps(t *testing.T) {
+	folder := t.TempDir()
+	for _, name := range []string{"step-99999999.pt", "step-100000000.pt", "step-00000007.pt", "step-8.pt", "step-200000000.pt.new"} {
+		testhelp.Must(t, os.WriteFile(filepath.Join(folder, name), nil, 0o644))
+	}
+	if got, err := train.LatestCheckpoint(folder); err != nil || filepath.Base(got) != "step-100000000.pt" {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
 func TestACheckpointThatDoesNotFitChangesNothing(t *testing.T) {
 	folder := t.TempDir()
 	loop, _, _ := newLoop(0.1)
@@ -488,6 +498,7 @@ func TestAnEarlyStopEndsARunAndStaysEnded(t *testing.T) {
 		{train.EarlyStopOptions{Patience: 1}, []float64{5, 4, 3, 3, 2}, 4},
 		{train.EarlyStopOptions{Patience: 2, Mode: train.Max}, []float64{5, 4, 6, 5, 6, 7}, 5},
 		{train.EarlyStopOptions{Patience: 2, MinDelta: 1}, []float64{5, 4.5, 4.1, 3}, 3},
+		{train.EarlyStopOptions{Patience: 2, Mode: train.Max, MinDelta: 1}, []float64{5, 5.5, 5.9, 8}, 3},
 		{train.EarlyStopOptions{Target: 3}, []float64{5, 4, 3, 2}, 3},
 		{train.EarlyStopOptions{Limit: 6}, []float64{5, 6, 7, 2}, 3},
 		{train.EarlyStopOptions{}, []float64{5, math.NaN(), 3}, 2},
@@ -502,6 +513,12 @@ func TestAnEarlyStopEndsARunAndStaysEnded(t *testing.T) {
 		if h := run(c.o, c.values...); len(h.Epochs) != c.epochs {
 			t.Errorf("case %d, resumed: %d epochs", i, len(h.Epochs))
 		}
+	}
+	// How long it has waited goes on, too.
+	folder = t.TempDir()
+	run(train.EarlyStopOptions{}, 5, 4, 4, 4)
+	if h := run(train.EarlyStopOptions{}, 5, 4, 4, 4, 4, 3); len(h.Epochs) != 5 {
+		t.Errorf("resumed while it waited: %d epochs", len(h.Epochs))
 	}
 }
 
