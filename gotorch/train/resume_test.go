@@ -308,6 +308,23 @@ func TestCheckpointsKeepTheLatestAndTheBest(t *testing.T) {
 	testhelp.Must(t, run(5, train.CheckpointsOptions{Resume: true}))
 }
 
+func TestWhatIsNoNumberIsNotTheBest(t *testing.T) {
+	for epochs, want := range []bool{1: false, 2: true} {
+		if epochs == 0 {
+			continue
+		}
+		folder := t.TempDir()
+		loop, _, _ := newLoop(0.1)
+		loop.OnEpoch(func(e *train.Epoch) error { e.Record("score", []float64{math.NaN(), 5}[e.Number-1]); return nil })
+		loop.Checkpoints(folder, train.CheckpointsOptions{Best: "score"})
+		_, err := loop.Run(t.Context(), loader(20), train.Epochs(epochs))
+		testhelp.Must(t, err)
+		if _, err := os.Stat(filepath.Join(folder, "best.pt")); (err == nil) != want {
+			t.Errorf("after %d epochs: %v", epochs, err)
+		}
+	}
+}
+
 func TestTheLatestCheckpointIsThatOfMostSteps(t *testing.T) {
 	folder := t.TempDir()
 	for _, name := range []string{"step-99999999.pt", "step-100000000.pt", "step-00000007.pt", "step-8.pt", "step-200000000.pt.new"} {
