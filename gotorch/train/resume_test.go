@@ -465,6 +465,9 @@ func TestAccumulatedStepsAreOneOfAllBatches(t *testing.T) {
 		opt := optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.5})
 		loop := train.NewLoop(model, opt, nn.LossFunc(func(o, y gotorch.Tensor) gotorch.Tensor { return F.CrossEntropy(o, y) }))
 		loop.Accumulate(accumulate)
+		loop.ClipGradValue(0.02) // of what was accumulated, not of each batch
+		average := swautils.AveragedModel(model)
+		train.Average(loop, model, average, train.PerStep)
 		updated := 0
 		loop.OnStep(func(s *train.Step) error {
 			if s.Updated {
@@ -477,6 +480,9 @@ func TestAccumulatedStepsAreOneOfAllBatches(t *testing.T) {
 		set := data.NewTensorDataset(x, x.SumDim([]int64{1}).GtScalar(0).To(gotorch.Int64))
 		_, err := loop.Run(t.Context(), data.NewLoader(set, data.LoaderOptions{BatchSize: batch}), train.Epochs(2))
 		testhelp.Must(t, err)
+		if n := gotorch.Item[int](average.NAveraged); n != updated {
+			t.Errorf("%d models were averaged, of %d", n, updated)
+		}
 		return model, updated
 	}
 	whole, n := run(1, 30)
