@@ -1,6 +1,7 @@
 package data_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -282,8 +283,15 @@ func TestInterleavedSetsAreReadBoundedAndInTurn(t *testing.T) {
 		break
 	}
 	testhelp.NoMoreGoroutines(t, before)
-	if n := read.Load(); n > 6 {
+	if n := read.Load(); n > 5 { // the one that was taken, three, and one that waits for room
 		t.Errorf("%d samples were read", n)
+	}
+	got = nil
+	for i := range data.Interleave(3, []data.Iterable[int]{part(0, 1), part(10, 3), part(20, 3)}).All() {
+		got = append(got, i)
+	}
+	if want := []int{0, 10, 20, 11, 21, 12, 22}; !slices.Equal(got, want) {
+		t.Errorf("of three, one of which is short: got %v, want %v", got, want)
 	}
 	for _, panics := range []bool{true, false} {
 		broken := data.IterableOf(func(yield func(int, error) bool) {
@@ -561,8 +569,71 @@ func TestStackedAndZippedSets(t *testing.T) {
 		if _, err := c.At(i); !errors.Is(err, gotorch.IndexError) {
 			t.Errorf("got %v", err)
 		}
-		if _, err := data.Subset[number](a, []int{1}).At(i); !errors.Is(err, gotorch.IndexError) {
+		subset := data.Subset[number](a, []int{1})
+		if _, err := subset.At(i); !errors.Is(err, gotorch.IndexError) {
 			t.Errorf("got %v", err)
+		}
+		if _, err := subset.(data.Batcher[number]).Batch([]int{0, i}, nil); !errors.Is(err, gotorch.IndexError) {
+			t.Errorf("got %v", err)
+		}
+	}
+	join := func(number, number) (int, error) { return 0, nil }
+	for _, lengths := range [][2]int{{2, 3}, {3, 2}} {
+		a, b := &numbers{n: lengths[0]}, &numbers{n: lengths[1]}
+		for name, make := range map[string]func(){
+			"Zip": func() { data.Zip[number](a, b, join) }, "Stack": func() { data.Stack[number](a, b) },
+			"StackMap": func() { data.StackMap(map[string]data.Dataset[number]{"a": a, "b": b}) },
+		} {
+			if err := gotorch.Try0(make); !errors.Is(err, gotorch.ValueError) {
+				t.Errorf("%s of %v samples: got %v", name, lengths, err)
+			}
+		}
+	}
+}
+
+func TestASampleThatBelongsToNoBatchIsChangedAlwaysTheSame(t *testing.T) {
+	set := data.Transform[number](&numbers{n: 3}, withRandom)
+	var first [3]int
+	for range 2 {
+		for i := range first {
+			sample, err := set.At(i)
+			testhelp.Must(t, err)
+			if first[i] == 0 {
+				first[i] = sample.random
+			} else if sample.random != first[i] {
+				t.Errorf("sample %d is %d, and was %d", i, sample.random, first[i])
+			}
+		}
+	}
+	if first[0] == first[1] || first[1] == first[2] {
+		t.Errorf("all are changed alike: %v", first)
+	}
+}
+
+// As torch.utils.data.RandomSampler, which draws an order of which it takes rest samples, and that is none.
+func TestARandomSamplerDrawsOneMoreOrderAtTheEnd(t *testing.T) {
+	want := gotorch.NewGenerator(gotorch.CPU).ManualSeed(3)
+	for range 2 {
+		gotorch.RandpermGenerator(5, want).Close()
+	}
+	for name, epoch := range map[string]func(data.Sampler[int]){
+		"alone": func(s data.Sampler[int]) {
+			for range s.All() {
+			}
+		},
+		"of a loader": func(s data.Sampler[int]) {
+			for range data.NewLoader[number](&numbers{n: 5}, data.LoaderOptions{Sampler: s, Seed: 1}).All() {
+			}
+		},
+		"of a loader's batches": func(s data.Sampler[int]) {
+			for range data.NewLoader[number](&numbers{n: 5}, data.LoaderOptions{BatchSampler: data.BatchSampler(s, 2, false), Seed: 1}).All() {
+			}
+		},
+	} {
+		g := gotorch.NewGenerator(gotorch.CPU).ManualSeed(3)
+		epoch(data.RandomSampler(&numbers{n: 5}, data.RandomSamplerOptions{Generator: g}))
+		if !gotorch.Equal(g.State(), want.State()) {
+			t.Errorf("%s: the generator is elsewhere", name)
 		}
 	}
 }
@@ -596,6 +667,121 @@ func TestABatchSamplerThatGivesMoreThanItsLenIsAnError(t *testing.T) {
 		})
 		if !errors.Is(errors.Join(err, thrown), gotorch.ValueError) {
 			t.Errorf("got %v and %v", err, thrown)
+		}
+	}
+}
+
+// What is expected are lists of torch.utils.data.DistributedSampler(range(n), replicas, rank, shuffle=False, drop_last=...).
+func TestTooFewSamplesForAllProcessesBeginAgain(t *testing.T) {
+	for _, c := range []struct {
+		n, replicas int
+		dropLast    bool
+		want        [][]int
+	}{
+		{5, 3, false, [][]int{{0, 3}, {1, 4}, {2, 0}}},
+		{5, 3, true, [][]int{{0}, {1}, {2}}},
+		{2, 5, false, [][]int{{0}, {1}, {0}, {1}, {0}}},
+		{0, 2, false, [][]int{nil, nil}},
+	} {
+		for rank, want := range c.want {
+			s := data.DistributedSampler(&numbers{n: c.n}, c.replicas, rank, data.DistributedSamplerOptions{NoShuffle: true, DropLast: c.dropLast})
+			if got := slices.Collect(s.All()); !slices.Equal(got, want) || s.Len() != len(want) {
+				t.Errorf("%d samples for %d processes: rank %d gets %v, want %v", c.n, c.replicas, rank, got, want)
+			}
+		}
+	}
+	s := data.DistributedSampler(&numbers{n: 9}, 1, 0)
+	s.SetEpoch(4)
+	again := data.DistributedSampler(&numbers{n: 9}, 1, 0)
+	first := slices.Collect(again.All())
+	testhelp.Must(t, again.LoadStateDict(s.StateDict()))
+	if got, want := slices.Collect(again.All()), slices.Collect(s.All()); !slices.Equal(got, want) || slices.Equal(got, first) {
+		t.Errorf("got %v of the fourth epoch, want %v, which are not %v", got, want, first)
+	}
+}
+
+// The context ends while a batch is made, or is waited for: nobody takes it.
+func TestABatchThatIsMadeWhileTheLoopIsCanceledIsClosed(t *testing.T) {
+	for _, workers := range []int{0, 1, 2} {
+		before := open.Load()
+		ctx, cancel := context.WithCancel(t.Context())
+		join := func(samples []number) (number, error) {
+			if samples[0].values[0] == 4 {
+				cancel()
+				time.Sleep(5 * time.Millisecond) // until the loop has heard of it
+			}
+			return number{}.Collate(samples)
+		}
+		n := 0
+		for batch, err := range data.NewLoaderWith[number](&numbers{n: 12}, join, data.LoaderOptions{BatchSize: 4, Workers: workers, Prefetch: 0}).AllContext(ctx) {
+			if err == nil {
+				batch.Close()
+				n++
+			} else if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
+		if left := open.Load() - before; n > 1 || left != 0 {
+			t.Errorf("%d workers: %d batches came, and %d are not closed", workers, n, left)
+		}
+	}
+}
+
+func TestABatchOfAStreamThatCannotBeJoinedSaysWhich(t *testing.T) {
+	join := func(samples []number) (number, error) {
+		if samples[0].values[0] == 8 {
+			return number{}, errBroken
+		}
+		return samples[0], nil
+	}
+	var last error
+	for _, err := range data.NewIterableLoaderWith[number](count{20, new(int)}, join, data.LoaderOptions{BatchSize: 4}).All() {
+		last = err
+	}
+	if e, is := errors.AsType[*data.SampleError](last); !is || e.Index != -1 || e.Batch != 2 || !errors.Is(last, errBroken) {
+		t.Errorf("got %v", last)
+	}
+}
+
+// kept is a sample that belongs to its data set.
+type kept struct{ closed *atomic.Int64 }
+
+func (k kept) Close() { k.closed.Add(1) }
+
+type keeping struct{ closed *atomic.Int64 }
+
+func (keeping) Len() int               { return 40 }
+func (k keeping) At(int) (kept, error) { return kept(k), nil }
+func (k keeping) All() iter.Seq2[kept, error] {
+	return func(yield func(kept, error) bool) {
+		for range k.Len() {
+			if !yield(kept(k), nil) {
+				return
+			}
+		}
+	}
+}
+
+func TestSamplesThatAreNotJoinedStayTheDataSets(t *testing.T) {
+	set := keeping{new(atomic.Int64)}
+	o := data.LoaderOptions{NoBatching: true, Workers: 2, Prefetch: 5}
+	for _, l := range []*data.Loader[kept]{data.NewLoader[kept](set, o), data.NewIterableLoader[kept](set, o)} {
+		for _, err := range l.All() {
+			testhelp.Must(t, err)
+			time.Sleep(3 * time.Millisecond) // while others are prepared
+			break
+		}
+	}
+	if n := set.closed.Load(); n != 0 {
+		t.Errorf("%d samples were closed", n)
+	}
+}
+
+func TestASampleThatABatcherDoesNotHaveIsNamed(t *testing.T) {
+	set := data.NewTensorDataset(gotorch.Arange(5), gotorch.Arange(5))
+	for _, err := range data.NewLoader(set, data.LoaderOptions{Sampler: data.SubsetRandomSampler([]int{7}), Workers: 1}).All() {
+		if e, is := errors.AsType[*data.SampleError](err); !is || e.Index != 7 || !errors.Is(err, gotorch.IndexError) {
+			t.Errorf("got %v", err)
 		}
 	}
 }

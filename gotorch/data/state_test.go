@@ -45,6 +45,11 @@ func (c count) All() iter.Seq2[number, error] {
 	}
 }
 
+// sizedCount is a count that tells its length.
+type sizedCount struct{ count }
+
+func (c sizedCount) Len() int { return c.n }
+
 // seekable is a count that can begin anywhere.
 type seekable struct{ count }
 
@@ -115,6 +120,12 @@ var loaders = map[string]func(o data.LoaderOptions) *data.Loader[drawnBatch]{
 		o.BatchSize = nil
 		return overNumbers(o)
 	},
+	"batch sampler with a generator": func(o data.LoaderOptions) *data.Loader[drawnBatch] {
+		generator := gotorch.NewGenerator(gotorch.CPU).ManualSeed(6)
+		o.BatchSampler = data.BatchSampler(data.RandomSampler(&numbers{n: 9}, data.RandomSamplerOptions{Generator: generator}), 2, false)
+		o.BatchSize = nil
+		return overNumbers(o)
+	},
 	"iterable": func(o data.LoaderOptions) *data.Loader[drawnBatch] { return overIterable(count{43, new(int)}, o) },
 	"seekable": func(o data.LoaderOptions) *data.Loader[drawnBatch] {
 		o.Seed = 2
@@ -136,6 +147,9 @@ var loaders = map[string]func(o data.LoaderOptions) *data.Loader[drawnBatch]{
 	},
 	"chained": func(o data.LoaderOptions) *data.Loader[drawnBatch] {
 		return overIterable(data.Chain[number](count{11, new(int)}, data.Shuffle[number](count{20, new(int)}, 4), count{0, new(int)}, seekable{count{9, new(int)}}), o)
+	},
+	"chained, of known lengths": func(o data.LoaderOptions) *data.Loader[drawnBatch] {
+		return overIterable(data.Chain[number](sizedCount{count{8, new(int)}}, count{5, new(int)}, sizedCount{count{0, new(int)}}, sizedCount{count{13, new(int)}}), o)
 	},
 }
 

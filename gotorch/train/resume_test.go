@@ -308,6 +308,33 @@ func TestCheckpointsKeepTheLatestAndTheBest(t *testing.T) {
 	testhelp.Must(t, run(5, train.CheckpointsOptions{Resume: true}))
 }
 
+func TestWhatIsNoNumberIsNotTheBest(t *testing.T) {
+	for epochs, want := range []bool{1: false, 2: true} {
+		if epochs == 0 {
+			continue
+		}
+		folder := t.TempDir()
+		loop, _, _ := newLoop(0.1)
+		loop.OnEpoch(func(e *train.Epoch) error { e.Record("score", []float64{math.NaN(), 5}[e.Number-1]); return nil })
+		loop.Checkpoints(folder, train.CheckpointsOptions{Best: "score"})
+		_, err := loop.Run(t.Context(), loader(20), train.Epochs(epochs))
+		testhelp.Must(t, err)
+		if _, err := os.Stat(filepath.Join(folder, "best.pt")); (err == nil) != want {
+			t.Errorf("after %d epochs: %v", epochs, err)
+		}
+	}
+}
+
+func TestTheLatestCheckpointIsThatOfMostSteps(t *testing.T) {
+	folder := t.TempDir()
+	for _, name := range []string{"step-99999999.pt", "step-100000000.pt", "step-00000007.pt", "step-8.pt", "step-200000000.pt.new"} {
+		testhelp.Must(t, os.WriteFile(filepath.Join(folder, name), nil, 0o644))
+	}
+	if got, err := train.LatestCheckpoint(folder); err != nil || filepath.Base(got) != "step-100000000.pt" {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
 func TestACheckpointThatDoesNotFitChangesNothing(t *testing.T) {
 	folder := t.TempDir()
 	loop, _, _ := newLoop(0.1)
@@ -438,6 +465,9 @@ func TestAccumulatedStepsAreOneOfAllBatches(t *testing.T) {
 		opt := optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.5})
 		loop := train.NewLoop(model, opt, nn.LossFunc(func(o, y gotorch.Tensor) gotorch.Tensor { return F.CrossEntropy(o, y) }))
 		loop.Accumulate(accumulate)
+		loop.ClipGradValue(0.02) // of what was accumulated, not of each batch
+		average := swautils.AveragedModel(model)
+		train.Average(loop, model, average, train.PerStep)
 		updated := 0
 		loop.OnStep(func(s *train.Step) error {
 			if s.Updated {
@@ -450,6 +480,9 @@ func TestAccumulatedStepsAreOneOfAllBatches(t *testing.T) {
 		set := data.NewTensorDataset(x, x.SumDim([]int64{1}).GtScalar(0).To(gotorch.Int64))
 		_, err := loop.Run(t.Context(), data.NewLoader(set, data.LoaderOptions{BatchSize: batch}), train.Epochs(2))
 		testhelp.Must(t, err)
+		if n := gotorch.Item[int](average.NAveraged); n != updated {
+			t.Errorf("%d models were averaged, of %d", n, updated)
+		}
 		return model, updated
 	}
 	whole, n := run(1, 30)
@@ -488,6 +521,7 @@ func TestAnEarlyStopEndsARunAndStaysEnded(t *testing.T) {
 		{train.EarlyStopOptions{Patience: 1}, []float64{5, 4, 3, 3, 2}, 4},
 		{train.EarlyStopOptions{Patience: 2, Mode: train.Max}, []float64{5, 4, 6, 5, 6, 7}, 5},
 		{train.EarlyStopOptions{Patience: 2, MinDelta: 1}, []float64{5, 4.5, 4.1, 3}, 3},
+		{train.EarlyStopOptions{Patience: 2, Mode: train.Max, MinDelta: 1}, []float64{5, 5.5, 5.9, 8}, 3},
 		{train.EarlyStopOptions{Target: 3}, []float64{5, 4, 3, 2}, 3},
 		{train.EarlyStopOptions{Limit: 6}, []float64{5, 6, 7, 2}, 3},
 		{train.EarlyStopOptions{}, []float64{5, math.NaN(), 3}, 2},
@@ -502,6 +536,12 @@ func TestAnEarlyStopEndsARunAndStaysEnded(t *testing.T) {
 		if h := run(c.o, c.values...); len(h.Epochs) != c.epochs {
 			t.Errorf("case %d, resumed: %d epochs", i, len(h.Epochs))
 		}
+	}
+	// How long it has waited goes on, too.
+	folder = t.TempDir()
+	run(train.EarlyStopOptions{}, 5, 4, 4, 4)
+	if h := run(train.EarlyStopOptions{}, 5, 4, 4, 4, 4, 3); len(h.Epochs) != 5 {
+		t.Errorf("resumed while it waited: %d epochs", len(h.Epochs))
 	}
 }
 

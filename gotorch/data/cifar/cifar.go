@@ -165,7 +165,7 @@ func readArchive(archive string) (map[string][]byte, error) {
 			return nil, err
 		}
 		name := path.Base(path.Clean(head.Name))
-		if head.Typeflag != tar.TypeReg || !wanted(name) {
+		if !files.IsRegular(head) || !wanted(name) {
 			continue
 		}
 		if _, twice := content[name]; twice {

@@ -160,6 +160,7 @@ func TestMaxRowIsOfARow(t *testing.T) {
 		"many rows":   {"a,b,y\n" + strings.Repeat("1,2,3\n", 1000), 1000},
 		"just so":     {"a,b,y\n1,2," + strings.Repeat("0", 95) + "3\n", 1},
 		"":            {"a,b,y\n1,2," + strings.Repeat("0", 195) + "3\n", 0},
+		"by little":   {"a,b,y\n1,2," + strings.Repeat("0", 97) + "3\n", 0},
 		" ":           {"a,b,y\n1,2,\"" + strings.Repeat("\n", 195) + "3\"\n", 0},
 	} {
 		path := filestest.Write(t, "a.csv", []byte(c.table))

@@ -185,6 +185,26 @@ func TestArchivesThatLieAreErrors(t *testing.T) {
 }
 
 // A hole in a file costs nothing on the disk, and is not to cost memory.
+// GNU's tar --sparse gives a file with holes another type.
+func TestAPictureThatIsStoredWithoutItsZerosIsOne(t *testing.T) {
+	path := filestest.Write(t, "a.tar", filestest.SparseTar("cat/a.pgm", dot(7)))
+	_, err := imagefolder.OpenTar(path)
+	filestest.WantBroken(t, err, path, "it is stored as a sparse file, which cannot be read by place: use NewStream")
+	stream, err := imagefolder.NewStream(path, imagefolder.Options{})
+	testhelp.Must(t, err)
+	n := 0
+	for s, err := range stream.All() {
+		testhelp.Must(t, err)
+		if got := gotorch.ToSlice[int](imageio.FromImage(s.Image, imageio.RGB))[0]; got != 7 {
+			t.Errorf("got %d", got)
+		}
+		n++
+	}
+	if n != 1 {
+		t.Errorf("got %d pictures", n)
+	}
+}
+
 func TestAPictureThatIsTooLongIsNotRead(t *testing.T) {
 	const hole = 1 << 30
 	archive := filestest.Tar("a/1.pgm", dot(1), "a/2.pgm", dot(2))

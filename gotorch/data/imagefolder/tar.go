@@ -17,7 +17,7 @@ import (
 // class returns the name of the class that a member of an archive belongs to; false for what is no picture of one.
 func (o Options) class(head *tar.Header) (string, bool) {
 	name := path.Clean(head.Name)
-	if head.Typeflag != tar.TypeReg || !o.isPicture(name) {
+	if !files.IsRegular(head) || !o.isPicture(name) {
 		return "", false
 	}
 	if o.Root == "" {

@@ -280,7 +280,7 @@ func (s *Stream) readShard(shard string, yield func(result) bool) bool {
 			return yield(result{err: err})
 		}
 		key, name, ok := split(head.Name)
-		if head.Typeflag != tar.TypeReg || !ok {
+		if !files.IsRegular(head) || !ok {
 			continue
 		}
 		if sample == nil || sample.Key != key {

@@ -58,6 +58,14 @@ func TestSamplesAreFilesThatAreNamedAlike(t *testing.T) {
 	}
 }
 
+// GNU's tar --sparse gives a file with holes another type. Python's tarfile reads it as any other.
+func TestAFileThatIsStoredWithoutItsZerosIsOne(t *testing.T) {
+	path := filestest.Write(t, "a.tar", filestest.SparseTar("a.txt", "1"))
+	if got := drain(webdataset.New([]string{path})); !slices.Equal(got, []string{"a txt=1"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestFieldsAreDecoded(t *testing.T) {
 	var array bytes.Buffer
 	testhelp.Must(t, npy.Write(&array, gotorch.FromSlice([]int32{1, 2})))
@@ -245,6 +253,9 @@ func TestAStreamGoesOnWhereAnotherWas(t *testing.T) {
 func TestShardsAreParted(t *testing.T) {
 	paths := many(t)
 	whole := webdataset.New(paths)
+	for range whole.All() { // where the whole is is not where its parts are
+		break
+	}
 	var all []string
 	for i := range 3 {
 		part := whole.Shard(i, 3)
@@ -253,7 +264,7 @@ func TestShardsAreParted(t *testing.T) {
 		}
 		all = append(all, drain(part)...)
 	}
-	if got, want := slices.Sorted(slices.Values(all)), slices.Sorted(slices.Values(drain(whole))); !slices.Equal(got, want) {
+	if got, want := slices.Sorted(slices.Values(all)), slices.Sorted(slices.Values(drain(webdataset.New(paths)))); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
 	for _, c := range [][2]int{{0, 0}, {-1, 2}, {2, 2}} {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -50,6 +51,26 @@ func Tar(namesAndContents ...string) []byte {
 		_, _ = w.Write([]byte(content))
 	}
 	_ = w.Close()
+	return archive.Bytes()
+}
+
+// SparseTar makes an archive of a file that is stored as tar --sparse stores it, though it has no holes.
+func SparseTar(name, content string) []byte {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	_ = w.WriteHeader(&tar.Header{Name: name, Size: int64(len(content)), Mode: 0o644, Format: tar.FormatGNU})
+	_, _ = w.Write([]byte(content))
+	_ = w.Close()
+	head := archive.Bytes()[:512]
+	head[156] = tar.TypeGNUSparse
+	copy(head[386:], fmt.Sprintf("%011o\x00%011o\x00", 0, len(content))) // where what is there begins, and its length
+	copy(head[483:], fmt.Sprintf("%011o\x00", len(content)))             // with the holes
+	copy(head[148:], "        ")
+	sum := 0
+	for _, b := range head {
+		sum += int(b)
+	}
+	copy(head[148:], fmt.Sprintf("%06o\x00 ", sum))
 	return archive.Bytes()
 }
 

@@ -238,3 +238,57 @@ func ExamplePairs() {
 	// [4 3 6 6] <nil>
 	// [4 3 6 6] <nil>
 }
+
+// columns is an image of which each pixel is the number of its column, or of its row.
+func columns(h, w int64) gotorch.Tensor {
+	return gotorch.Arange(w).To(gotorch.Uint8).Expand([]int64{1, h, w}).Contiguous()
+}
+
+// No part of a long image is as large as it and nearly a square: torchvision takes what is in the middle then.
+func TestAResizedCropThatDoesNotFitIsTheMiddle(t *testing.T) {
+	o := transforms.RandomResizedCropOptions{Scale: []float64{1, 1}, Ratio: []float64{3.0 / 4, 4.0 / 3}}
+	wide := transforms.RandomResizedCrop([]int64{10, 13}, o).Forward(columns(10, 100)) // 10 times 4/3, rounded
+	if want := columns(10, 100).Narrow(2, 43, 13); !wide.Equal(want) {
+		t.Errorf("of a wide one: %v", wide)
+	}
+	tall := transforms.RandomResizedCrop([]int64{13, 10}, o).Forward(columns(10, 100).Transpose(1, 2).Contiguous())
+	if want := columns(10, 100).Narrow(2, 43, 13).Transpose(1, 2); !tall.Equal(want) {
+		t.Errorf("of a tall one: %v", tall)
+	}
+}
+
+// reached is what fn has changed of an image of ones in any of many tries, as numbers that are not zero.
+func reached(image gotorch.Tensor, fn func() gotorch.Tensor) gotorch.Tensor {
+	sum := gotorch.ZerosLike(image)
+	for range 200 {
+		sum = sum.Add(image.Sub(fn()).Abs())
+	}
+	return sum
+}
+
+func TestRectanglesReachAllEdges(t *testing.T) {
+	gotorch.ManualSeed(1)
+	image := gotorch.Ones([]int64{1, 6, 6})
+	erase := transforms.RandomErasing(transforms.RandomErasingOptions{P: 1, Scale: []float64{0.1, 0.2}, Ratio: []float64{1, 1}})
+	if sum := reached(image, func() gotorch.Tensor { return erase.Forward(image) }); gotorch.Item[bool](sum.EqScalar(0).Any()) {
+		t.Errorf("erased were %v", sum)
+	}
+	whole := transforms.RandomErasing(transforms.RandomErasingOptions{P: 1, Scale: []float64{1, 1}, Ratio: []float64{1, 1}})
+	if got := whole.Forward(image); !got.Equal(image) { // torchvision erases no edge from end to end
+		t.Errorf("all was erased: %v", got)
+	}
+	batch := gotorch.Cat([]gotorch.Tensor{gotorch.Ones([]int64{1, 1, 6, 6}), gotorch.Zeros([]int64{1, 1, 6, 6})})
+	labels := gotorch.Arange(2)
+	mix := transforms.CutMix(transforms.MixOptions{NumClasses: 2})
+	sum := reached(batch, func() gotorch.Tensor { return mix.Apply(transforms.Sample{Image: batch, Labels: labels}, nil).Image })
+	if gotorch.Item[bool](sum.EqScalar(0).Any()) {
+		t.Errorf("mixed were %v", sum)
+	}
+}
+
+func TestTheLongerEdgeHasABound(t *testing.T) {
+	got := transforms.RandomShortestSize([]int64{100}, transforms.RandomShortestSizeOptions{MaxSize: 50}).Forward(columns(10, 20))
+	if fmt.Sprint(got.Shape()) != "[1 25 50]" {
+		t.Errorf("got %v", got.Shape())
+	}
+}

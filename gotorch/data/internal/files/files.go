@@ -3,6 +3,7 @@
 package files
 
 import (
+	"archive/tar"
 	"bufio"
 	"bytes"
 	"compress/gzip"
@@ -105,6 +106,16 @@ func unexpected(err error) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
+}
+
+// IsRegular reports whether a member of an archive is a file, as Python's TarInfo.isreg does: also one that is stored without
+// its zeros, which the module reads with them.
+func IsRegular(head *tar.Header) bool {
+	switch head.Typeflag {
+	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse:
+		return true
+	}
+	return false
 }
 
 // IsPathError reports whether err is of the file system, which names the file itself.
