@@ -1,6 +1,9 @@
 package jpeg
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // lookBits is how many bits are looked up at once.
 const lookBits = 10
@@ -17,13 +20,17 @@ type huffman struct {
 	values [1 << lookBits]int32
 
 	largest int32 // of the coefficients in values
-	isDC    bool
+
+	// What it was made of.
+	counts [16]byte
+	list   [256]byte
+	isDC   bool
+	made   bool
 
 	// Codes of a length, and longer ones, are less than bound, as the upper of 16 bits; the place of a code's symbol in list
 	// is the code plus first.
-	bound [18]int32
+	bound [17]int32
 	first [17]int32
-	list  [256]byte
 }
 
 func (d *Decoder) readHuffman(s []byte) error {
@@ -44,8 +51,11 @@ func (d *Decoder) readHuffman(s []byte) error {
 		}
 		h := &d.tables[4*class+number]
 		d.huffman[class][number] = nil
-		if err := h.fill([16]byte(s[1:17]), s[17:17+n], class == 0); err != nil {
-			return err
+		// Most files have the same tables as the one before.
+		if counts := [16]byte(s[1:17]); !h.made || h.isDC != (class == 0) || h.counts != counts || !bytes.Equal(h.list[:n], s[17:17+n]) {
+			if err := h.fill(counts, s[17:17+n], class == 0); err != nil {
+				return err
+			}
 		}
 		d.huffman[class][number] = h
 		s = s[17+n:]
@@ -54,10 +64,7 @@ func (d *Decoder) readHuffman(s []byte) error {
 }
 
 func (h *huffman) fill(counts [16]byte, symbols []byte, isDC bool) error {
-	clear(h.symbols[:])
-	clear(h.values[:])
-	h.largest, h.isDC = 0, isDC
-	clear(h.list[:])
+	*h = huffman{counts: counts, isDC: isDC}
 	copy(h.list[:], symbols)
 	code, k := int32(0), 0
 	for length := 1; length <= 16; length++ {
@@ -79,7 +86,7 @@ func (h *huffman) fill(counts [16]byte, symbols []byte, isDC bool) error {
 		h.bound[length] = code << (16 - length)
 		code <<= 1
 	}
-	h.bound[17] = 1 << 16
+	h.made = true
 	return nil
 }
 

@@ -23,15 +23,16 @@ const (
 	f2562 = 20995
 	f3072 = 25172
 
-	// After the columns 11 bits go, and what is left has 16 bits, of which the first stands for the sign.
-	biasColumns = both * (1<<26 + 1<<10)
-	overColumns = both * (1<<32 - 1<<27) // the bits that say that there were more
+	// After the columns 11 bits go, and what is left has 15 bits, of which the first stands for the sign. With that, no sum
+	// overflows in the second pass, nor does it where libjpeg adds in 16 bits.
+	biasColumns = both * (1<<25 + 1<<10)
+	overColumns = both * (1<<32 - 1<<26) // the bits that say that there were more
 
 	// After the rows 18 bits go, and 128 is added.
 	biasRows = both * (1<<17 + 128<<18)
 	overRows = both * (1<<32 - 1<<26)
 
-	halves16 = both * 0xffff
+	halves15 = both * 0x7fff
 	lower    = 1<<32 - 1
 )
 
@@ -67,7 +68,7 @@ func (b *block) samples(to []byte, stride int, q *quant) {
 func (b *block) flat(to []byte, stride int) {
 	v := uint64(sample((int32(b.words[0])+4)>>3)) * 0x0101010101010101
 	for y := range 8 {
-		put8(to[y*stride:], v)
+		put8(to, y*stride, v)
 	}
 }
 
@@ -158,8 +159,8 @@ func (b *block) near(to []byte, stride int) bool {
 
 // turned takes the sums of two rows in two columns; it returns the two rows of the left column, and of the right one.
 func turned(upper, under int64) (left, right int64) {
-	upper, under = upper>>11&halves16, under>>11&halves16
-	return upper&lower + under<<32 - both<<15, int64(uint64(upper)>>32) + under&^lower - both<<15
+	upper, under = upper>>11&halves15, under>>11&halves15
+	return upper&lower + under<<32 - both<<14, int64(uint64(upper)>>32) + under&^lower - both<<14
 }
 
 // row stores the samples of two rows.

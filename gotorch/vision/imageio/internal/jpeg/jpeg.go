@@ -91,6 +91,8 @@ type component struct {
 	expandX, expandY int
 	fancyX, fancyY   bool
 	upsampled        []byte // a row
+	lanes            []uint64
+	laneRows         [3]int // which rows are in lanes, plus 1
 	prediction       int    // of the next DC coefficient
 	dc, ac           *huffman
 	table            quant // what quants points to
@@ -127,6 +129,7 @@ type Decoder struct {
 	qts    [4][64]uint16
 	store  [maxComponents]component
 	memory []byte // of bands and upsampled rows
+	lanes  [maxComponents][]uint64
 	row    []byte // for pixels that are no result
 }
 

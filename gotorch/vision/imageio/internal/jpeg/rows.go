@@ -1,11 +1,10 @@
 package jpeg
 
 import (
-	"encoding/binary"
 	"io"
 )
 
-// bandRows makes the memory for two rows of MCUs of each component, and for a row of each that is smaller than the picture.
+// bands makes the memory for two rows of MCUs of each component, and for a row of each that is smaller than the picture.
 func (d *Decoder) bands() {
 	size := 0
 	for i := range d.components {
@@ -34,6 +33,12 @@ func (d *Decoder) bands() {
 		c.band = take(c.stride * c.rows)
 		if c.expandX > 1 || c.fancyY {
 			c.upsampled = take(c.expandX * c.stride)
+		}
+		if n := 3 * c.stride / 4; c.fancyX {
+			if cap(d.lanes[i]) < n {
+				d.lanes[i] = make([]uint64, n)
+			}
+			c.lanes = d.lanes[i][:n]
 		}
 	}
 }
@@ -137,6 +142,17 @@ func (d *Decoder) waits(y, my int) bool {
 // samplesOf returns a row of samples.
 func (c *component) samplesOf(y int) []byte { return c.band[y%c.rows*c.stride:][:c.stride:c.stride] }
 
+// lanesOf returns a row of samples in lanes. Those of three rows are kept: each is near two rows of pixels, and far from two.
+func (c *component) lanesOf(y int) []uint64 {
+	n := c.stride / 4
+	row := c.lanes[y%3*n:][:n]
+	if c.laneRows[y%3] != y+1 {
+		c.laneRows[y%3] = y + 1
+		spread(row, c.samplesOf(y))
+	}
+	return row
+}
+
 // row returns what a component has for a row of pixels.
 func (c *component) row(y int) []byte {
 	near := c.samplesOf(y / c.expandY)
@@ -145,7 +161,7 @@ func (c *component) row(y int) []byte {
 		case c.expandX == 1:
 			return near
 		case c.fancyX:
-			smoothX(c.upsampled, near, c.width)
+			smoothX(c.upsampled, c.lanesOf(y/c.expandY), c.width)
 		default:
 			for i, v := range near {
 				for k := range c.expandX {
@@ -160,72 +176,80 @@ func (c *component) row(y int) []byte {
 	if y&1 == 1 {
 		other = min(y/2+1, c.height-1)
 	}
-	far := c.samplesOf(other)
 	if c.fancyX {
-		smoothXY(c.upsampled, near, far, c.width)
+		smoothXY(c.upsampled, c.lanesOf(y/2), c.lanesOf(other), c.width)
 	} else {
-		smoothY(c.upsampled, near, far, 1+uint(y&1))
+		smoothY(c.upsampled, near, c.samplesOf(other), 1+uint(y&1))
 	}
 	return c.upsampled
 }
 
-// Eight samples are computed at once: those of even and of odd place, in four lanes of 16 bits each.
-const lanes = 0x00ff00ff00ff00ff
+// get8 is one load, without a look at bounds where the compiler knows that there are eight bytes from x on.
+func get8(b []byte, x int) uint64 {
+	_ = b[x+7]
+	return uint64(b[x]) | uint64(b[x+1])<<8 | uint64(b[x+2])<<16 | uint64(b[x+3])<<24 | uint64(b[x+4])<<32 | uint64(b[x+5])<<40 | uint64(b[x+6])<<48 | uint64(b[x+7])<<56
+}
 
-func put8(to []byte, v uint64) { binary.LittleEndian.PutUint64(to, v) }
+// put8 is one store.
+func put8(b []byte, x int, v uint64) {
+	_ = b[x+7]
+	b[x], b[x+1], b[x+2], b[x+3], b[x+4], b[x+5], b[x+6], b[x+7] = byte(v), byte(v>>8), byte(v>>16), byte(v>>24), byte(v>>32), byte(v>>40), byte(v>>48), byte(v>>56)
+}
 
-// smoothX makes two samples of each, three parts of it and one of the neighbour.
-func smoothX(to, from []byte, n int) {
-	next := binary.LittleEndian.Uint64(from)
-	even := next & lanes
-	before := even << 48
-	for at := 0; at < n; at += 8 {
-		odd := next >> 8 & lanes
-		next = 0
-		if at+16 <= len(from) {
-			next = binary.LittleEndian.Uint64(from[at+8:])
-		}
-		behind := next & lanes
-		const one = 0x0001000100010001
-		left, right := odd<<16|before>>48, even>>16|behind<<48
-		a, b := (3*even+left+one)>>2&lanes, (3*even+odd+2*one)>>2&lanes
-		c, d := (3*odd+even+one)>>2&lanes, (3*odd+right+2*one)>>2&lanes
-		store16(to[2*at:], a|b<<8, c|d<<8)
-		even, before = behind, odd
+// Four samples are computed at once, in lanes of 16 bits.
+const (
+	lanes = 0x00ff00ff00ff00ff
+	one   = 0x0001000100010001
+)
+
+// spread puts the samples of a row into lanes.
+func spread(to []uint64, from []byte) {
+	for i := 0; i <= len(to)-2 && 4*i <= len(from)-8; i += 2 {
+		v := get8(from, 4*i)
+		to[i], to[i+1] = apart(v&lower), apart(v>>32)
 	}
-	to[2*n-1] = from[n-1]
+}
+
+func apart(v uint64) uint64 {
+	v = (v | v<<16) & 0x0000ffff0000ffff
+	return (v | v<<8) & lanes
+}
+
+// smoothX makes two samples of each, three parts of it and one of the neighbour. There are eight bytes in to for each word.
+func smoothX(to []byte, from []uint64, n int) {
+	v := from[0]
+	before := v << 48
+	for i := 0; i < len(from) && 8*i <= len(to)-8; i++ {
+		next := uint64(0)
+		if i+1 < len(from) {
+			next = from[i+1]
+		}
+		left, right := v<<16|before>>48, v>>16|next<<48
+		a, b := 3*v+left+one, 3*v+right+2*one
+		put8(to, 8*i, a>>2&lanes|b<<6&(lanes<<8))
+		before, v = v, next
+	}
+	to[2*n-1] = byte(from[(n-1)/4] >> (16 * uint((n-1)%4)))
 }
 
 // smoothXY is smoothX of a row that lies between two.
-func smoothXY(to, near, far []byte, n int) {
-	x, y := binary.LittleEndian.Uint64(near), binary.LittleEndian.Uint64(far)
-	even := 3*(x&lanes) + y&lanes
-	before := even << 48
-	for at := 0; at < n; at += 8 {
-		odd := 3*(x>>8&lanes) + y>>8&lanes
-		if at+16 <= len(near) && at+16 <= len(far) {
-			x, y = binary.LittleEndian.Uint64(near[at+8:]), binary.LittleEndian.Uint64(far[at+8:])
+func smoothXY(to []byte, near, far []uint64, n int) {
+	far = far[:len(near)]
+	v := 3*near[0] + far[0]
+	before := v << 48
+	for i := 0; i < len(near) && 8*i <= len(to)-8; i++ {
+		next := uint64(0)
+		if i+1 < len(near) {
+			next = 3*near[i+1] + far[i+1]
 		}
-		behind := 3*(x&lanes) + y&lanes
-		const one = 0x0001000100010001
-		left, right := odd<<16|before>>48, even>>16|behind<<48
-		a, b := (3*even+left+8*one)>>4&lanes, (3*even+odd+7*one)>>4&lanes
-		c, d := (3*odd+even+8*one)>>4&lanes, (3*odd+right+7*one)>>4&lanes
-		store16(to[2*at:], a|b<<8, c|d<<8)
-		even, before = behind, odd
+		left, right := v<<16|before>>48, v>>16|next<<48
+		a, b := 3*v+left+8*one, 3*v+right+7*one
+		put8(to, 8*i, a>>4&lanes|b<<4&(lanes<<8))
+		before, v = v, next
 	}
-	last := 3*uint(near[n-1]) + uint(far[n-1])
+	last := (3*near[(n-1)/4] + far[(n-1)/4]) >> (16 * uint((n-1)%4)) & 0xffff
 	to[2*n-1] = byte((4*last + 7) >> 4)
 }
-
-// store16 stores pairs of bytes, of each argument in turn.
-func store16(to []byte, a, b uint64) {
-	to = to[:16]
-	put8(to, apart(a&lower)|apart(b&lower)<<16)
-	put8(to[8:], apart(a>>32)|apart(b>>32)<<16)
-}
-
-func apart(v uint64) uint64 { return (v | v<<16) & 0x0000ffff0000ffff }
 
 // smoothY makes a row that lies between two.
 func smoothY(to, near, far []byte, half uint) {

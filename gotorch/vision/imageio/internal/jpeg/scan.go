@@ -88,7 +88,7 @@ func (d *Decoder) named(id byte) *component {
 	return nil
 }
 
-// data makes bits of what comes up to the next marker.
+// readData makes bits of what comes up to the next marker.
 func (d *Decoder) readData() error {
 	from := d.data[d.at:]
 	b := &d.bits
@@ -246,7 +246,7 @@ func (d *Decoder) sequential(c *component, block *block) error {
 	return nil
 }
 
-// sequentialMCU decodes the blocks of an MCU into the bands.
+// directMCU decodes the blocks of an MCU into the bands.
 func (d *Decoder) directMCU(mx int, odd int) error {
 	for _, c := range d.scan.components {
 		for y := range c.v {
@@ -262,16 +262,26 @@ func (d *Decoder) directMCU(mx int, odd int) error {
 	return nil
 }
 
-// eachMCU calls back for each MCU of a scan, from where it is up to the end or the next restart. A component alone has one
-// block in each, and no more than it needs.
+// whole decodes a scan to coefficients. A component alone has one block in each MCU, and no more of them than it needs.
 func (d *Decoder) whole() error {
-	if err := d.begin(); err != nil {
-		return err
-	}
 	across, down := d.mcusX, d.mcusY
 	alone := len(d.scan.components) == 1
 	if alone {
 		across, down = d.scan.components[0].blocksX, d.scan.components[0].blocksY
+	}
+	blocks := 0
+	for _, c := range d.scan.components {
+		if alone {
+			blocks = across * down
+		} else {
+			blocks += c.h * c.v * across * down
+		}
+	}
+	if err := d.pay(blocks); err != nil {
+		return err
+	}
+	if err := d.begin(); err != nil {
+		return err
 	}
 	run := 0 // blocks without a coefficient in this band
 	for my := range down {
