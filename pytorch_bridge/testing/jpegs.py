@@ -165,12 +165,16 @@ class Drawn:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        self.w, self.h = some_size(rng) if rng.random() < 0.3 else (rng.randint(1, 40), rng.randint(1, 40))
+        self.w, self.h = (
+            some_size(rng) if rng.random() < 0.3 else (rng.randint(1, 40), rng.randint(1, 40))
+        )
         n = rng.choice([1, 3, 3, 3, 4])
         self.progressive = rng.random() < 0.5
         ids = rng.choice([[1, 2, 3, 4], [82, 71, 66, 75], [0, 1, 2, 3], [9, 7, 200, 5]])
         while True:
-            factors = [(rng.choice([1, 1, 2, 2, 3, 4]), rng.choice([1, 1, 2, 2, 3, 4])) for _ in range(n)]
+            factors = [
+                (rng.choice([1, 1, 2, 2, 3, 4]), rng.choice([1, 1, 2, 2, 3, 4])) for _ in range(n)
+            ]
             if rng.random() < 0.5:  # as most have it
                 factors[1:] = [(1, 1)] * (n - 1)
             self.max_h, self.max_v = max(h for h, _ in factors), max(v for _, v in factors)
@@ -203,8 +207,14 @@ class Drawn:
                     for _ in range(rng.randint(0, {"few": 6, "many": 60}.get(kind, 12))):
                         block[rng.randint(1, last)] = rng.randint(-largest, largest)
                 c.blocks.append(block)
-        dc, ac = list(range(16)), [s for s in range(256) if s & 15 or s == 0xF0 or s == 0 or self.progressive]
-        self.huffman = [[Huffman.at_random(rng, dc) for _ in range(2)], [Huffman.at_random(rng, ac) for _ in range(2)]]
+        dc, ac = (
+            list(range(16)),
+            [s for s in range(256) if s & 15 or s == 0xF0 or s == 0 or self.progressive],
+        )
+        self.huffman = [
+            [Huffman.at_random(rng, dc) for _ in range(2)],
+            [Huffman.at_random(rng, ac) for _ in range(2)],
+        ]
         self.interval = rng.choice([0, 0, 0, 1, 2, 7])
 
     def interleaved(self, of: list[Component]) -> bool:
@@ -228,13 +238,19 @@ class Drawn:
         scans = []
         low = self.rng.choice([0, 1, 2])
         scans += [Scan(of, 0, 0, 0, low) for of in self.groups()]
-        later: list[list[Scan]] = [[Scan(of, 0, 0, bit + 1, bit) for bit in reversed(range(low)) for of in self.groups()]]
+        later: list[list[Scan]] = [
+            [Scan(of, 0, 0, bit + 1, bit) for bit in reversed(range(low)) for of in self.groups()]
+        ]
         for c in self.components:
-            cuts = sorted({1, 64, *(self.rng.randint(1, 64) for _ in range(self.rng.randint(0, 3)))})
+            cuts = sorted(
+                {1, 64, *(self.rng.randint(1, 64) for _ in range(self.rng.randint(0, 3)))}
+            )
             for first, end in zip(cuts, cuts[1:], strict=False):
                 low = self.rng.choice([0, 0, 1, 2])
                 later.append([Scan([c], first, end - 1, 0, low)])
-                later[-1] += [Scan([c], first, end - 1, bit + 1, bit) for bit in reversed(range(low))]
+                later[-1] += [
+                    Scan([c], first, end - 1, bit + 1, bit) for bit in reversed(range(low))
+                ]
         while later := [queue for queue in later if queue]:
             scans.append(self.rng.choice(later).pop(0))
         return scans
@@ -295,7 +311,11 @@ class Drawn:
                         continue
                 first = max(1, scan.first)
                 values = [int(v / (1 << scan.low)) for v in block]
-                fresh = [k for k in range(first, scan.last + 1) if values[k] and (not scan.high or abs(values[k]) == 1)]
+                fresh = [
+                    k
+                    for k in range(first, scan.last + 1)
+                    if values[k] and (not scan.high or abs(values[k]) == 1)
+                ]
                 if scan.high == 0 and self.progressive and not fresh:
                     run += 1
                     continue
@@ -328,7 +348,11 @@ class Drawn:
                 if k <= scan.last:
                     out.code(ac, 0)
                     if scan.high:
-                        for bit in [abs(values[j]) & 1 for j in range(k, scan.last + 1) if abs(values[j]) > 1]:
+                        for bit in [
+                            abs(values[j]) & 1
+                            for j in range(k, scan.last + 1)
+                            if abs(values[j]) > 1
+                        ]:
                             out.put(bit, 1)
         end(self.huffman[1][scan.of[0].table])
         return coded + out.done()
@@ -361,8 +385,12 @@ class Drawn:
         rng.shuffle(head)
         coded = b"\xff\xd8" + b"".join(head)
         for scan in scans:
-            header = bytes([len(scan.of)]) + b"".join(bytes([c.id, c.table << 4 | c.table]) for c in scan.of)
-            coded += segment(0xDA, header + bytes([scan.first, scan.last, scan.high << 4 | scan.low]))
+            header = bytes([len(scan.of)]) + b"".join(
+                bytes([c.id, c.table << 4 | c.table]) for c in scan.of
+            )
+            coded += segment(
+                0xDA, header + bytes([scan.first, scan.last, scan.high << 4 | scan.low])
+            )
             coded += self.data(scan)
             if rng.random() < 0.1:
                 coded += b"\xff\xff"  # fills up

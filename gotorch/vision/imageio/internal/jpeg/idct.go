@@ -1,5 +1,7 @@
 package jpeg
 
+import "encoding/binary"
+
 // The inverse transform is libjpeg's accurate one in integers: over columns, then over rows, each an eight point transform
 // of Loeffler, Ligtenberg and Moschytz with constants of 13 bits. Between the two, 2 more bits are kept.
 //
@@ -33,6 +35,7 @@ const (
 	overRows = both * (1<<32 - 1<<26)
 
 	halves15 = both * 0x7fff
+	bytes8   = both * 0xff
 	lower    = 1<<32 - 1
 )
 
@@ -68,7 +71,7 @@ func (b *block) samples(to []byte, stride int, q *quant) {
 func (b *block) flat(to []byte, stride int) {
 	v := uint64(sample((int32(b.words[0])+4)>>3)) * 0x0101010101010101
 	for y := range 8 {
-		put8(to, y*stride, v)
+		binary.LittleEndian.PutUint64(to[y*stride:], v)
 	}
 }
 
@@ -116,7 +119,16 @@ func (b *block) full(to []byte, stride int) bool {
 		z1, z2 := (x7+x1)*f0899, (x5+x3)*f2562
 		o0, o1, o2, o3 := x7*f0298-z1+z3, x5*f2053-z2+z4, x3*f3072-z2+z3, x1*f1501-z1+z4
 
-		row(to[2*y*stride:], to[(2*y+1)*stride:], a0+o3, a1+o2, a2+o1, a3+o0, a3-o0, a2-o1, a1-o2, a0-o3)
+		s0, s7, s1, s6, s2, s5, s3, s4 := a0+o3, a0-o3, a1+o2, a1-o2, a2+o1, a2-o1, a3+o0, a3-o0
+		at := 2 * y * stride
+		if uint64(s0|s1|s2|s3|s4|s5|s6|s7)&overRows != 0 {
+			cut(to[at:], to[at+stride:], &[8]int64{s0, s1, s2, s3, s4, s5, s6, s7})
+			continue
+		}
+		near := uint64(((s3>>18&bytes8)<<8|s2>>18&bytes8)<<16 | (s1>>18&bytes8)<<8 | s0>>18&bytes8)
+		far := uint64(((s7>>18&bytes8)<<8|s6>>18&bytes8)<<16 | (s5>>18&bytes8)<<8 | s4>>18&bytes8)
+		binary.LittleEndian.PutUint64(to[at:], near&lower|far<<32)
+		binary.LittleEndian.PutUint64(to[at+stride:], near>>32|far&^lower)
 	}
 	return true
 }
@@ -152,7 +164,16 @@ func (b *block) near(to []byte, stride int) bool {
 		o1 := x1*(f1175-f0390) + x3*(f1175-f2562)
 		o2 := x1*f1175 + x3*(f3072-f2562-f1961+f1175)
 		o3 := x1*(f1501-f0899-f0390+f1175) + x3*f1175
-		row(to[2*y*stride:], to[(2*y+1)*stride:], a0+o3, a1+o2, a2+o1, a3+o0, a3-o0, a2-o1, a1-o2, a0-o3)
+		s0, s7, s1, s6, s2, s5, s3, s4 := a0+o3, a0-o3, a1+o2, a1-o2, a2+o1, a2-o1, a3+o0, a3-o0
+		at := 2 * y * stride
+		if uint64(s0|s1|s2|s3|s4|s5|s6|s7)&overRows != 0 {
+			cut(to[at:], to[at+stride:], &[8]int64{s0, s1, s2, s3, s4, s5, s6, s7})
+			continue
+		}
+		near := uint64(((s3>>18&bytes8)<<8|s2>>18&bytes8)<<16 | (s1>>18&bytes8)<<8 | s0>>18&bytes8)
+		far := uint64(((s7>>18&bytes8)<<8|s6>>18&bytes8)<<16 | (s5>>18&bytes8)<<8 | s4>>18&bytes8)
+		binary.LittleEndian.PutUint64(to[at:], near&lower|far<<32)
+		binary.LittleEndian.PutUint64(to[at+stride:], near>>32|far&^lower)
 	}
 	return true
 }
@@ -163,25 +184,9 @@ func turned(upper, under int64) (left, right int64) {
 	return upper&lower + under<<32 - both<<14, int64(uint64(upper)>>32) + under&^lower - both<<14
 }
 
-// row stores the samples of two rows.
-func row(left, right []byte, s0, s1, s2, s3, s4, s5, s6, s7 int64) {
-	l, r := (*[8]byte)(left), (*[8]byte)(right)
-	if uint64(s0|s1|s2|s3|s4|s5|s6|s7)&overRows != 0 {
-		cut(l, r, &[8]int64{s0, s1, s2, s3, s4, s5, s6, s7})
-		return
-	}
-	l[0], r[0] = byte(s0>>18), byte(s0>>50)
-	l[1], r[1] = byte(s1>>18), byte(s1>>50)
-	l[2], r[2] = byte(s2>>18), byte(s2>>50)
-	l[3], r[3] = byte(s3>>18), byte(s3>>50)
-	l[4], r[4] = byte(s4>>18), byte(s4>>50)
-	l[5], r[5] = byte(s5>>18), byte(s5>>50)
-	l[6], r[6] = byte(s6>>18), byte(s6>>50)
-	l[7], r[7] = byte(s7>>18), byte(s7>>50)
-}
-
-// cut is row for samples of which some are below 0 or above 255.
-func cut(left, right *[8]byte, sums *[8]int64) {
+// cut stores the samples of two rows, of which some are below 0 or above 255.
+func cut(left, right []byte, sums *[8]int64) {
+	left, right = left[:8], right[:8]
 	for x, s := range sums {
 		low := int32(s)
 		high := int32((s - int64(low)) >> 32)

@@ -34,7 +34,7 @@ func (d *Decoder) bands() {
 		if c.expandX > 1 || c.fancyY {
 			c.upsampled = take(c.expandX * c.stride)
 		}
-		if n := 3 * c.stride / 4; c.fancyX {
+		if n := 3 * (c.stride/4 + 1); c.fancyX {
 			if cap(d.lanes[i]) < n {
 				d.lanes[i] = make([]uint64, n)
 			}
@@ -144,7 +144,7 @@ func (c *component) samplesOf(y int) []byte { return c.band[y%c.rows*c.stride:][
 
 // lanesOf returns a row of samples in lanes. Those of three rows are kept: each is near two rows of pixels, and far from two.
 func (c *component) lanesOf(y int) []uint64 {
-	n := c.stride / 4
+	n := c.stride/4 + 1
 	row := c.lanes[y%3*n:][:n]
 	if c.laneRows[y%3] != y+1 {
 		c.laneRows[y%3] = y + 1
@@ -161,7 +161,8 @@ func (c *component) row(y int) []byte {
 		case c.expandX == 1:
 			return near
 		case c.fancyX:
-			smoothX(c.upsampled, c.lanesOf(y/c.expandY), c.width)
+			smoothX(c.upsampled, c.lanesOf(y/c.expandY))
+			c.upsampled[2*c.width-1] = near[c.width-1]
 		default:
 			for i, v := range near {
 				for k := range c.expandX {
@@ -177,7 +178,10 @@ func (c *component) row(y int) []byte {
 		other = min(y/2+1, c.height-1)
 	}
 	if c.fancyX {
-		smoothXY(c.upsampled, c.lanesOf(y/2), c.lanesOf(other), c.width)
+		smoothXY(c.upsampled, c.lanesOf(y/2), c.lanesOf(other))
+		last := c.width - 1
+		sum := 3*uint(near[last]) + uint(c.samplesOf(other)[last])
+		c.upsampled[2*last+1] = byte((4*sum + 7) >> 4)
 	} else {
 		smoothY(c.upsampled, near, c.samplesOf(other), 1+uint(y&1))
 	}
@@ -190,7 +194,7 @@ func get8(b []byte, x int) uint64 {
 	return uint64(b[x]) | uint64(b[x+1])<<8 | uint64(b[x+2])<<16 | uint64(b[x+3])<<24 | uint64(b[x+4])<<32 | uint64(b[x+5])<<40 | uint64(b[x+6])<<48 | uint64(b[x+7])<<56
 }
 
-// put8 is one store.
+// put8 is one store, as get8 is one load.
 func put8(b []byte, x int, v uint64) {
 	_ = b[x+7]
 	b[x], b[x+1], b[x+2], b[x+3], b[x+4], b[x+5], b[x+6], b[x+7] = byte(v), byte(v>>8), byte(v>>16), byte(v>>24), byte(v>>32), byte(v>>40), byte(v>>48), byte(v>>56)
@@ -202,12 +206,14 @@ const (
 	one   = 0x0001000100010001
 )
 
-// spread puts the samples of a row into lanes.
+// spread puts the samples of a row into lanes, and 0 behind.
 func spread(to []uint64, from []byte) {
-	for i := 0; i <= len(to)-2 && 4*i <= len(from)-8; i += 2 {
-		v := get8(from, 4*i)
-		to[i], to[i+1] = apart(v&lower), apart(v>>32)
+	for at := 0; at <= len(from)-8 && len(to) > 1; at += 8 {
+		v := get8(from, at)
+		to[0], to[1] = apart(v&lower), apart(v>>32)
+		to = to[2:]
 	}
+	to[0] = 0
 }
 
 func apart(v uint64) uint64 {
@@ -215,40 +221,34 @@ func apart(v uint64) uint64 {
 	return (v | v<<8) & lanes
 }
 
-// smoothX makes two samples of each, three parts of it and one of the neighbour. There are eight bytes in to for each word.
-func smoothX(to []byte, from []uint64, n int) {
+// smoothX makes two samples of each, three parts of it and one of the neighbour. There are eight bytes in to for each word but
+// the last.
+func smoothX(to []byte, from []uint64) {
 	v := from[0]
 	before := v << 48
-	for i := 0; i < len(from) && 8*i <= len(to)-8; i++ {
-		next := uint64(0)
-		if i+1 < len(from) {
-			next = from[i+1]
-		}
+	from = from[1:]
+	for at := 0; at <= len(to)-8 && len(from) > 0; at += 8 {
+		next := from[0]
+		from = from[1:]
 		left, right := v<<16|before>>48, v>>16|next<<48
 		a, b := 3*v+left+one, 3*v+right+2*one
-		put8(to, 8*i, a>>2&lanes|b<<6&(lanes<<8))
+		put8(to, at, a>>2&lanes|b<<6&(lanes<<8))
 		before, v = v, next
 	}
-	to[2*n-1] = byte(from[(n-1)/4] >> (16 * uint((n-1)%4)))
 }
 
 // smoothXY is smoothX of a row that lies between two.
-func smoothXY(to []byte, near, far []uint64, n int) {
+func smoothXY(to []byte, near, far []uint64) {
 	far = far[:len(near)]
 	v := 3*near[0] + far[0]
 	before := v << 48
-	for i := 0; i < len(near) && 8*i <= len(to)-8; i++ {
-		next := uint64(0)
-		if i+1 < len(near) {
-			next = 3*near[i+1] + far[i+1]
-		}
+	for at, i := 0, 1; at <= len(to)-8 && i < len(near); at, i = at+8, i+1 {
+		next := 3*near[i] + far[i]
 		left, right := v<<16|before>>48, v>>16|next<<48
 		a, b := 3*v+left+8*one, 3*v+right+7*one
-		put8(to, 8*i, a>>4&lanes|b<<4&(lanes<<8))
+		put8(to, at, a>>4&lanes|b<<4&(lanes<<8))
 		before, v = v, next
 	}
-	last := (3*near[(n-1)/4] + far[(n-1)/4]) >> (16 * uint((n-1)%4)) & 0xffff
-	to[2*n-1] = byte((4*last + 7) >> 4)
 }
 
 // smoothY makes a row that lies between two.
