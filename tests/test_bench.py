@@ -44,7 +44,7 @@ def test_models_train_alike_in_go_and_python(worker):
 
 
 def test_loaders_load_alike_in_go_and_python(worker, tmp_path):
-    """The same batches in the same order; two libraries decode JPEGs, and round in two ways."""
+    """The same batches in the same order."""
     kinds = [kind for kind in loading.KINDS if f"loader_{kind}_0" in loading.CASES]
     subprocess.run([worker, "pictures", tmp_path], check=True)
     python = [sys.executable, str(ROOT / "bench/loading_worker.py")]
@@ -63,7 +63,7 @@ def test_loaders_load_alike_in_go_and_python(worker, tmp_path):
     assert [targets for _, targets in go] == [targets for _, targets in torchs]
     assert len(go) == 2 * 157 + (8 if "jpegs" in kinds else 0)
     for (ours, _), (theirs, _) in zip(go, torchs, strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-3 if theirs < 1 else 1e-6)
+        assert ours == pytest.approx(theirs, rel=1e-6)
 
 
 def test_workers_have_the_cases(worker):

@@ -280,9 +280,6 @@ def test_pictures_are_what_pillow_decodes(read, folders):
             for mode in kinds:
                 h, w = (int(n) for n in rng.choice([1, 2, 7, 8, 33, 100], 2))
                 noise = rng.integers(0, 256, (h, w, 4), np.uint8)
-                if ending == "jpeg":  # smooth, as photographs are
-                    x, y = np.meshgrid(np.linspace(0, 1, w), np.linspace(0, 1, h))
-                    noise = np.stack([255 * x, 255 * y, 255 * x * y, 0 * x], 2).astype(np.uint8)
                 picture = Image.fromarray(noise, "RGBA")
                 if mode == "P":
                     picture = picture.convert("RGB").quantize(int(rng.integers(2, 256)))
@@ -293,7 +290,7 @@ def test_pictures_are_what_pillow_decodes(read, folders):
                 name = f"{i}_{mode}.{ending}"
                 options = {"webp": {"lossless": True, "exact": True}}.get(ending, {})
                 if ending == "jpeg":
-                    options = {"quality": 95, "subsampling": 0}
+                    options = {"quality": int(rng.integers(1, 101)), "progressive": bool(i % 2)}
                 picture.save(source / name, **options)
                 want[name] = rgb(Image.open(source / name))
     read("images", source, target)
@@ -301,9 +298,7 @@ def test_pictures_are_what_pillow_decodes(read, folders):
         got = np.load(target / f"{name}.npy")
         assert got.dtype == np.uint8
         assert got.shape == pixels.shape, name
-        apart = np.abs(got.astype(int) - pixels.astype(int))
-        # Decoders of JPEG may round otherwise.
-        assert apart.max(initial=0) <= (6 if name.endswith("jpeg") else 0), name
+        assert np.array_equal(got, pixels), name
 
 
 def test_photographs_are_turned_as_pillow_turns_them(read, folders):
@@ -323,9 +318,7 @@ def test_photographs_are_turned_as_pillow_turns_them(read, folders):
             picture = Image.open(path)
             want = rgb(ImageOps.exif_transpose(picture) if what == "oriented" else picture)
             got = np.load(target / f"{path.name}.npy")
-            assert got.shape == want.shape
-            if path.suffix == ".png":
-                assert np.array_equal(got, want), path
+            assert np.array_equal(got, want), path
 
 
 def test_folders_are_in_torchvisions_order(read, tmp_path):

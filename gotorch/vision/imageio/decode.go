@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"image"
-	_ "image/gif"  // decoders
-	_ "image/jpeg" // decoders
-	_ "image/png"  // decoders
+	_ "image/gif" // decoders
+	_ "image/png" // decoders
 	"io"
 
 	_ "golang.org/x/image/bmp"  // decoders
@@ -49,6 +48,16 @@ func ReadImage(path string, opts ...DecodeOptions) (image.Image, error) {
 
 func read(op, path string, opt DecodeOptions) (image.Image, error) {
 	l := opt.limits(op)
+	encoded, err := file(path, l)
+	if err != nil {
+		return nil, err
+	}
+	picture, err := decode(encoded, l)
+	return picture, in(path, err)
+}
+
+// file reads a file. The error says where it was read.
+func file(path string, l limits) ([]byte, error) {
 	f, size, err := regular.Open(path)
 	if err != nil {
 		return nil, err
@@ -61,8 +70,7 @@ func read(op, path string, opt DecodeOptions) (image.Image, error) {
 	if _, err := io.ReadFull(f, encoded); err != nil {
 		return nil, in(path, early(err))
 	}
-	picture, err := decode(encoded, l)
-	return picture, in(path, err)
+	return encoded, nil
 }
 
 // DecodeImage is [ReadImage] for the bytes of a file. The Path of its errors is "input".
@@ -72,11 +80,18 @@ func DecodeImage(encoded []byte, opts ...DecodeOptions) (image.Image, error) {
 
 func decodeBytes(op string, encoded []byte, opt DecodeOptions) (image.Image, error) {
 	l := opt.limits(op)
-	if int64(len(encoded)) > l.bytes {
-		return nil, in("input", invalid("the picture has %d bytes, more than the %d that MaxBytes allows", len(encoded), l.bytes))
+	if err := l.length(encoded); err != nil {
+		return nil, in("input", err)
 	}
 	picture, err := decode(encoded, l)
 	return picture, in("input", err)
+}
+
+func (l limits) length(encoded []byte) error {
+	if int64(len(encoded)) > l.bytes {
+		return invalid("the picture has %d bytes, more than the %d that MaxBytes allows", len(encoded), l.bytes)
+	}
+	return nil
 }
 
 // in says of which file an error is.
@@ -104,36 +119,49 @@ func decode(encoded []byte, l limits) (picture image.Image, err error) {
 			picture, err = nil, invalid("the picture is damaged: its decoder failed with %v", r)
 		}
 	}()
+	if isJPEG(encoded) {
+		return jpegImage(encoded, l)
+	}
 	config, format, err := image.DecodeConfig(bytes.NewReader(encoded))
 	if err != nil {
 		if err == image.ErrFormat {
 			return nil, invalid("it is no picture in a known format: it begins with % x", encoded[:min(8, len(encoded))])
 		}
-		return nil, fmt.Errorf("the picture is damaged: %w", early(err))
+		return nil, damaged(err)
 	}
-	w, h := int64(config.Width), int64(config.Height)
-	switch {
-	case w <= 0 || h <= 0:
-		return nil, invalid("the picture has no pixels: it is %d wide and %d high", w, h)
-	case w > l.pixels/h:
-		return nil, invalid("the picture is %d wide and %d high, which is more than the %d pixels that MaxPixels allows", w, h, l.pixels)
-	case bounded[format] && w*h > 1<<16+mostPixelsPerByte*int64(len(encoded)):
-		return nil, invalid("the picture should be %d wide and %d high, and is cut short: it has %d bytes", w, h, len(encoded))
+	if err := l.size(config.Width, config.Height, format, len(encoded)); err != nil {
+		return nil, err
 	}
 	picture, _, err = image.Decode(bytes.NewReader(encoded))
 	if err != nil {
-		return nil, fmt.Errorf("the picture is damaged: %w", early(err))
+		return nil, damaged(err)
 	}
 	if p, ok := picture.(*image.Paletted); ok && format == "gif" {
 		picture = onScreen(p, image.Rect(0, 0, config.Width, config.Height))
 	}
 	if b := picture.Bounds(); b.Dx() != config.Width || b.Dy() != config.Height {
-		return nil, invalid("the picture is damaged: it is %d wide and %d high, and should be %d and %d", b.Dx(), b.Dy(), w, h)
+		return nil, invalid("the picture is damaged: it is %d wide and %d high, and should be %d and %d", b.Dx(), b.Dy(), config.Width, config.Height)
 	}
 	if l.orient {
 		picture = turn(picture, orientation(encoded, format))
 	}
 	return picture, nil
+}
+
+func damaged(err error) error { return fmt.Errorf("the picture is damaged: %w", early(err)) }
+
+// size checks the size that a picture says it has, of whose file there are so many bytes.
+func (l limits) size(width, height int, format string, bytes int) error {
+	w, h := int64(width), int64(height)
+	switch {
+	case w <= 0 || h <= 0:
+		return invalid("the picture has no pixels: it is %d wide and %d high", w, h)
+	case w > l.pixels/h:
+		return invalid("the picture is %d wide and %d high, which is more than the %d pixels that MaxPixels allows", w, h, l.pixels)
+	case bounded[format] && w*h > 1<<16+mostPixelsPerByte*int64(bytes):
+		return invalid("the picture should be %d wide and %d high, and is cut short: it has %d bytes", w, h, bytes)
+	}
+	return nil
 }
 
 // onScreen lays the first frame of a GIF where it belongs on its screen. What it leaves free is transparent, or else of

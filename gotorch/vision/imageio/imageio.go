@@ -9,8 +9,9 @@
 // both. [FromImage] and [ToImage] are for images that are in memory.
 //
 // JPEG, PNG, GIF (the first picture), WebP, BMP, TIFF and PNM (.ppm, .pgm, .pbm) are read, whatever their files are called;
-// PNG and JPEG are written. Those without loss give the numbers that Pillow gives. The arithmetic of JPEG and WebP is not
-// fixed to the last bit: where colours are stored at half the resolution, libjpeg smooths them and Go does not.
+// PNG and JPEG are written. The numbers are those that Pillow gives, to the last bit, but for WebP with loss, where
+// libwebp smooths colours that are stored at half the resolution and Go does not. JPEGs with arithmetic or lossless coding, or
+// more than 8 bits, are an error, and so is one that is damaged or cut short, of which Pillow may show what there is.
 //
 // A photograph may lie on its side, with a note in it (EXIF) of how to turn it. As torchvision does, this package leaves
 // it so, unless the option Orient says otherwise.
@@ -76,8 +77,13 @@ func Read(path string, opts ...Options) (gotorch.Tensor, error) {
 	const op = "imageio.Read"
 	opt := args.Option(opts)
 	opt.Mode.check(op)
-	img, err := read(op, path, opt.decode())
-	return tensor(path, img, opt.Mode, err)
+	l := opt.decode().limits(op)
+	encoded, err := file(path, l)
+	if err != nil {
+		return gotorch.Tensor{}, err
+	}
+	t, err := decodeTensor(encoded, l, opt.Mode)
+	return t, in(path, err)
 }
 
 // Decode is [Read] for the bytes of a file. The Path of its errors is "input".
@@ -85,16 +91,23 @@ func Decode(encoded []byte, opts ...Options) (gotorch.Tensor, error) {
 	const op = "imageio.Decode"
 	opt := args.Option(opts)
 	opt.Mode.check(op)
-	img, err := decodeBytes(op, encoded, opt.decode())
-	return tensor("input", img, opt.Mode, err)
+	l := opt.decode().limits(op)
+	if err := l.length(encoded); err != nil {
+		return gotorch.Tensor{}, in("input", err)
+	}
+	t, err := decodeTensor(encoded, l, opt.Mode)
+	return t, in("input", err)
 }
 
-func tensor(path string, img image.Image, mode Mode, err error) (gotorch.Tensor, error) {
+func decodeTensor(encoded []byte, l limits, mode Mode) (gotorch.Tensor, error) {
+	if isJPEG(encoded) && (!l.orient || ofJPEG(encoded) == 1) {
+		return jpegTensor(encoded, l, mode)
+	}
+	img, err := decode(encoded, l)
 	if err != nil {
 		return gotorch.Tensor{}, err
 	}
-	t, err := gotorch.Try(func() gotorch.Tensor { return FromImage(img, mode) })
-	return t, in(path, err)
+	return gotorch.Try(func() gotorch.Tensor { return FromImage(img, mode) })
 }
 
 // FromImage makes a tensor of an image: (C, H, W), of uint8, or of uint16 where its colours have 16 bits. The mode says
@@ -133,8 +146,7 @@ func FromImage(img image.Image, modes ...Mode) gotorch.Tensor {
 	default:
 		mode = mode.or(RGB)
 	}
-	channels := map[Mode]int64{Gray: 1, RGB: 3, RGBA: 4}[mode]
-	shape := []int64{channels, int64(h), int64(w)}
+	shape := []int64{channels(mode), int64(h), int64(w)}
 	if deep {
 		t := gotorch.Empty(shape, gotorch.TensorOptions{DType: gotorch.Uint16})
 		fill16(gotorch.Data[uint16](t), img, mode)
@@ -151,6 +163,8 @@ func (m Mode) or(other Mode) Mode {
 	}
 	return m
 }
+
+func channels(m Mode) int64 { return map[Mode]int64{Gray: 1, RGB: 3, RGBA: 4}[m] }
 
 func transparent(img interface{ Opaque() bool }) Mode {
 	if img.Opaque() {
@@ -191,6 +205,26 @@ func (p *pixels[T]) put(i int, r, g, b, a T) {
 	}
 }
 
+// withInk is a colour under ink of its own and black, as Pillow's convert("RGB") has it.
+func withInk(ink, black uint8) uint8 {
+	light := 255 - int(black)
+	covered := int(ink)*light + 128
+	return uint8(light - (covered+covered>>8)>>8)
+}
+
+// opaque takes a row of colours apart. It returns false if one of them is transparent.
+func opaque(r, g, b, row []uint8) bool {
+	g, b = g[:len(r)], b[:len(r)]
+	all := uint8(255)
+	for x := range r {
+		c := (*[4]uint8)(row)
+		r[x], g[x], b[x] = c[0], c[1], c[2]
+		all &= c[3]
+		row = row[4:]
+	}
+	return all == 255
+}
+
 // fill8 has a path for each type of image that decoders make: asking an image.Image for its pixels takes an interface and
 // memory for each.
 func fill8(to []uint8, img image.Image, mode Mode) {
@@ -228,10 +262,22 @@ func fill8(to []uint8, img image.Image, mode Mode) {
 				p.put(y*w+x, c[0], c[1], c[2], c[3])
 			}
 		}
+	case *image.CMYK:
+		for y := range h {
+			at := img.PixOffset(b.Min.X, b.Min.Y+y)
+			row := img.Pix[at : at+4*w]
+			for x := range w {
+				c := row[4*x : 4*x+4 : 4*x+4]
+				p.put(y*w+x, withInk(c[0], c[3]), withInk(c[1], c[3]), withInk(c[2], c[3]), 255)
+			}
+		}
 	case *image.RGBA:
 		for y := range h {
 			at := img.PixOffset(b.Min.X, b.Min.Y+y)
 			row := img.Pix[at : at+4*w]
+			if mode == RGB && opaque(p.planes[0][y*w:][:w], p.planes[1][y*w:][:w], p.planes[2][y*w:][:w], row) {
+				continue
+			}
 			for x := range w {
 				c := row[4*x : 4*x+4 : 4*x+4]
 				if c[3] == 255 {

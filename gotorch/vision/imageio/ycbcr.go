@@ -2,8 +2,8 @@ package imageio
 
 import "image"
 
-// fromYCbCr writes the colours of a picture, as color.YCbCrToRGB has them, into three planes. Most pictures are JPEGs, whose
-// decoder makes these; a call for each pixel would take as long as half of the decoding.
+// fromYCbCr writes the colours of a picture, as color.YCbCrToRGB has them, into three planes. The
+// decoder of WebP makes such pictures; a call for each pixel would take as long as half of the decoding.
 func fromYCbCr(planes [][]uint8, img *image.YCbCr) {
 	b := img.Rect
 	w, h := b.Dx(), b.Dy()
