@@ -39,6 +39,22 @@ def generate(parser: argparse.ArgumentParser) -> Run:
 
 
 @command
+def bundle(parser: argparse.ArgumentParser) -> Run:
+    """Gather a Go program with its libraries and models in a folder that runs anywhere."""
+    # Its module stands on nothing but the standard library until it runs.
+    from pytorch_bridge.bundle.command import add_options
+
+    add_options(parser)
+
+    def run(options: argparse.Namespace) -> int:
+        from pytorch_bridge.bundle.command import main
+
+        return main(options)
+
+    return run
+
+
+@command
 def coverage(parser: argparse.ArgumentParser) -> Run:
     """Print which functions are generated, and write docs/coverage.md and docs/pytorch-names.md."""
 
