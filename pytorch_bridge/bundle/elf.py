@@ -10,6 +10,8 @@ import mmap
 import os
 import re
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -55,7 +57,7 @@ class Elf:
     def names(self) -> tuple[str, ...]:
         """What may be names of libraries that it loads while it runs: every C string in its data
         that is one. It is more than it loads, for names also stand in tables and in messages."""
-        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as m:
+        with _refusing(self.path), self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as m:
             found: set[bytes] = set()
             for start, size in self._data(file):
                 found.update(_NAME.findall(m[max(start - 1, 0) : start + size + 1]))
@@ -85,15 +87,23 @@ def is_elf(path: Path) -> bool:
         return file.read(4) == b"\x7fELF"
 
 
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """Makes a BundleError of whatever a damaged file makes of its reader."""
+    try:
+        yield
+    except (BundleError, Missing):
+        raise
+    except Exception as err:
+        if isinstance(err, OSError) and err.filename is not None:
+            raise  # of opening it; of seeking where nothing can be there is no name
+        raise BundleError(f"{path} is no ELF file, or damaged: {err or type(err).__name__}") from err
+
+
 def read(path: Path) -> Elf:
     """What the file says; BundleError where it is no ELF file, or a damaged one."""
-    try:
-        with path.open("rb") as file:
-            return _read(path, _opened(file))
-    except (Missing, OSError):
-        raise
-    except Exception as err:  # whatever a damaged file makes of its reader
-        raise BundleError(f"{path} is no ELF file, or damaged: {err or type(err).__name__}") from err
+    with _refusing(path), path.open("rb") as file:
+        return _read(path, _opened(file))
 
 
 def _read(path: Path, elf: Any) -> Elf:
@@ -145,13 +155,8 @@ def set_run_path(path: Path, run_path: str) -> bool:
     A DT_RPATH, because LD_LIBRARY_PATH brings in no other libtorch then, and because what is loaded
     on behalf of the file looks there as well.
     """
-    try:
-        with path.open("r+b") as file:
-            return _set_run_path(path, file, run_path.encode())
-    except (BundleError, Missing, OSError):
-        raise
-    except Exception as err:
-        raise BundleError(f"{path} is no ELF file, or damaged: {err or type(err).__name__}") from err
+    with _refusing(path), path.open("r+b") as file:
+        return _set_run_path(path, file, run_path.encode())
 
 
 def _set_run_path(path: Path, file: Any, wanted: bytes) -> bool:
@@ -167,7 +172,9 @@ def _set_run_path(path: Path, file: Any, wanted: bytes) -> bool:
         return False
     at = {t.entry.d_tag: t.entry.d_val for t in tags}
     size = at["DT_STRSZ"]
-    start = next(elf.address_offsets(at["DT_STRTAB"], size))
+    start = next(elf.address_offsets(at["DT_STRTAB"], size), None)
+    if start is None:
+        raise BundleError(f"{path} is no ELF file, or damaged: its table of strings is nowhere")
     file.seek(start)
     strings = file.read(size)
     shared = _names_used(elf, tags)
@@ -191,8 +198,8 @@ def _set_run_path(path: Path, file: Any, wanted: bytes) -> bool:
 
 def drop_needed(path: Path, name: str) -> None:
     """Makes a file need another library that it needs already in the place of `name`."""
-    with path.open("r+b") as file:
-        dynamic = next(s for s in _opened(file).iter_segments() if s["p_type"] == "PT_DYNAMIC")
+    with _refusing(path), path.open("r+b") as file:
+        dynamic = [s for s in _opened(file).iter_segments() if s["p_type"] == "PT_DYNAMIC"][0]
         tags = list(dynamic.iter_tags())
         needs = {t.needed: (i, t.entry.d_val) for i, t in enumerate(tags) if t.entry.d_tag == "DT_NEEDED"}
         if name not in needs:

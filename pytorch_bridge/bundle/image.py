@@ -79,6 +79,10 @@ def write(
 
     with replacing.folder_beside(target, rescue) as part:
         run({**asked, "out": str(part / "new")})
+        for _, path in contents.walk(part / "new"):
+            if path.is_file():
+                path.chmod(0o644)
+        contents.set_dates(part / "new", epoch)
         check(target, base)
         if target.exists():
             target.rename(part / "old")
