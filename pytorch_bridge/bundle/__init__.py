@@ -7,17 +7,18 @@
 
 The folder has
 
-    app              the program, whose run path is $ORIGIN/lib
-    lib/             libcgotorch.so and the shared libraries that it needs (closure.py says how they are found)
-    licenses/        the terms of what is in the bundle, by package
-    bundle.json      what is in it, where that is from, and what it needs of a machine
-    SHA256SUMS       for sha256sum -c
-    sbom.spdx.json   the same for tools that look for known faults, with sbom=True
+    app              the program, whose run path is $ORIGIN/lib lib/             libcgotorch.so and
+    the shared libraries that it needs (closure.py says how they are found) licenses/        the
+    terms of what is in the bundle, by package bundle.json      what is in it, where that is from,
+    and what it needs of a machine SHA256SUMS       for sha256sum -c sbom.spdx.json   the same for
+    tools that look for known faults, with sbom=True
 
-and what `include` names. Such a folder starts on a Linux machine with glibc, of the release in bundle.json or
-a newer one, and needs nothing else there: no Python, Go, compiler or checkout. It needs no place to write to.
+and what `include` names. Such a folder starts on a Linux machine with glibc, of the release in
+bundle.json or a newer one, and needs nothing else there: no Python, Go, compiler or checkout. It
+needs no place to write to.
 
-Made twice of the same, it is the same to the last bit; its dates are SOURCE_DATE_EPOCH, by default 0.
+Made twice of the same, it is the same to the last bit; its dates are SOURCE_DATE_EPOCH, by default
+0.
 """
 
 from ..errors import BundleError

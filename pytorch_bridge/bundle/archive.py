@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -28,16 +28,20 @@ def check(target: Path) -> None:
 def write(folder: Path, target: Path, epoch: int) -> None:
     """Writes the folder, under its own name; the file is whole or not there."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with replacing.file(target, 0o644) as part, part.open("wb") as file:
-        with _packed(file, target.name) as out, tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-            tar.addfile(_header(folder.name, folder, epoch))
-            for name, path in walk(folder):
-                header = _header(f"{folder.name}/{name}", path, epoch)
-                if path.is_dir():
-                    tar.addfile(header)
-                else:
-                    with path.open("rb") as content:
-                        tar.addfile(header, content)
+    with (
+        replacing.file(target, 0o644) as part,
+        part.open("wb") as file,
+        _packed(file, target.name) as out,
+        tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        tar.addfile(_header(folder.name, folder, epoch))
+        for name, path in walk(folder):
+            header = _header(f"{folder.name}/{name}", path, epoch)
+            if path.is_dir():
+                tar.addfile(header)
+            else:
+                with path.open("rb") as content:
+                    tar.addfile(header, content)
 
 
 @contextmanager
@@ -47,7 +51,7 @@ def _packed(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
         return
     # Without a name and a date, which would be others each time.
     with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=6, mtime=0) as packed:
-        buffered = io.BufferedWriter(packed, 1 << 20)  # type: ignore[arg-type]
+        buffered = io.BufferedWriter(packed, 1 << 20)
         yield buffered
         buffered.flush()
 

@@ -5,12 +5,12 @@ Two rules, and nothing is taken from a list:
 1. What a file says that it needs (DT_NEEDED), and what that needs.
 2. What a library may load by name while it runs. Nothing says that in an ELF file, so it is every C
    string in a library's data that is the name of a file beside the library or on its run path:
-   libcgotorch.so has "libtorch_cuda.so", cuDNN has "libcudnn_ops.so" (and adds the ".9"). What is found
-   only among the system's libraries does not count, for other machines have others.
+   libcgotorch.so has "libtorch_cuda.so", cuDNN has "libcudnn_ops.so" (and adds the ".9"). What is
+   found only among the system's libraries does not count, for other machines have others.
 
-What stays with the machine are glibc, whose parts must be of one build with its loader, and what a GPU's
-driver brings. What rule 2 finds is left out if it needs what is not there, so that it could not be loaded
-here either; and, for the processor alone, if it is for a GPU.
+What stays with the machine are glibc, whose parts must be of one build with its loader, and what a
+GPU's driver brings. What rule 2 finds is left out if it needs what is not there, so that it could
+not be loaded here either; and, for the processor alone, if it is for a GPU.
 """
 
 from __future__ import annotations
@@ -98,8 +98,9 @@ class Finder:
 
     def run(self, more: Iterable[Elf] = ()) -> Closure:
         """The closure of the program and of `more`, which it loads while it runs."""
-        roots = [(self.closure.program, ())]
-        self._need(roots)
+        _read.cache_clear()  # what was built anew since
+        _listed.cache_clear()
+        self._need([(self.closure.program, ())])
         first = self.closure.libraries.get("libcgotorch.so")
         loaders = (first.elf, *first.loaders) if first else (self.closure.program,)
         self._need([(e, loaders) for e in more])
@@ -252,14 +253,12 @@ def beside(name: str, file: Elf, loaders: tuple[Elf, ...]) -> list[Path]:
         # Of a file and the links to it, the one that others need it by.
         real: dict[str, Path] = {}
         for path in sorted(found):
-            if path.is_file() and elf.is_elf(path):
-                real.setdefault(os.path.realpath(path), path)
-        for path in real:
-            whole = _read(Path(path))
-            if (whole.machine, whole.bits) != (file.machine, file.bits):
+            if not path.is_file() or not elf.is_elf(path):
                 continue
-            if whole.soname in _listed(folder):
-                real[path] = folder / whole.soname
+            whole = _read(path)
+            if (whole.machine, whole.bits) == (file.machine, file.bits):
+                there = whole.soname in _listed(folder)
+                real[os.path.realpath(path)] = folder / whole.soname if there else path
         if real:
             return list(real.values())
     return []
@@ -329,8 +328,9 @@ _MARKS = {"GLIBC_ABI_DT_RELR": (2, 36), "GLIBC_ABI_GNU_TLS": (2, 42)}
 
 
 def glibc_needed(closure: Closure) -> tuple[str, str]:
-    """The oldest glibc with all that is asked of it, "2.34", and the file that asks for that one. ("", "")
-    where nothing is asked. BundleError where one of the libraries is older than another needs."""
+    """The oldest glibc with all that is asked of it, "2.34", and the file that asks for that one.
+    ("", "") where nothing is asked. BundleError where one of the libraries is older than another
+    needs."""
     oldest, because = (0, 0), ""
     for name, file in closure.elves():
         for library, versions in file.requires.items():
@@ -344,7 +344,8 @@ def glibc_needed(closure: Closure) -> tuple[str, str]:
                 there = closure.libraries[library].elf
                 if there.provides and (lacking := versions - there.provides):
                     raise BundleError(
-                        f"{name} needs {', '.join(sorted(lacking))} of {library}, which {there.path} "
-                        "does not have: it is older than what the program was compiled with"
+                        f"{name} needs {', '.join(sorted(lacking))} of {library}, which "
+                        f"{there.path} does not have: it is older than what the program was "
+                        "compiled with"
                     )
     return (".".join(map(str, oldest)) if because else ""), because

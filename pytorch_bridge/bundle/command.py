@@ -11,36 +11,6 @@ from ..errors import BridgeError
 from .making import Bundle, bundle
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("program", help="the Go program: a folder or an import path")
-    parser.add_argument(
-        "--out", "-o", type=Path, metavar="DIR", required=True, help="the new folder, or a bundle to replace"
-    )
-    parser.add_argument("--name", default="", help="what the program is called there; by default as go calls it")
-    parser.add_argument("--cpu", action="store_true", help="leave out what only a GPU needs")
-    parser.add_argument(
-        "--include",
-        action="append",
-        default=[],
-        metavar="PATH[=DEST]",
-        help="a file or folder that the program reads; may be given several times",
-    )
-    parser.add_argument("--tags", default="", help="build tags, as go build has them")
-    parser.add_argument("--ldflags", default="", help="flags of Go's linker, as go build has them")
-    parser.add_argument(
-        "--build-flag", action="append", default=[], metavar="FLAG", help="another flag of go build: --build-flag=-race"
-    )
-    parser.add_argument("--sbom", action="store_true", help="add sbom.spdx.json, a bill of materials")
-    parser.add_argument(
-        "--tar", nargs="?", type=Path, const=Path(), metavar="FILE", help="also one file, .tar or .tar.gz; default DIR.tar"
-    )
-    parser.add_argument(
-        "--oci", nargs="?", type=Path, const=Path(), metavar="LAYOUT", help="also an OCI image; default DIR.oci"
-    )
-    parser.add_argument("--base", default="", help="the image to build on: debian:12-slim, a folder or a file of docker save")
-    parser.add_argument("--ref", default="latest", help="the name of the image in its layout: latest")
-
-
 def main(options: argparse.Namespace) -> int:
     """Bundles and says what came of it; an error is one message on the standard error."""
     out = options.out
@@ -79,17 +49,27 @@ def report(made: Bundle) -> list[str]:
     """What a user wants to know of a bundle."""
     said, shown = made.manifest, _shown(made.folder)
     needs = said["needs"]
-    system = f"{needs['platform']} with glibc {needs['glibc']} or newer" if needs["glibc"] else needs["platform"]
+    system = (
+        f"{needs['platform']} with glibc {needs['glibc']} or newer"
+        if needs["glibc"]
+        else needs["platform"]
+    )
     lines = [f"{shown}: {size(said['bytes'])} for {system}"]
     libraries = sorted(said["libraries"].items(), key=lambda item: -item[1]["bytes"])
     parts = [f"{name} {size(v['bytes'])}" for name, v in libraries[:3]]
     more = [f"{len(libraries) - 3} more libraries"] if len(libraries) > 3 else []
     own = [f"{said['program']} {size((made.program).stat().st_size)}"]
-    files = [f"{len(said['included'])} included files {size(sum(said['included'].values()))}"] if said["included"] else []
+    files = (
+        [f"{len(said['included'])} included files {size(sum(said['included'].values()))}"]
+        if said["included"]
+        else []
+    )
     lines.append(f"  in it: {', '.join(own + files + parts + more)}")
     for why in sorted({v["why"] for v in said["left_out"].values()}):
         names = [n for n, v in said["left_out"].items() if v["why"] == why]
-        shown_names = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        shown_names = ", ".join(names[:3]) + (
+            f" and {len(names) - 3} more" if len(names) > 3 else ""
+        )
         lines.append(f"  left out, because {why}: {shown_names}")
     bare = [p["name"] for p in said["packages"] if not p["license_files"]]
     if bare:

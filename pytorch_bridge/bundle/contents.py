@@ -1,4 +1,5 @@
-"""The files of a bundle: what goes where, copied with the same permissions and dates whoever copies."""
+"""The files of a bundle: what goes where, copied with the same permissions and dates whoever
+copies."""
 
 from __future__ import annotations
 
@@ -12,9 +13,16 @@ from pathlib import Path, PurePosixPath
 
 from ..errors import BundleError
 
-LIBRARIES, LICENCES, MANIFEST, SUMS, SBOM = "lib", "licenses", "bundle.json", "SHA256SUMS", "sbom.spdx.json"
+LIBRARIES, LICENCES, MANIFEST, SUMS, SBOM = (
+    "lib",
+    "licenses",
+    "bundle.json",
+    "SHA256SUMS",
+    "sbom.spdx.json",
+)
 TORCH_VERSION = "build-version"
-"""Beside the folder of its libraries, as in an archive of libtorch: gotorch.TorchVersion reads it."""
+"""Beside the folder of its libraries, as in an archive of libtorch: gotorch.TorchVersion reads
+it."""
 
 OWN = frozenset({LIBRARIES, LICENCES, MANIFEST, SUMS, SBOM, TORCH_VERSION})
 
@@ -40,14 +48,19 @@ class Contents:
         try:
             name.encode()
         except UnicodeEncodeError as err:
-            raise BundleError(f"{os.fsencode(name)!r} is no name in UTF-8; give the file another") from err
+            raise BundleError(
+                f"{os.fsencode(name)!r} is no name in UTF-8; give the file another"
+            ) from err
         before = self.files.get(name)
         if before is not None and before != file:
             raise BundleError(f"{name} would be two files: {_source(before)} and {_source(file)}")
         parents = [p.as_posix() for p in PurePosixPath(name).parents][:-1]
         for parent in parents:
             if parent in self.files:
-                raise BundleError(f"{parent} would be a file, {_source(self.files[parent])}, and a folder with {name}")
+                raise BundleError(
+                    f"{parent} would be a file, {_source(self.files[parent])}, "
+                    f"and a folder with {name}"
+                )
         if name in self.folders:
             raise BundleError(f"{name} would be a folder and a file, {_source(file)}")
         self.folders.update(parents)
@@ -97,7 +110,10 @@ def epoch() -> int:
     """The date of what is written: SOURCE_DATE_EPOCH, or 0."""
     text = os.environ.get("SOURCE_DATE_EPOCH", "").strip() or "0"
     if not text.isdecimal() or int(text) >= 1 << 33:  # what fits a tar's header
-        raise BundleError(f"SOURCE_DATE_EPOCH={text} is no number of seconds since 1970; git log -1 --format=%ct prints one")
+        raise BundleError(
+            f"SOURCE_DATE_EPOCH={text} is no number of seconds since 1970; "
+            "git log -1 --format=%ct prints one"
+        )
     return int(text)
 
 
@@ -128,8 +144,8 @@ def sums_text(digests: dict[str, str]) -> str:
 
 
 def included(text: str | os.PathLike[str]) -> tuple[Path, str]:
-    """What `PATH` or `PATH=DEST` names: the file or folder, and its name in the bundle. `PATH=DEST/`
-    puts it into the folder DEST."""
+    """What `PATH` or `PATH=DEST` names: the file or folder, and its name in the bundle.
+    `PATH=DEST/` puts it into the folder DEST."""
     text = os.fspath(text)
     path, dest = Path(text), ""
     if not os.path.lexists(path) and "=" in text:
@@ -147,18 +163,25 @@ def included(text: str | os.PathLike[str]) -> tuple[Path, str]:
         dest += own
     parts = PurePosixPath(dest).parts
     if not parts or dest.startswith("/") or ".." in parts or "\0" in dest:
-        raise BundleError(f"--include {text} would be put at {dest or '/'}, which is not within the bundle")
+        raise BundleError(
+            f"--include {text} would be put at {dest or '/'}, which is not within the bundle"
+        )
     return path, "/".join(parts)
 
 
 def include(contents: Contents, path: Path, dest: str, out: Path) -> None:
-    """Adds a file, or all of a folder. Links are followed, so that a bundle has none; what is neither
-    file nor folder is refused, and so is a folder that the bundle would be written into."""
+    """Adds a file, or all of a folder. Links are followed, so that a bundle has none; what is
+    neither file nor folder is refused, and so is a folder that the bundle would be written into."""
     if dest.split("/")[0] in OWN:
-        raise BundleError(f"{path} cannot be put at {dest}: the name is bundle's own; say --include {path}=OTHER")
+        raise BundleError(
+            f"{path} cannot be put at {dest}: the name is bundle's own; say --include {path}=OTHER"
+        )
     real = Path(os.path.realpath(path))
     if real == out or real in out.parents:
-        raise BundleError(f"{path} has the bundle itself in it, {out}; include its parts, or write the bundle elsewhere")
+        raise BundleError(
+            f"{path} has the bundle itself in it, {out}; include its parts, "
+            "or write the bundle elsewhere"
+        )
     _include(contents, path, dest, (), out)
 
 
@@ -167,13 +190,17 @@ def _include(contents: Contents, path: Path, dest: str, above: tuple[str, ...], 
     try:
         kind = path.stat().st_mode
     except OSError as err:  # a link that leads nowhere, or round in circles
-        raise BundleError(f"{path}, which is to be included, cannot be read: {err.strerror}") from err
+        raise BundleError(
+            f"{path}, which is to be included, cannot be read: {err.strerror}"
+        ) from err
     if stat.S_ISDIR(kind):
         if real in above or Path(real) == out or Path(real) in out.parents:
             raise BundleError(f"{path} is a link to a folder that it is in")
         contents.folders.add(dest)
         if dest in contents.files:
-            raise BundleError(f"{dest} would be a file, {_source(contents.files[dest])}, and the folder {path}")
+            raise BundleError(
+                f"{dest} would be a file, {_source(contents.files[dest])}, and the folder {path}"
+            )
         for name in sorted(os.listdir(path)):
             _include(contents, path / name, f"{dest}/{name}", (*above, real), out)
     elif stat.S_ISREG(kind):

@@ -1,7 +1,7 @@
 """What an ELF file says of itself, read with pyelftools; and its run path, written in place.
 
-Nothing is moved: a run path is written over the one that is there, which is longer. So no file comes
-out otherwise than its linker has laid it out, as it may of tools that make room.
+Nothing is moved: a run path is written over the one that is there, which is longer. So no file
+comes out otherwise than its linker has laid it out, as it may of tools that make room.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from ..toolchain import Missing
 _RUN_PATHS = {"DT_RPATH": 15, "DT_RUNPATH": 29}
 
 # A name of a library as it stands in a C string of its own, maybe with a folder: "libcudnn_ops.so".
-_NAME = re.compile(rb"(?<=\0)(?:[\x21-\x7e]*/)?([A-Za-z0-9_+-][A-Za-z0-9_.+-]*\.so(?:\.[0-9]+)*)(?=\0)")
+_NAME = re.compile(
+    rb"(?<=\0)(?:[\x21-\x7e]*/)?([A-Za-z0-9_+-][A-Za-z0-9_.+-]*\.so(?:\.[0-9]+)*)(?=\0)"
+)
 _READ_ONLY = re.compile(r"\.l?ro?data\b|\.data\b")
 
 
@@ -57,7 +59,11 @@ class Elf:
     def names(self) -> tuple[str, ...]:
         """What may be names of libraries that it loads while it runs: every C string in its data
         that is one. It is more than it loads, for names also stand in tables and in messages."""
-        with _refusing(self.path), self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as m:
+        with (
+            _refusing(self.path),
+            self.path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as m,
+        ):
             found: set[bytes] = set()
             for start, size in self._data(file):
                 found.update(_NAME.findall(m[max(start - 1, 0) : start + size + 1]))
@@ -97,7 +103,9 @@ def _refusing(path: Path) -> Iterator[None]:
     except Exception as err:
         if isinstance(err, OSError) and err.filename is not None:
             raise  # of opening it; of seeking where nothing can be there is no name
-        raise BundleError(f"{path} is no ELF file, or damaged: {err or type(err).__name__}") from err
+        raise BundleError(
+            f"{path} is no ELF file, or damaged: {err or type(err).__name__}"
+        ) from err
 
 
 def read(path: Path) -> Elf:
@@ -162,8 +170,10 @@ def set_run_path(path: Path, run_path: str) -> bool:
 def _set_run_path(path: Path, file: Any, wanted: bytes) -> bool:
     elf = _opened(file)
     if elf.elfclass != 64 or not elf.little_endian:
-        raise BundleError(f"{path} is for another kind of machine: 64 bits, little endian, are read")
-    dynamic = next((s for s in elf.iter_segments() if s["p_type"] == "PT_DYNAMIC"), None)
+        raise BundleError(
+            f"{path} is for another kind of machine: 64 bits, little endian, are read"
+        )
+    dynamic = next(_dynamic(elf), None)
     if dynamic is None:
         return False
     tags = list(dynamic.iter_tags())
@@ -183,8 +193,8 @@ def _set_run_path(path: Path, file: Any, wanted: bytes) -> bool:
         end = strings.index(b"\0", offset)
         if len(wanted) > end - offset:
             raise BundleError(
-                f"the run path of {path} is {strings[offset:end].decode(errors='replace')!r}, which "
-                f"is too short to write {wanted.decode()!r} there"
+                f"the run path of {path} is {strings[offset:end].decode(errors='replace')!r}, "
+                f"which is too short to write {wanted.decode()!r} there"
             )
         # Linkers let a name that another ends in share its bytes.
         if any(offset <= name < end for name in shared):
@@ -196,12 +206,18 @@ def _set_run_path(path: Path, file: Any, wanted: bytes) -> bool:
     return True
 
 
+def _dynamic(elf: Any) -> Iterator[Any]:
+    return (s for s in elf.iter_segments() if s["p_type"] == "PT_DYNAMIC")
+
+
 def drop_needed(path: Path, name: str) -> None:
     """Makes a file need another library that it needs already in the place of `name`."""
     with _refusing(path), path.open("r+b") as file:
-        dynamic = [s for s in _opened(file).iter_segments() if s["p_type"] == "PT_DYNAMIC"][0]
+        dynamic = next(_dynamic(_opened(file)))
         tags = list(dynamic.iter_tags())
-        needs = {t.needed: (i, t.entry.d_val) for i, t in enumerate(tags) if t.entry.d_tag == "DT_NEEDED"}
+        needs = {
+            t.needed: (i, t.entry.d_val) for i, t in enumerate(tags) if t.entry.d_tag == "DT_NEEDED"
+        }
         if name not in needs:
             return
         other = next((value for n, (_, value) in needs.items() if n != name), None)
@@ -221,5 +237,7 @@ def _names_used(elf: Any, tags: list[Any]) -> set[int]:
         elif kind in ("SHT_GNU_verneed", "SHT_GNU_verdef"):
             for entry, parts in section.iter_versions():
                 used.update(v for k, v in entry.entry.items() if k == "vn_file")
-                used.update(v for p in parts for k, v in p.entry.items() if k in ("vna_name", "vda_name"))
+                used.update(
+                    v for p in parts for k, v in p.entry.items() if k in ("vna_name", "vda_name")
+                )
     return used

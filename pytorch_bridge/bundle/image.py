@@ -1,8 +1,8 @@
 """A bundle as an OCI image: a folder with the layout that registries and container engines read.
 
-It is written by go-containerregistry, in the Go module beside this file; no daemon is asked. The layers
-are libc where there is no base, the libraries, and the program with what it reads: whoever ships a new
-version of the program sends only the last.
+It is written by go-containerregistry, in the Go module beside this file; no daemon is asked. The
+layers are libc where there is no base, the libraries, and the program with what it reads: whoever
+ships a new version of the program sends only the last.
 """
 
 from __future__ import annotations
@@ -27,9 +27,12 @@ FOLDER = "/app"
 
 def check(target: Path, base: str) -> None:
     """BundleError where the target is something else, or the base cannot be one."""
-    if os.path.lexists(target) and not _is_layout(target):
-        if not target.is_dir() or any(target.iterdir()):
-            raise BundleError(f"{target} has other things in it than an OCI layout, so it is not replaced; name another folder")
+    empty = target.is_dir() and not target.is_symlink() and not any(target.iterdir())
+    if os.path.lexists(target) and not empty and not _is_layout(target):
+        raise BundleError(
+            f"{target} has other things in it than an OCI layout, so it is not replaced; "
+            "name another folder"
+        )
     if base.startswith("-"):
         raise BundleError(f"--base {base} is no reference to an image")
 
@@ -59,7 +62,9 @@ def write(
     of_program = [p for p in contents.walk(bundle) if p[0].split("/")[0] not in libraries]
     layers = [_layer("libraries", of_libraries), _layer("program", of_program)]
     if not base:
-        layers.insert(0, {"name": "glibc of the machine that made this", "files": list(_glibc(closure))})
+        layers.insert(
+            0, {"name": "glibc of the machine that made this", "files": list(_glibc(closure))}
+        )
     asked = {
         "base": base,
         "os": program.os,
@@ -93,7 +98,13 @@ def run(asked: dict[str, Any]) -> None:
     """Has the Go program write the image that it is asked for; BundleError with what it says."""
     go = toolchain.find_go()
     # Flags and a workspace are for the user's program, not for this one.
-    here = {**os.environ, **env.variables(), "GOFLAGS": "-mod=readonly", "GOWORK": "off", "CGO_ENABLED": "0"}
+    here = {
+        **os.environ,
+        **env.variables(),
+        "GOFLAGS": "-mod=readonly",
+        "GOWORK": "off",
+        "CGO_ENABLED": "0",
+    }
     done = subprocess.run(
         [str(go.path), "run", "-C", str(TOOL), "."],
         env=here,
@@ -104,7 +115,9 @@ def run(asked: dict[str, Any]) -> None:
         check=False,
     )
     if done.returncode != 0:
-        lines = [line for line in done.stderr.strip().splitlines() if not line.startswith("exit status")]
+        lines = [
+            line for line in done.stderr.strip().splitlines() if not line.startswith("exit status")
+        ]
         raise BundleError("the image cannot be written: " + "\n  ".join(lines[-20:]))
 
 
@@ -119,8 +132,8 @@ def _file(name: str, path: Path) -> dict[str, Any]:
 
 
 def _glibc(closure: Closure) -> Iterable[dict[str, Any]]:
-    """The loader and the parts of glibc that are needed, at their places on this machine; and a folder
-    for what is temporary."""
+    """The loader and the parts of glibc that are needed, at their places on this machine; and a
+    folder for what is temporary."""
     yield {"name": "tmp", "path": "", "mode": 0o1777}
     if closure.program.interpreter:
         loader = closure.program.interpreter
@@ -130,6 +143,7 @@ def _glibc(closure: Closure) -> Iterable[dict[str, Any]]:
             continue
         found = next((f / name for f in system_folders() if (f / name).is_file()), None)
         if found is None:
-            raise BundleError(f"{name} is not among this machine's libraries; name a base for the image")
+            raise BundleError(
+                f"{name} is not among this machine's libraries; name a base for the image"
+            )
         yield {"name": str(found).lstrip("/"), "path": os.path.realpath(found), "mode": 0o755}
-

@@ -17,7 +17,6 @@ from ..errors import BundleError
 from . import archive, contents, elf, image, origin, program, sbom
 from .closure import DRIVER, Closure, Finder, glibc_needed
 from .contents import Contents, File
-from .elf import Elf
 from .origin import Origin
 from .program import Program
 
@@ -53,16 +52,18 @@ def bundle(
     base: str = "",
     ref: str = "latest",
 ) -> Bundle:
-    """Builds the Go program in `package`, a folder or an import path, and gathers it in the folder `out`.
+    """Builds the Go program in `package`, a folder or an import path, and gathers it in the folder
+    `out`.
 
-    An `out` that is a bundle is replaced, an empty one filled, and any other refused. With `cpu` what only
-    a GPU needs stays away. `include` has files and folders that the program reads, as PATH or PATH=DEST;
-    weights of packages of `export_go` come by themselves. The program is called `name`, by default as go
-    calls it. `tags`, `ldflags` and `build_flags` are for `go build`.
+    An `out` that is a bundle is replaced, an empty one filled, and any other refused. With `cpu`
+    what only a GPU needs stays away. `include` has files and folders that the program reads, as
+    PATH or PATH=DEST; weights of packages of `export_go` come by themselves. The program is called
+    `name`, by default as go calls it. `tags`, `ldflags` and `build_flags` are for `go build`.
 
-    `sbom` adds a bill of materials. `tar` also writes all of it as one file, .tar or .tar.gz; and `oci` as
-    a folder with an OCI image, called `ref` there, on the image `base`: a reference to a registry, a folder
-    with an OCI layout, or the file of `docker save`. Without one, the image has this machine's glibc.
+    `sbom` adds a bill of materials. `tar` also writes all of it as one file, .tar or .tar.gz; and
+    `oci` as a folder with an OCI image, called `ref` there, on the image `base`: a reference to a
+    registry, a folder with an OCI layout, or the file of `docker save`. Without one, the image has
+    this machine's glibc.
 
     BundleError says what is in the way; nothing is half written then, and what was there stays.
     """
@@ -76,7 +77,9 @@ def bundle(
         image.check(Path(oci), base)
     for other in (tar, oci):
         if other is not None and Path(os.path.abspath(other)).is_relative_to(target):
-            raise BundleError(f"{os.fspath(other)} is within the bundle, {target}; write it beside that")
+            raise BundleError(
+                f"{os.fspath(other)} is within the bundle, {target}; write it beside that"
+            )
     epoch = contents.epoch()
     found = program.look(os.fspath(package), tags)
     parts = Contents()
@@ -87,7 +90,6 @@ def bundle(
         real = Path(os.path.realpath(path))
         if real not in taken and dest not in parts.files:
             contents.include(parts, real, dest, Path(os.path.realpath(target)))
-    target.parent.mkdir(parents=True, exist_ok=True)
     with _beside(target) as part:
         build = part / "build"
         build.mkdir()
@@ -128,7 +130,8 @@ def check_target(target: Path) -> None:
         raise BundleError(f"{target} is a file; name another folder")
     if any(target.iterdir()) and not _is_bundle(target):
         raise BundleError(
-            f"{target} has other things in it than a bundle, so it is not replaced; name another folder, or remove it"
+            f"{target} has other things in it than a bundle, so it is not replaced; "
+            "name another folder, or remove it"
         )
 
 
@@ -150,10 +153,13 @@ def _beside(target: Path) -> Iterator[Path]:
                 (left / "old").rename(target)
 
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         with replacing.folder_beside(target, rescue) as part:
             yield part
     except OSError as err:
-        raise BundleError(f"{err.filename or target} cannot be written: {err.strerror or err}") from err
+        raise BundleError(
+            f"{err.filename or target} cannot be written: {err.strerror or err}"
+        ) from err
 
 
 def _put_in_place(new: Path, target: Path, part: Path) -> None:
@@ -173,9 +179,13 @@ def _check_name(name: str, parts: Contents) -> None:
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise BundleError(f"--name {name} is no name of a file")
     if name in contents.OWN:
-        raise BundleError(f"the program would be called {name}, which is a name of bundle's own; say --name OTHER")
+        raise BundleError(
+            f"the program would be called {name}, which is a name of bundle's own; say --name OTHER"
+        )
     if name in parts.files or name in parts.folders:
-        raise BundleError(f"the program would be called {name}, and so is what is included; say --name OTHER")
+        raise BundleError(
+            f"the program would be called {name}, and so is what is included; say --name OTHER"
+        )
 
 
 # What it needs ------------------------------------------------------------------------------------
@@ -191,7 +201,8 @@ def _closure(binary: Path, cpu: bool, parts: Contents, part: Path) -> Closure:
 
 
 def _loadable(parts: Contents, folder: Path) -> Iterator[Path]:
-    """Included files that are loaded: libraries, programs, and libraries within packages of AOTInductor."""
+    """Included files that are loaded: libraries, programs, and libraries within packages of
+    AOTInductor."""
     for name, file in sorted(parts.files.items()):
         if not isinstance(file.source, Path):
             continue
@@ -236,10 +247,15 @@ def _gather(
     version = _torch_version(torch.source) if torch else ""
     if version:
         parts.add(contents.TORCH_VERSION, File(f"{version}\n".encode()))
-    made_of = {f"{contents.LIBRARIES}/{n}": origin.of_library(v.source) for n, v in closure.libraries.items()}
+    made_of = {
+        f"{contents.LIBRARIES}/{n}": origin.of_library(v.source)
+        for n, v in closure.libraries.items()
+    }
     modules = [origin.of_module(m) for m in found.modules]
     own = modules[0]
-    used = sorted({*modules[1:], *made_of.values()} - {own}, key=lambda o: (o.kind, o.name, o.version))
+    used = sorted(
+        {*modules[1:], *made_of.values()} - {own}, key=lambda o: (o.kind, o.name, o.version)
+    )
     for package in (own, *used):
         for name, path in package.licences:
             where = PurePosixPath(contents.LICENCES, package.kind, package.name.lstrip("/"), name)
@@ -276,9 +292,8 @@ def _torch_version(library: Path) -> str:
 
 
 def _set_run_paths(new: Path, called: str, closure: Closure) -> None:
-    if not closure.program.is_static:
-        if not elf.set_run_path(new / called, program.RUN_PATH) and closure.libraries:
-            raise BundleError(f"go build has given {called} no run path; leave out -r and -extldflags -static")
+    if not elf.set_run_path(new / called, program.RUN_PATH) and closure.libraries:
+        raise BundleError(f"go build has given {called} no run path; leave out -extldflags -static")
     for name, library in closure.libraries.items():
         path = new / contents.LIBRARIES / name
         elf.set_run_path(path, "$ORIGIN")
@@ -329,7 +344,14 @@ def _manifest(
         },
         "libraries": libraries,
         "left_out": {
-            name: {"why": v.why, **({"named_by": sorted(v.named_by)} if v.named_by else {"needed_by": sorted(v.needed_by)})}
+            name: {
+                "why": v.why,
+                **(
+                    {"named_by": sorted(v.named_by)}
+                    if v.named_by
+                    else {"needed_by": sorted(v.needed_by)}
+                ),
+            }
             for name, v in sorted(closure.left_out.items())
         },
         "included": {n: s for n, s in sizes.items() if n.split("/")[0] not in own_files},

@@ -1,5 +1,5 @@
-"""Where a file that goes into a bundle comes from: a wheel, a package of the system, a Go module; and
-its licence."""
+"""Where a file that goes into a bundle comes from: a wheel, a package of the system, a Go module;
+and its licence."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def of_module(module: Module) -> Origin:
 
 
 def _licence_files(folder: Path) -> Iterator[tuple[str, Path]]:
-    with_names = sorted(p for p in folder.iterdir() if _LICENCE.match(p.name)) if folder.is_dir() else []
+    with_names = (
+        sorted(p for p in folder.iterdir() if _LICENCE.match(p.name)) if folder.is_dir() else []
+    )
     for path in with_names:
         if path.is_file():
             yield path.name, path
@@ -119,7 +121,9 @@ def _wheel(info: Path) -> Origin:
         if folder.is_dir()
         else list(_licence_files(info))
     )
-    return Origin("pypi", said["Name"], said["Version"], said.get("License-Expression", ""), tuple(found))
+    return Origin(
+        "pypi", said["Name"], said["Version"], said["License-Expression"] or "", tuple(found)
+    )
 
 
 # The system's packages ----------------------------------------------------------------------------
@@ -135,25 +139,32 @@ def _os_release() -> dict[str, str]:
 
 
 def _output(*command: str) -> str:
+    """What a package manager says, also where it does not know all that it is asked about."""
     if shutil.which(command[0]) is None:
         return ""
     here = {**os.environ, "LC_ALL": "C"}
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=here, check=False)
-    return done.stdout if done.returncode == 0 else ""
+    return subprocess.run(
+        command, capture_output=True, text=True, errors="replace", env=here, check=False
+    ).stdout
 
 
 def _of_system(path: Path) -> Origin | None:
-    # /lib may be a link to /usr/lib, and packages say either.
     text = str(path)
-    for name in (text, text.removeprefix("/usr"), f"/usr{text}"):
-        if owner := re.match(r"([\w.+-]+)(?::\w+)?: ", _output("dpkg-query", "-S", name)):
-            return _deb(owner[1], _output("dpkg-query", "-W", "-f", "${Version}\n", owner[1]).split("\n")[0])
-        said = _output("rpm", "-qf", "--qf", "%{NAME}\t%{VERSION}-%{RELEASE}\n", name).split("\n")[0]
-        if said.count("\t") == 1:
-            owner_name, version = said.split("\t")
-            folder = Path("/usr/share/licenses") / owner_name
+    if not text.startswith(("/usr/", "/lib", "/opt/")) or text.startswith("/usr/local/"):
+        return None
+    # /lib may be a link to /usr/lib, and packages say either.
+    names = sorted({text, f"/{text.removeprefix('/usr/').lstrip('/')}", f"/usr{text}"})
+    if owner := re.match(r"([\w.+-]+)(?::\w+)?: ", _output("dpkg-query", "-S", *names)):
+        found = _output("dpkg-query", "-W", "-f", "${Version}\n", owner[1])
+        return _deb(owner[1], found.partition("\n")[0])
+    for line in _output("rpm", "-qf", "--qf", "%{NAME}\t%{VERSION}-%{RELEASE}\n", *names).split(
+        "\n"
+    ):
+        if line.count("\t") == 1:
+            name, version = line.split("\t")
+            folder = Path("/usr/share/licenses") / name
             files = [(p.name, p) for p in sorted(folder.glob("*")) if p.is_file()]
-            return Origin("rpm", owner_name, version, "", tuple(files))
+            return Origin("rpm", name, version, "", tuple(files))
     return None
 
 

@@ -30,7 +30,8 @@ class Module:
     version: str
     """"v1.2.3"; "" for what is built from a folder."""
     folder: Path | None
-    """Where its sources are; None where they are in no folder of their own, as with go mod vendor."""
+    """Where its sources are; None where they are in no folder of their own, as with go mod
+    vendor."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Program:
     modules: tuple[Module, ...]
     """Its own first, and Go last."""
     weights: tuple[tuple[Path, str], ...]
-    """The weights of the packages of export_go that it uses and does not embed, and where they go."""
+    """The weights of the packages of export_go that it uses and does not embed, and where they
+    go."""
     folder: Path
     """Where go is run, and ..."""
     argument: str
@@ -85,8 +87,8 @@ def _tags(tags: str) -> list[str]:
 
 
 def look(package: str, tags: str = "") -> Program:
-    """What `package` is, a folder, a Go file or an import path; BundleError where it is no program, or
-    one for another machine than this."""
+    """What `package` is, a folder, a Go file or an import path; BundleError where it is no program,
+    or one for another machine than this."""
     given = Path(package)
     folder, argument = Path.cwd(), package
     if given.is_dir():  # also one in another module than this folder
@@ -94,7 +96,17 @@ def look(package: str, tags: str = "") -> Program:
     elif given.suffix == ".go" and given.is_file():
         folder, argument = given.parent, given.name
     done = _go(
-        ["env", "-json", "GOOS", "GOARCH", "GOHOSTOS", "GOHOSTARCH", "GOVERSION", "GOROOT", "GOFLAGS"],
+        [
+            "env",
+            "-json",
+            "GOOS",
+            "GOARCH",
+            "GOHOSTOS",
+            "GOHOSTARCH",
+            "GOVERSION",
+            "GOROOT",
+            "GOFLAGS",
+        ],
         folder,
     )
     if done.returncode != 0:
@@ -104,12 +116,14 @@ def look(package: str, tags: str = "") -> Program:
     asked = f"{go['GOOS']}/{go['GOARCH']}"
     if asked != here or go["GOHOSTOS"] != "linux":
         raise BundleError(
-            f"a bundle has the libraries of the machine that makes it, {here}, and the program is to be "
-            f"for {asked}; bundle it on {'such a machine' if asked != here else 'Linux'}"
+            f"a bundle has the libraries of the machine that makes it, {here}, and the program "
+            f"is to be for {asked}; bundle it on {'such a machine' if asked != here else 'Linux'}"
             + ("" if asked == here else ", or unset GOOS and GOARCH")
         )
     if "-ldflags" in go["GOFLAGS"]:
-        raise BundleError("GOFLAGS has -ldflags, which the run path has to go into; say --ldflags instead")
+        raise BundleError(
+            "GOFLAGS has -ldflags, which the run path has to go into; say --ldflags instead"
+        )
     done = _go(["list", "-deps", f"-json={_FIELDS}", *_tags(tags), argument], folder)
     if done.returncode != 0:
         raise BundleError(f"{package} is no Go package that can be built:\n  {_said(done)}")
@@ -120,7 +134,8 @@ def look(package: str, tags: str = "") -> Program:
     root = roots[0]
     if root["Name"] != "main":
         raise BundleError(
-            f"{root['ImportPath']} is package {root['Name']}, and no program; name the folder of a package main"
+            f"{root['ImportPath']} is package {root['Name']}, and no program; "
+            "name the folder of a package main"
         )
     modules = {p["Module"]["Path"]: _module(p["Module"]) for p in packages if "Module" in p}
     first = root.get("Module", {}).get("Path")
@@ -166,7 +181,9 @@ def _weights(packages: list[dict[str, Any]], root: dict[str, Any]) -> list[tuple
         if package.get("Standard") or _WEIGHTS in package.get("EmbedFiles", ()):
             continue
         folder = Path(package["Dir"])
-        if not (folder / _WEIGHTS).is_file() or not any(map(_is_generated, folder.glob("*_gen.go"))):
+        if not (folder / _WEIGHTS).is_file() or not any(
+            map(_is_generated, folder.glob("*_gen.go"))
+        ):
             continue
         inside = top is not None and folder.is_relative_to(top)
         where = folder.relative_to(top).as_posix() if inside and top else package["Name"]
@@ -179,10 +196,12 @@ def _is_generated(path: Path) -> bool:
         return _GENERATED.encode() in file.read(4096)
 
 
-def build(program: Program, out: Path, tags: str = "", ldflags: str = "", flags: Sequence[str] = ()) -> Path:
-    """Builds it into the folder `out` and returns the file. By default no path of this machine gets into
-    it, and nothing of the version control: whether files are changed there would make two builds of
-    the same sources differ, and the bundle itself is such a file."""
+def build(
+    program: Program, out: Path, tags: str = "", ldflags: str = "", flags: Sequence[str] = ()
+) -> Path:
+    """Builds it into the folder `out` and returns the file. By default no path of this machine gets
+    into it, and nothing of the version control: whether files are changed there would make two
+    builds of the same sources differ, and the bundle itself is such a file."""
     for flag in flags:
         name = flag.lstrip("-").partition("=")[0]
         if name in ("o", "ldflags", "tags"):
@@ -192,11 +211,21 @@ def build(program: Program, out: Path, tags: str = "", ldflags: str = "", flags:
     names = {flag.lstrip("-").partition("=")[0] for flag in said}
     defaults = [f for f in ("-trimpath", "-buildvcs=false") if f[1:].partition("=")[0] not in names]
     link = f"{ldflags} -r {RUN_PATH}".strip()
-    command = ["build", *defaults, *flags, *_tags(tags), f"-ldflags={link}", "-o", f"{out.resolve()}/"]
+    command = [
+        "build",
+        *defaults,
+        *flags,
+        *_tags(tags),
+        f"-ldflags={link}",
+        "-o",
+        f"{out.resolve()}/",
+    ]
     done = _go([*command, program.argument], program.folder)
     if done.returncode != 0:
         raise BundleError(f"go build refuses {program.package}:\n  {_said(done)}")
     made = list(out.iterdir())
     if len(made) != 1:
-        raise BundleError(f"go build has made no program of {program.package}, with the flags {said}")
+        raise BundleError(
+            f"go build has made no program of {program.package}, with the flags {said}"
+        )
     return made[0]

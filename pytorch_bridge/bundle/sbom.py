@@ -24,14 +24,16 @@ def document(
 ) -> str:
     """The text for a bundle of program `name`.
 
-    `files` have their SHA-1 and SHA-256 sums, of which SPDX wants the first; `made_of` has those that are
-    a package's, and `leaving_out` names those that come after this document and name it.
+    `files` have their SHA-1 and SHA-256 sums, of which SPDX wants the first; `made_of` has those
+    that are a package's, and `leaving_out` names those that come after this document and name it.
     """
     ordered = sorted(set(packages), key=lambda o: (o.kind, o.name, o.version))
     ids = {o: _id(f"Package-{o.kind}-{o.name}-{o.version}") for o in ordered}
     numbers = {file: f"SPDXRef-File-{i}" for i, file in enumerate(files)}
     whole = hashlib.sha1("".join(sorted(sha1 for sha1, _ in files.values())).encode()).hexdigest()
     unique = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([name, version, files], sort_keys=True))
+    plain = re.sub(r"[^A-Za-z0-9.-]", "-", name)
+    created = datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc)
     root = "SPDXRef-Bundle"
     relations = [("SPDXRef-DOCUMENT", "DESCRIBES", root)]
     relations += [(root, "CONTAINS", numbers[file]) for file in files]
@@ -42,9 +44,9 @@ def document(
         "dataLicense": "CC0-1.0",
         "SPDXID": "SPDXRef-DOCUMENT",
         "name": name,
-        "documentNamespace": f"https://spdx.org/spdxdocs/{re.sub(r'[^A-Za-z0-9.-]', '-', name)}-{unique}",
+        "documentNamespace": f"https://spdx.org/spdxdocs/{plain}-{unique}",
         "creationInfo": {
-            "created": f"{datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
+            "created": f"{created:%Y-%m-%dT%H:%M:%SZ}",
             "creators": ["Tool: pytorch_bridge-bundle"],
         },
         "packages": [
@@ -57,7 +59,14 @@ def document(
                 },
                 "primaryPackagePurpose": "APPLICATION",
             },
-            *({**_package(ids[o], o.name, o.version, _licence(o)), "filesAnalyzed": False, **_refs(o)} for o in ordered),
+            *(
+                {
+                    **_package(ids[o], o.name, o.version, _licence(o)),
+                    "filesAnalyzed": False,
+                    **_refs(o),
+                }
+                for o in ordered
+            ),
         ],
         "files": [
             {
@@ -107,5 +116,9 @@ def _licence(origin: Origin) -> str:
 def _refs(origin: Origin) -> dict[str, Any]:
     if not origin.purl:
         return {}
-    ref = {"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": origin.purl}
+    ref = {
+        "referenceCategory": "PACKAGE-MANAGER",
+        "referenceType": "purl",
+        "referenceLocator": origin.purl,
+    }
     return {"externalRefs": [ref]}

@@ -50,7 +50,11 @@ class Linker:
         if soname is not None:
             flags += ["-soname", soname or path.name]
         if rpath or runpath:
-            flags += ["--disable-new-dtags" if rpath else "--enable-new-dtags", "-rpath", rpath or runpath]
+            flags += [
+                "--disable-new-dtags" if rpath else "--enable-new-dtags",
+                "-rpath",
+                rpath or runpath,
+            ]
         run("ld", *flags, self.object(text), *stand_ins, "-o", path)
         return path
 
@@ -60,10 +64,21 @@ class Linker:
             return self.empty
         out = self.folder / "text.o"
         table = ", ".join(f'"{t}"' for t in text)
-        run(*GCC, "-x", "c", "-c", "-", "-o", out, input=f"const char *const table[] = {{{table}}};\n")
+        run(
+            *GCC,
+            "-x",
+            "c",
+            "-c",
+            "-",
+            "-o",
+            out,
+            input=f"const char *const table[] = {{{table}}};\n",
+        )
         return out
 
-    def program(self, path: Path, needs: Iterable[Path], *, rpath: str = "", runpath: str = "") -> Path:
+    def program(
+        self, path: Path, needs: Iterable[Path], *, rpath: str = "", runpath: str = ""
+    ) -> Path:
         """A program that needs libraries and does nothing."""
         path.parent.mkdir(parents=True, exist_ok=True)
         flags = []
@@ -78,7 +93,16 @@ class Linker:
                 run("ld", "-shared", "-soname", name, self.empty, "-o", shells / name)
             stand_ins.append(str(shells / name))
         run(
-            *[*GCC, "-x", "c", "-", "-o", path, "-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined"],
+            *[
+                *GCC,
+                "-x",
+                "c",
+                "-",
+                "-o",
+                path,
+                "-Wl,--no-as-needed",
+                "-Wl,--allow-shlib-undefined",
+            ],
             *["-x", "none", *stand_ins, *flags],
             input="int main(void) { return 0; }\n",
         )
@@ -100,11 +124,18 @@ def namespaces() -> str:
             return f"there is no {tool} here"
     try:
         done = subprocess.run(
-            ["unshare", "-Urm", "sh", "-c", "mount --rbind /proc /proc"], capture_output=True, text=True, env={"PATH": PATH}
+            ["unshare", "-Urm", "sh", "-c", "mount --rbind /proc /proc"],
+            capture_output=True,
+            text=True,
+            env={"PATH": PATH},
         )
     except OSError as err:
         return str(err)
-    return "" if done.returncode == 0 else f"a root of its own is forbidden here: {done.stderr.strip()}"
+    return (
+        ""
+        if done.returncode == 0
+        else f"a root of its own is forbidden here: {done.stderr.strip()}"
+    )
 
 
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/bin", "/sbin", "/bin"])

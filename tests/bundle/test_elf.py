@@ -60,7 +60,9 @@ def test_a_library_without_a_run_path_stays_as_it_is(linker, tmp_path):
 def test_a_run_path_that_is_too_short_is_refused(linker, tmp_path):
     path = linker.library(tmp_path / "liba.so", rpath="/short")
     before = path.read_bytes()
-    with pytest.raises(BundleError, match=r"is '/short', which is too short to write '\$ORIGIN' there"):
+    with pytest.raises(
+        BundleError, match=r"is '/short', which is too short to write '\$ORIGIN' there"
+    ):
         elf.set_run_path(path, "$ORIGIN")
     assert path.read_bytes() == before
 
@@ -69,7 +71,18 @@ def test_a_run_path_that_shares_its_bytes_is_refused(tmp_path):
     """The linker keeps a symbol whose name the run path ends in within the run path."""
     path = tmp_path / "liba.so"
     code = "int tail_of_it(void) { return 1; }\n"
-    run("gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", path, "-Wl,-rpath,/some/folder/tail_of_it", input=code)
+    run(
+        "gcc",
+        "-shared",
+        "-fPIC",
+        "-x",
+        "c",
+        "-",
+        "-o",
+        path,
+        "-Wl,-rpath,/some/folder/tail_of_it",
+        input=code,
+    )
     before = path.read_bytes()
     assert before.count(b"tail_of_it\0") == 2  # in .dynstr once, and in .strtab
     with pytest.raises(BundleError, match="shares its bytes with another name"):
@@ -77,7 +90,16 @@ def test_a_run_path_that_shares_its_bytes_is_refused(tmp_path):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("text", [b"", b"\x7fELF", b"#!/bin/sh\n", b"\x7fELF\x02\x01\x01" + bytes(9), b"\x7fELF" + b"\xff" * 200])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\x7fELF",
+        b"#!/bin/sh\n",
+        b"\x7fELF\x02\x01\x01" + bytes(9),
+        b"\x7fELF" + b"\xff" * 200,
+    ],
+)
 def test_what_is_no_elf_file_is_refused(tmp_path, text):
     path = tmp_path / "file"
     path.write_bytes(text)
@@ -88,14 +110,18 @@ def test_what_is_no_elf_file_is_refused(tmp_path, text):
 
 def test_a_damaged_file_is_an_error_or_read_and_nothing_else(linker, tmp_path):
     """Bytes of its head and its tables are changed at random, and it ends anywhere."""
-    whole = linker.library(tmp_path / "liba.so", ["libb.so"], rpath="/a/long/folder", text=["libplug.so"]).read_bytes()
+    whole = linker.library(
+        tmp_path / "liba.so", ["libb.so"], rpath="/a/long/folder", text=["libplug.so"]
+    ).read_bytes()
     path = tmp_path / "damaged.so"
     draw = random.Random(0)
     refused = 0
     for _ in range(4000 if os.environ.get("CONFORMANCE") == "full" else 150):
         data = bytearray(whole)
         for _ in range(draw.randint(1, 4)):
-            at = draw.choice([draw.randrange(64), draw.randrange(len(data)), draw.randrange(64, 64 + 56 * 6)])
+            at = draw.choice(
+                [draw.randrange(64), draw.randrange(len(data)), draw.randrange(64, 64 + 56 * 6)]
+            )
             data[at] = draw.choice([0, 0xFF, draw.randrange(256)])
         if draw.random() < 0.3:
             del data[draw.randrange(len(data)) :]

@@ -17,7 +17,7 @@ func main() {
 	gotorch.ManualSeed(0)
 	a := gotorch.FromSlice([]float32{2, 0, 0, 3}, 2, 2)
 	fmt.Println("mm", gotorch.Data[float32](a.MM(a)))
-	fmt.Println("inverse", gotorch.Data[float32](gotorch.LinalgInv(a)))
+	fmt.Println("inverse", gotorch.Data[float32](gotorch.LinalgInv(a).Contiguous()))
 	fmt.Println("fft", gotorch.FFTFFT(gotorch.Ones([]int64{4})).DType())
 	x, w := gotorch.Ones([]int64{1, 1, 8, 8}), gotorch.Ones([]int64{1, 1, 3, 3})
 	fmt.Println("conv", gotorch.Conv2d(x, w).Max().Item())
