@@ -7,11 +7,12 @@
 
 The folder has
 
-    app              the program, whose run path is $ORIGIN/lib lib/             libcgotorch.so and
-    the shared libraries that it needs (closure.py says how they are found) licenses/        the
-    terms of what is in the bundle, by package bundle.json      what is in it, where that is from,
-    and what it needs of a machine SHA256SUMS       for sha256sum -c sbom.spdx.json   the same for
-    tools that look for known faults, with sbom=True
+    app              the program, whose run path is $ORIGIN/lib
+    lib              libcgotorch.so and the shared libraries that it needs
+    licenses         the terms of what is in the bundle, by package
+    bundle.json      what is in it, where that is from, and what it needs of a machine
+    SHA256SUMS       for sha256sum -c
+    sbom.spdx.json   a bill of materials for scanners, with sbom=True
 
 and what `include` names. Such a folder starts on a Linux machine with glibc, of the release in
 bundle.json or a newer one, and needs nothing else there: no Python, Go, compiler or checkout. It

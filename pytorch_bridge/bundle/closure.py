@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from .. import toolchain
 from ..errors import BundleError
 from . import elf
 from .elf import Elf
@@ -285,7 +286,7 @@ def _run_paths(file: Elf, loaders: tuple[Elf, ...]) -> Iterator[Path]:
 
 def _folders(file: Elf, loaders: tuple[Elf, ...]) -> Iterator[Path]:
     yield from _run_paths(file, loaders)
-    yield from map(Path, filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")))
+    yield from map(Path, filter(None, (toolchain.variable("LD_LIBRARY_PATH") or "").split(":")))
     yield from system_folders()
 
 

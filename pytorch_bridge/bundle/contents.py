@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from .. import toolchain
 from ..errors import BundleError
 
 LIBRARIES, LICENCES, MANIFEST, SUMS, SBOM = (
@@ -108,7 +109,7 @@ def set_dates(folder: Path, epoch: int) -> None:
 
 def epoch() -> int:
     """The date of what is written: SOURCE_DATE_EPOCH, or 0."""
-    text = os.environ.get("SOURCE_DATE_EPOCH", "").strip() or "0"
+    text = (toolchain.variable("SOURCE_DATE_EPOCH") or "0").strip()
     if not text.isdecimal() or int(text) >= 1 << 33:  # what fits a tar's header
         raise BundleError(
             f"SOURCE_DATE_EPOCH={text} is no number of seconds since 1970; "

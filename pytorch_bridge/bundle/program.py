@@ -207,7 +207,7 @@ def build(
         if name in ("o", "ldflags", "tags"):
             better = {"o": "--out and --name", "ldflags": "--ldflags", "tags": "--tags"}[name]
             raise BundleError(f"-{name} is no flag to pass on to go build: say {better}")
-    said = [*shlex.split(os.environ.get("GOFLAGS", "")), *flags]
+    said = [*shlex.split(toolchain.variable("GOFLAGS") or ""), *flags]
     names = {flag.lstrip("-").partition("=")[0] for flag in said}
     defaults = [f for f in ("-trimpath", "-buildvcs=false") if f[1:].partition("=")[0] not in names]
     link = f"{ldflags} -r {RUN_PATH}".strip()
