@@ -202,7 +202,13 @@ def _include(contents: Contents, path: Path, dest: str, above: tuple[str, ...], 
             raise BundleError(
                 f"{dest} would be a file, {_source(contents.files[dest])}, and the folder {path}"
             )
-        for name in sorted(os.listdir(path)):
+        try:
+            names = sorted(os.listdir(path))
+        except OSError as err:
+            raise BundleError(
+                f"{path}, which is to be included, cannot be read: {err.strerror}"
+            ) from err
+        for name in names:
             _include(contents, path / name, f"{dest}/{name}", (*above, real), out)
     elif stat.S_ISREG(kind):
         if not os.access(path, os.R_OK):

@@ -29,6 +29,10 @@ _NAME = re.compile(
 _READ_ONLY = re.compile(r"\.l?ro?data\b|\.data\b")
 
 
+class TooShort(BundleError):
+    """There is no room for a run path where the old one is."""
+
+
 @dataclass(frozen=True)
 class Elf:
     """A program or a shared library."""
@@ -192,9 +196,10 @@ def _set_run_path(path: Path, file: Any, wanted: bytes) -> bool:
         offset = tag.entry.d_val
         end = strings.index(b"\0", offset)
         if len(wanted) > end - offset:
-            raise BundleError(
+            raise TooShort(
                 f"the run path of {path} is {strings[offset:end].decode(errors='replace')!r}, "
-                f"which is too short to write {wanted.decode()!r} there"
+                f"which is too short to write {wanted.decode()!r} there; "
+                "link it with a longer one: -Wl,-rpath,FOLDER"
             )
         # Linkers let a name that another ends in share its bytes.
         if any(offset <= name < end for name in shared):

@@ -157,9 +157,7 @@ def _beside(target: Path) -> Iterator[Path]:
         with replacing.folder_beside(target, rescue) as part:
             yield part
     except OSError as err:
-        raise BundleError(
-            f"{err.filename or target} cannot be written: {err.strerror or err}"
-        ) from err
+        raise BundleError(f"the bundle cannot be written: {err}") from err
 
 
 def _put_in_place(new: Path, target: Path, part: Path) -> None:
@@ -240,6 +238,7 @@ def _gather(
     epoch: int,
     bill: bool,
 ) -> dict[str, Any]:
+    files = list(parts.files)
     parts.add(called, File(closure.program.path, executable=True))
     for library in closure.libraries.values():
         parts.add(f"{contents.LIBRARIES}/{library.name}", File(library.source))
@@ -261,14 +260,14 @@ def _gather(
             where = PurePosixPath(contents.LICENCES, package.kind, package.name.lstrip("/"), name)
             parts.add(where.as_posix(), File(Path(os.path.realpath(path))))
     parts.write(new)
-    _set_run_paths(new, called, closure)
+    _set_run_paths(new, called, closure, files)
     manifest = _manifest(new, called, found, closure, cpu, version, own, used, made_of)
     _write(new, contents.MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
     if bill:
         one, two = contents.sums(new, "sha1"), contents.sums(new)
-        files = {name: (one[name], two[name]) for name in two}
+        summed = {name: (one[name], two[name]) for name in two}
         last = (contents.SBOM, contents.SUMS)
-        text = sbom.document(called, own.version, (own, *used), files, made_of, last, epoch)
+        text = sbom.document(called, own.version, (own, *used), summed, made_of, last, epoch)
         _write(new, contents.SBOM, text)
         digests = {**two, contents.SBOM: contents.digest(new / contents.SBOM)}
     else:
@@ -291,9 +290,29 @@ def _torch_version(library: Path) -> str:
     return ""
 
 
-def _set_run_paths(new: Path, called: str, closure: Closure) -> None:
+def _set_run_path_of_included(new: Path, name: str) -> None:
+    """An included library finds what it needs, once its run path is a DT_RPATH, where those do
+    that load it; so any will do. A program has to say where the bundle's are."""
+    path = new / name
+    if not elf.is_elf(path):
+        return
+    up = "/".join(["$ORIGIN", *[".."] * name.count("/"), contents.LIBRARIES])
+    choices = [up] if elf.read(path).interpreter else [up, "$ORIGIN", ""]
+    for i, choice in enumerate(choices):
+        try:
+            elf.set_run_path(path, choice)
+            return
+        except elf.TooShort:
+            if i == len(choices) - 1:
+                raise
+
+
+def _set_run_paths(new: Path, called: str, closure: Closure, included: Sequence[str]) -> None:
     if not elf.set_run_path(new / called, program.RUN_PATH) and closure.libraries:
         raise BundleError(f"go build has given {called} no run path; leave out -extldflags -static")
+    if closure.libraries:
+        for name in included:
+            _set_run_path_of_included(new, name)
     for name, library in closure.libraries.items():
         path = new / contents.LIBRARIES / name
         elf.set_run_path(path, "$ORIGIN")

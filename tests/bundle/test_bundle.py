@@ -439,12 +439,18 @@ def test_weights_of_exported_packages_come_by_themselves(shop, module, tmp_path)
 def test_what_an_included_library_needs_comes_too(shop, linker, module):
     linker.library(shop / "more/libdeep.so.1")
     linker.library(shop / "ops/libops.so", ["libdeep.so.1"], runpath=str(shop / "more"))
+    linker.library(shop / "ops/a/b/libbare.so")
+    linker.program(shop / "ops/a/tool", ["libdeep.so.1"], runpath=str(shop / "more"))
     made = bundle("./app", shop / "dist", include=[shop / "ops"])
-    assert made.manifest["libraries"]["libdeep.so.1"]["needed_by"] == ["libops.so"]
+    assert made.manifest["libraries"]["libdeep.so.1"]["needed_by"] == ["libops.so", "tool"]
     assert (made.folder / "ops/libops.so").is_file()
-    assert elf.read(made.folder / "ops/libops.so").runpath == (str(shop / "more"),), (
-        "what is included stays as it is"
-    )
+    # It looks in the bundle, with a DT_RPATH: what loads it then says where, too. So does a program.
+    assert elf.read(made.folder / "ops/libops.so").rpath == ("$ORIGIN/../lib",)
+    assert elf.read(made.folder / "ops/a/b/libbare.so").rpath == ()
+    (shop / "more").rename(shop / "gone")
+    run(made.folder / "ops/a/tool", env={})
+    assert str(shop).encode() not in (made.folder / "ops/a/tool").read_bytes()
+    run("sha256sum", "--quiet", "--strict", "-c", "SHA256SUMS", cwd=made.folder)
 
 
 def test_what_is_within_an_included_package_of_aotinductor_needs_comes_too(shop, linker):
@@ -777,9 +783,18 @@ def real(library, tmp_path_factory) -> Path:
     """The bundle of tests/bundle/probe, for the processor, and its copy is where nothing else is."""
     out = tmp_path_factory.mktemp("real")
     (out / "hello.txt").write_text("hello")
+    # As operators in C++ are compiled for Python: they need libtorch.so, which needs all of torch.
+    lib, ops = library.torch.lib, out / "libops.so"
+    flags = ["-Wl,--no-as-needed", f"-L{lib}", "-ltorch", "-ltorch_cpu", f"-Wl,-rpath,{lib}"]
+    flags += ["-Wl,--allow-shlib-undefined"]
+    run("gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", ops, *flags, input="")
     program = ROOT / "tests/bundle/probe"
     made = bundle(
-        program, out / "dist", cpu=True, include=[f"{out / 'hello.txt'}=data/"], build_flags=CACHED
+        program,
+        out / "dist",
+        cpu=True,
+        include=[f"{out / 'hello.txt'}=data/", f"{ops}=data/"],
+        build_flags=CACHED,
     )
     yield made.folder
     shutil.rmtree(out)
@@ -819,12 +834,14 @@ def test_a_program_with_libtorch_runs_in_a_root_with_libc_alone(
         "backward 600",
     ]
     assert re.match("cuda .*CUDA is not available", lines[6]) or not cuda
-    assert lines[7] == "data hello"
+    assert lines[7:9] == ["ops <nil>", "data hello"]
     # Nothing from outside but glibc, and nothing in it that is not needed.
     outside = {Path(p).name for p in mapped if not p.startswith(str(folder))}
     assert outside <= set(manifest["needs"]["libraries"])
     inside = {Path(p).name for p in mapped} - outside
-    assert inside == set(manifest["libraries"])
+    assert inside == {*manifest["libraries"], "libops.so"}
+    if cuda:
+        assert manifest["libraries"]["libtorch.so"]["without"] == ["libtorch_cuda.so"]
 
 
 def test_a_program_with_libtorch_is_small_and_says_what_is_in_it(real, library):

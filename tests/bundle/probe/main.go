@@ -30,6 +30,10 @@ func main() {
 		fmt.Println("cuda works")
 	}
 	program, err := os.Executable()
+	ops := filepath.Join(filepath.Dir(program), "data", "libops.so")
+	if _, err := os.Stat(ops); err == nil {
+		fmt.Println("ops", gotorch.LoadLibrary(ops))
+	}
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
