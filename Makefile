@@ -141,7 +141,7 @@ test-cuda: build ## what needs a GPU; where there is none it says so
 
 lint: $(LINTS) ## format and static checks
 
-GO_FOLDERS = $(wildcard gotorch examples bench tests)
+GO_FOLDERS = $(wildcard gotorch examples bench tests pytorch_bridge/bundle)
 C_FILES = $(wildcard $(foreach dir,cgotorch cgotorch/test bench pytorch_bridge/boundary,$(dir)/*.h $(dir)/*.c $(dir)/*.cc))
 HANDWRITTEN_C = $(foreach file,$(C_FILES),$(if $(findstring _gen,$(file)),,$(file)))
 

@@ -192,7 +192,8 @@ std::string load_cuda() {
   if (!cuda_linked()) {
     if (!std::ifstream(path).good()) {
       return "CUDA is not available: torch " + torch_loaded() +
-             " is a build without it; install a CUDA build of torch and build gotorch again";
+             " is a build without it, or was bundled without it; install a CUDA build of torch "
+             "and build gotorch again, or bundle without --cpu";
     }
     if (dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL) == nullptr) {
       const char *why = dlerror();

@@ -39,6 +39,74 @@ def generate(parser: argparse.ArgumentParser) -> Run:
 
 
 @command
+def bundle(parser: argparse.ArgumentParser) -> Run:
+    """Gather a Go program with its libraries and models in a folder that runs anywhere."""
+    parser.add_argument("program", help="the Go program: a folder or an import path")
+    parser.add_argument(
+        "--out",
+        "-o",
+        type=Path,
+        metavar="DIR",
+        required=True,
+        help="the new folder, or a bundle to replace",
+    )
+    parser.add_argument(
+        "--name", default="", help="what the program is called there; by default as go calls it"
+    )
+    parser.add_argument("--cpu", action="store_true", help="leave out what only a GPU needs")
+    parser.add_argument(
+        "--include",
+        action="append",
+        default=[],
+        metavar="PATH[=DEST]",
+        help="a file or folder that the program reads; may be given several times",
+    )
+    parser.add_argument("--tags", default="", help="build tags, as go build has them")
+    parser.add_argument("--ldflags", default="", help="flags of Go's linker, as go build has them")
+    parser.add_argument(
+        "--build-flag",
+        action="append",
+        default=[],
+        metavar="FLAG",
+        help="another flag of go build: --build-flag=-race",
+    )
+    parser.add_argument(
+        "--sbom", action="store_true", help="add sbom.spdx.json, a bill of materials"
+    )
+    parser.add_argument(
+        "--tar",
+        nargs="?",
+        type=Path,
+        const=Path(),
+        metavar="FILE",
+        help="also one file, .tar or .tar.gz; default DIR.tar",
+    )
+    parser.add_argument(
+        "--oci",
+        nargs="?",
+        type=Path,
+        const=Path(),
+        metavar="LAYOUT",
+        help="also an OCI image; default DIR.oci",
+    )
+    parser.add_argument(
+        "--base",
+        default="",
+        help="the image to build on: debian:12-slim, a folder or a file of docker save",
+    )
+    parser.add_argument(
+        "--ref", default="latest", help="the name of the image in its layout: latest"
+    )
+
+    def run(options: argparse.Namespace) -> int:
+        from pytorch_bridge.bundle.command import main
+
+        return main(options)
+
+    return run
+
+
+@command
 def coverage(parser: argparse.ArgumentParser) -> Run:
     """Print which functions are generated, and write docs/coverage.md and docs/pytorch-names.md."""
 

@@ -36,6 +36,10 @@ class CompileError(BridgeError, RuntimeError):
     """A compiler or linker refused, or is not there; the text has its message and the command."""
 
 
+class BundleError(BridgeError, RuntimeError):
+    """A program cannot be bundled; the text says what is in the way, and what to do."""
+
+
 class GradientError(BridgeError, RuntimeError):
     """Autograd cannot record what a call does, or has not kept what a derivative needs."""
 

@@ -502,7 +502,7 @@ def alike(expected: str, got: str) -> bool:
 
 def output_of(command: list[str | Path], step: Block, folder: Path) -> str:
     """What a command prints, run as a user of the set-up's environment runs it."""
-    variables = env.variables()
+    variables, flags = env.variables(), os.environ.get("GOFLAGS", "")
     here = os.pathsep.join(
         [str(Path(sys.executable).parent), variables.get("PATH", os.environ["PATH"])]
     )
@@ -511,7 +511,8 @@ def output_of(command: list[str | Path], step: Block, folder: Path) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        env={**os.environ, **variables, "PATH": here},
+        # What is bundled would be compiled anew, to have no path in it.
+        env={**os.environ, **variables, "PATH": here, "GOFLAGS": f"{flags} -trimpath=false".strip()},
     )
     if done.returncode != 0:
         pytest.fail(f"{step.where}: {done.stdout}{done.stderr}", pytrace=False)

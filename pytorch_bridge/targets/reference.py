@@ -31,6 +31,7 @@ MODULES = {
     "pytorch_bridge.types": "the types of variables",
     "pytorch_bridge.errors": "what is raised",
     "pytorch_bridge.extending": "types, functions and kernels of one's own",
+    "pytorch_bridge.bundle": "a Go program in a folder that runs anywhere",
 }
 
 Found = ast.ClassDef | ast.FunctionDef
