@@ -213,6 +213,9 @@ func (v *version) newJob(r *request) (*job, error) {
 			return nil, newError(InvalidArgument, "input %q is expected to have shape %s, where -1 is any size, and has shape %s",
 				in.name, shapeText(spec.Shape), shapeText(in.shape))
 		}
+		if n, ok := elements(in.shape); !ok || len(in.raw) != n*in.typ.Size() || in.typ == BYTES && len(in.bytes) != n {
+			return nil, newError(InvalidArgument, "input %q has data that does not go with its shape %s", in.name, shapeText(in.shape))
+		}
 		j.in[at] = *in
 	}
 	for i := range j.in {
