@@ -365,20 +365,6 @@ type body struct {
 
 var errTooLarge = &Error{Code: ResourceExhausted, status: http.StatusRequestEntityTooLarge, Msg: "the body is larger than the server takes"}
 
-// reserve takes n bytes more than have been read from the budget, unless they are taken.
-func (b *body) reserve(n int64) error {
-	if n > b.most-b.got {
-		return errTooLarge
-	}
-	if more := b.got + n - b.taken; more > 0 {
-		if !b.budget.take(more) {
-			return newError(ResourceExhausted, "requests that are being read or run take all of the memory that they may: try again later")
-		}
-		b.taken += more
-	}
-	return nil
-}
-
 func (b *body) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -393,11 +379,12 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	// What a client has sent is accounted for, not what it announces: else few could hold up all.
 	p = p[:min(int64(len(p)), b.most-b.got, mostRead)]
-	if err := b.reserve(int64(len(p))); err != nil {
-		return 0, err
-	}
 	n, err := b.r.Read(p)
 	b.got += int64(n)
+	if !b.budget.take(int64(n)) {
+		return n, newError(ResourceExhausted, "requests that are being read or run take all of the memory that they may: try again later")
+	}
+	b.taken += int64(n)
 	return n, err
 }
 
