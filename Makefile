@@ -12,7 +12,7 @@
 .DEFAULT_GOAL := build
 SOAKS := soak-torture soak-training soak-run soak-graphs
 LINTS := lint-format lint-vet lint-staticcheck lint-ruff lint-mypy
-.PHONY: help setup build generate demo test test-torch test-cuda test-address fuzz lint $(LINTS) format bench bench-peers soak $(SOAKS) \
+.PHONY: help setup build generate protocol demo test test-torch test-cuda test-address fuzz lint $(LINTS) format bench bench-peers soak $(SOAKS) \
 	conformance zoo mutants doctor clean distclean
 
 # A variable that is empty is as good as none, wherever it comes from.
@@ -58,6 +58,19 @@ build: setup build/generated ## libcgotorch.so and the Go packages
 
 generate: setup ## write the C and Go functions again, from the schema of the installed torch
 	@$(IN_ENV) $(BRIDGE) generate
+
+# protoc comes in a wheel, beside its plugins for Go, which are in .ci/tools.mod. Nothing else needs either.
+PROTOC := build/protoc
+GO_TOOL = $(IN_ENV) go tool -modfile=.ci/tools.mod
+$(PROTOC)/ready:
+	$(PY) -m pip install -q --target $(PROTOC) --no-deps grpcio-tools==1.85.1 grpcio==1.85.3 protobuf==7.36.2 setuptools
+	touch $@
+
+protocol: setup $(PROTOC)/ready ## write the Go of serve's gRPC protocol again, from its .proto
+	cd gotorch && PYTHONPATH=../$(PROTOC) ../$(PY) -m grpc_tools.protoc -I . \
+	  --plugin=protoc-gen-go="$$(cd .. && $(GO_TOOL) -n protoc-gen-go)" --go_out=. --go_opt=paths=source_relative \
+	  --plugin=protoc-gen-go-grpc="$$(cd .. && $(GO_TOOL) -n protoc-gen-go-grpc)" --go-grpc_out=. --go-grpc_opt=paths=source_relative \
+	  serve/internal/inferencepb/inference.proto
 
 demo: build ## train a small network on handwritten digits, save it, load it, predict
 	@$(GO) build -buildvcs=false -o build/bin/ ./examples/digits

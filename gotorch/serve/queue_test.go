@@ -1,0 +1,395 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// ran is what a queue has run: the ids of the jobs in each batch.
+type ran struct {
+	mutex   sync.Mutex
+	batches [][]string
+	at      []time.Duration
+	start   time.Time
+	takes   time.Duration
+}
+
+func (r *ran) run(b *batch) {
+	r.mutex.Lock()
+	var ids []string
+	for _, j := range b.jobs {
+		ids = append(ids, j.in[0].name)
+	}
+	r.batches = append(r.batches, ids)
+	r.at = append(r.at, time.Since(r.start))
+	r.mutex.Unlock()
+	select {
+	case <-time.After(r.takes):
+	case <-b.ctx.Done():
+	}
+}
+
+func (r *ran) text() string {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return fmt.Sprint(r.batches)
+}
+
+func put(t *testing.T, q *queue, id, key string, rows, level int) *job {
+	t.Helper()
+	j := &job{key: key, rows: rows, level: level, in: []input{{name: id}}, free: func() {}}
+	if err := q.submit(j); err != nil {
+		t.Fatalf("%s: %v", id, err)
+	}
+	return j
+}
+
+func queueFor(r *ran, o queueOptions) *queue {
+	r.start = time.Now()
+	if o.instances == 0 {
+		o.instances = 1
+	}
+	if o.limit == 0 {
+		o.limit = 1000
+	}
+	if o.levels == 0 {
+		o.levels = 1
+	}
+	return newQueue(o, r.run)
+}
+
+func TestWhatComesWhileABatchRunsIsTheNextBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ran{takes: time.Second}
+		q := queueFor(r, queueOptions{max: 4})
+		for i := range 7 {
+			put(t, q, fmt.Sprint(i), "", 1, 0)
+		}
+		time.Sleep(time.Minute)
+		if got := r.text(); got != "[[0] [1 2 3 4] [5 6]]" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestABatchWaitsForItsDelayAndNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ran{takes: time.Millisecond}
+		q := queueFor(r, queueOptions{max: 4, delay: 10 * time.Millisecond})
+		put(t, q, "a", "", 1, 0)
+		time.Sleep(6 * time.Millisecond)
+		put(t, q, "b", "", 1, 0)
+		time.Sleep(time.Second)
+		for i := range 5 { // four are a batch at once, and the fifth waits
+			put(t, q, fmt.Sprint(i), "", 1, 0)
+		}
+		time.Sleep(time.Second)
+		if got := r.text(); got != "[[a b] [0 1 2 3] [4]]" {
+			t.Error(got)
+		}
+		if want := []time.Duration{10, 1006, 1016}; !slices.Equal(r.at, []time.Duration{want[0] * 1e6, want[1] * 1e6, want[2] * 1e6}) {
+			t.Errorf("ran at %v", r.at)
+		}
+	})
+}
+
+func TestAPreferredSizeRunsAtOnceAndNoMoreThanIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ran{takes: time.Second}
+		q := queueFor(r, queueOptions{max: 8, delay: time.Minute, preferred: []int{2, 4}})
+		put(t, q, "a", "", 1, 0)
+		put(t, q, "b", "", 1, 0) // runs, for a second
+		for i := range 5 {
+			put(t, q, fmt.Sprint(i), "", 1, 0)
+		}
+		time.Sleep(3 * time.Second)
+		if got := r.text(); got != "[[a b] [0 1 2 3]]" {
+			t.Error(got)
+		}
+		time.Sleep(time.Hour)
+		if got := r.text(); got != "[[a b] [0 1 2 3] [4]]" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestOnlyThoseWithTheSameKeyAreJoinedAndNoKeyStarves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ran{takes: time.Second}
+		q := queueFor(r, queueOptions{max: 3})
+		for i, key := range []string{"x", "x", "y", "x", "z", "x", "x", "y"} {
+			put(t, q, fmt.Sprint(key, i), key, 1, 0)
+		}
+		time.Sleep(time.Minute)
+		if got := r.text(); got != "[[x0] [x1 x3 x5] [y2 y7] [z4] [x6]]" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestRowsCountAndRequestsOfOneKeyKeepTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ran{takes: time.Second}
+		q := queueFor(r, queueOptions{max: 8})
+		put(t, q, "first", "", 1, 0)
+		for i, rows := range []int{5, 4, 3, 8, 0, 1} {
+			put(t, q, fmt.Sprintf("%d:%d", i, rows), "", rows, 0)
+		}
+		time.Sleep(time.Minute)
+		if got := r.text(); got != "[[first] [0:5] [1:4 2:3] [3:8] [4:0 5:1]]" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestHigherPrioritiesRunFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ran{takes: time.Second}
+		q := queueFor(r, queueOptions{max: 2, levels: 3})
+		put(t, q, "first", "", 1, 2)
+		put(t, q, "c1", "", 1, 2)
+		put(t, q, "b1", "other", 1, 1)
+		put(t, q, "a1", "", 1, 0)
+		put(t, q, "c2", "", 1, 2)
+		time.Sleep(time.Minute)
+		if got := r.text(); got != "[[first] [a1 c1] [b1] [c2]]" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestInstancesRunBatchesBesideEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ran{takes: time.Second}
+		q := queueFor(r, queueOptions{instances: 3})
+		for i := range 7 {
+			put(t, q, fmt.Sprint(i), "", 1, 0)
+		}
+		time.Sleep(500 * time.Millisecond)
+		if waiting, running := q.size(); waiting != 4 || running != 3 {
+			t.Errorf("%d wait, %d run", waiting, running)
+		}
+		<-q.close(errUnloaded)
+		if got := time.Since(r.start); got != 3*time.Second {
+			t.Errorf("7 jobs of a second took three instances %v", got)
+		}
+	})
+}
+
+func TestAFullQueueRefusesAndHasRoomAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ran{takes: time.Second}
+		q := queueFor(r, queueOptions{limit: 2})
+		put(t, q, "runs", "", 1, 0)
+		put(t, q, "a", "", 1, 0)
+		b := put(t, q, "b", "", 1, 0)
+		refused := &job{free: func() { t.Error("a job that was refused is its submitter's") }}
+		if err := q.submit(refused); !errors.Is(err, ResourceExhausted) {
+			t.Error(err)
+		}
+		if !q.leave(b) {
+			t.Error("b waited, and could not leave")
+		}
+		put(t, q, "c", "", 1, 0)
+		time.Sleep(time.Minute)
+		if got := r.text(); got != "[[runs] [a] [c]]" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestWhoLeavesBeforeItsTurnNeverRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ran{takes: time.Second}
+		q := queueFor(r, queueOptions{max: 2, delay: 10 * time.Second})
+		freed := 0
+		a := put(t, q, "a", "", 1, 0)
+		a.free = func() { freed++ }
+		if !q.leave(a) || q.leave(a) || freed != 1 {
+			t.Errorf("left, and freed %d times", freed)
+		}
+		put(t, q, "b", "", 1, 0)
+		time.Sleep(time.Minute)
+		if got := r.text(); got != "[[b]]" || r.at[0] != 10*time.Second {
+			t.Error(got, r.at)
+		}
+	})
+}
+
+func TestTheContextOfABatchEndsWhenTheLastClientHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ran{takes: time.Hour}
+		q := queueFor(r, queueOptions{max: 2, delay: time.Minute})
+		a, b := put(t, q, "a", "", 1, 0), put(t, q, "b", "", 1, 0)
+		synctest.Wait()
+		ctx := a.batch.ctx
+		q.leave(a)
+		synctest.Wait()
+		if ctx.Err() != nil {
+			t.Error("the batch was canceled, and b still waits for it")
+		}
+		q.leave(b)
+		synctest.Wait()
+		if ctx.Err() == nil {
+			t.Error("nobody waits for the batch, and it was not canceled")
+		}
+		if _, running := q.size(); running != 0 {
+			t.Error("the instance is not free")
+		}
+	})
+}
+
+func TestClosingRunsWhatWaitsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ran{takes: time.Second}
+		q := queueFor(r, queueOptions{max: 2, delay: time.Hour})
+		put(t, q, "a", "x", 1, 0)
+		put(t, q, "b", "y", 1, 0)
+		<-q.close(errUnloaded)
+		if got := r.text(); got != "[[a] [b]]" {
+			t.Error(got)
+		}
+		if err := q.submit(&job{}); err != error(errUnloaded) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestKillingRefusesWhatWaitsAndCancelsWhatRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &ran{takes: time.Hour}
+		q := queueFor(r, queueOptions{})
+		freed := 0
+		runs := put(t, q, "runs", "", 1, 0)
+		waits := put(t, q, "waits", "", 1, 0)
+		waits.free = func() { freed++ }
+		q.kill(errUnloaded)
+		<-waits.done
+		<-runs.done
+		<-q.idle
+		if waits.err != error(errUnloaded) || freed != 1 || r.text() != "[[runs]]" {
+			t.Error(waits.err, freed, r.text())
+		}
+	})
+}
+
+func TestAModelThatEndsItsGoroutineLeavesItsInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		q := newQueue(queueOptions{instances: 1, limit: 10, levels: 1}, func(b *batch) {
+			runs++
+			if !b.begun {
+				b.begun = true
+				runtime.Goexit()
+			}
+		})
+		a, b := put(t, q, "a", "", 1, 0), put(t, q, "b", "", 1, 0)
+		<-a.done
+		<-b.done
+		if runs != 4 {
+			t.Errorf("%d calls for two jobs that end the goroutine once each", runs)
+		}
+	})
+}
+
+// TestNoJobIsLostAndNoneRunsTwice has clients come, leave and stay at random.
+func TestNoJobIsLostAndNoneRunsTwice(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 7))
+			o := queueOptions{max: random.IntN(6), instances: 1 + random.IntN(3), limit: 5 + random.IntN(50), levels: 1 + random.IntN(3)}
+			if o.max > 0 {
+				o.delay = time.Duration(random.IntN(3)) * 5 * time.Millisecond
+				if random.IntN(2) == 0 {
+					o.preferred = []int{1 + random.IntN(o.max)}
+				}
+			}
+			var mutex sync.Mutex
+			times := map[*job]int{}
+			running := 0
+			q := newQueue(o, func(b *batch) {
+				mutex.Lock()
+				running++
+				rows := 0
+				for _, j := range b.jobs {
+					times[j]++
+					rows += max(1, j.rows)
+					if j.key != b.jobs[0].key {
+						t.Errorf("seed %d: keys %q and %q were joined", seed, j.key, b.jobs[0].key)
+					}
+				}
+				if running > o.instances || len(b.jobs) > 1 && rows > o.max {
+					t.Errorf("seed %d: %d run, %d rows in a batch", seed, running, rows)
+				}
+				sleep := time.Duration(random.IntN(20)) * time.Millisecond
+				mutex.Unlock()
+				time.Sleep(sleep)
+				mutex.Lock()
+				running--
+				mutex.Unlock()
+			})
+			var clients sync.WaitGroup
+			var refused, left, answered, freed int
+			for client := range 8 {
+				own := rand.New(rand.NewPCG(seed, uint64(client)))
+				clients.Go(func() {
+					for range 60 {
+						j := &job{key: fmt.Sprint(own.IntN(3)), rows: own.IntN(max(1, o.max)), level: own.IntN(o.levels)}
+						j.free = func() { mutex.Lock(); freed++; mutex.Unlock() }
+						if err := q.submit(j); err != nil {
+							mutex.Lock()
+							refused++
+							mutex.Unlock()
+							time.Sleep(time.Millisecond)
+							continue
+						}
+						ctx, cancel := context.WithTimeout(context.Background(), time.Duration(own.IntN(200))*time.Millisecond)
+						select {
+						case <-j.done:
+							mutex.Lock()
+							answered++
+							if times[j] != 1 {
+								t.Errorf("seed %d: a job ran %d times", seed, times[j])
+							}
+							mutex.Unlock()
+						case <-ctx.Done():
+							waited := q.leaveIfWaiting(j)
+							if waited || q.leave(j) {
+								mutex.Lock()
+								left++
+								if waited && times[j] != 0 {
+									t.Errorf("seed %d: a job that left the queue ran", seed)
+								}
+								mutex.Unlock()
+							} else {
+								<-j.done
+								mutex.Lock()
+								answered++
+								mutex.Unlock()
+							}
+						}
+						cancel()
+						time.Sleep(time.Duration(own.IntN(10)) * time.Millisecond)
+					}
+				})
+			}
+			clients.Wait()
+			<-q.close(errUnloaded)
+			synctest.Wait()
+			if refused+left+answered != 8*60 || freed != left+answered {
+				t.Errorf("seed %d: %d refused, %d left, %d answered, %d freed", seed, refused, left, answered, freed)
+			}
+			if len(q.buckets) != 0 || len(q.full) != 0 || q.waiting != 0 {
+				t.Errorf("seed %d: %d keys, %d of them full, %d jobs are left", seed, len(q.buckets), len(q.full), q.waiting)
+			}
+		})
+	}
+}

@@ -1,0 +1,366 @@
+package serve_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/testhelp"
+	"gotorch.dev/gotorch/serve"
+	pb "gotorch.dev/gotorch/serve/internal/inferencepb"
+)
+
+func post(t testing.TB, url, body string, header ...string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequest("POST", url, strings.NewReader(body))
+	testhelp.Must(t, err)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	res, err := http.DefaultClient.Do(r)
+	testhelp.Must(t, err)
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	testhelp.Must(t, err)
+	return res.StatusCode, string(text)
+}
+
+func TestRESTAnswersInJSONAndBinary(t *testing.T) {
+	srv := newServer(t)
+	testhelp.Must(t, srv.Add("double", serve.FromModel(double)))
+	web := httptest.NewServer(srv.HTTP())
+	defer web.Close()
+	code, text := post(t, web.URL+"/v2/models/double/infer", `{"id":"a","inputs":[{"name":"input","shape":[1,2],"datatype":"FP32","data":[1,2.5]}]}`)
+	if want := `{"model_name":"double","model_version":"1","id":"a","outputs":[{"name":"output","datatype":"FP32","shape":[1,2],"data":[2.0,5.0]}]}`; code != 200 || text != want {
+		t.Error(code, text)
+	}
+	head := `{"inputs":[{"name":"input","shape":[40000],"datatype":"FP32","parameters":{"binary_data_size":160000}}],"parameters":{"binary_data_output":true}}`
+	data := make([]byte, 160000) // large enough to be read into a tensor
+	for i := range 40000 {
+		binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(float32(i)))
+	}
+	code, text = post(t, web.URL+"/v2/models/double/versions/1/infer", head+string(data), "Inference-Header-Content-Length", fmt.Sprint(len(head)))
+	want := `{"model_name":"double","model_version":"1","outputs":[{"name":"output","datatype":"FP32","shape":[40000],"parameters":{"binary_data_size":160000}}]}`
+	if code != 200 || !strings.HasPrefix(text, want) || len(text) != len(want)+160000 {
+		t.Fatal(code, len(text), text[:200])
+	}
+	for i := range 40000 {
+		if got := math.Float32frombits(binary.LittleEndian.Uint32([]byte(text[len(want)+4*i:]))); got != float32(2*i) {
+			t.Fatalf("element %d is %v", i, got)
+		}
+	}
+}
+
+func TestMemoryOfBodiesIsBounded(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	srv := newServer(t, serve.Options{MaxBytes: 1 << 20, Metrics: registry})
+	until := func(ok func(bytes float64) bool) {
+		for {
+			all, err := registry.Gather()
+			testhelp.Must(t, err)
+			for _, m := range all {
+				if m.GetName() == "gotorch_serve_request_bytes" && ok(m.Metric[0].Gauge.GetValue()) {
+					return
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	testhelp.Must(t, srv.Add("double", serve.FromModel(double)))
+	web := httptest.NewServer(srv.HTTP())
+	defer web.Close()
+	body := strings.Repeat(" ", 900<<10) + `{"inputs":[{"name":"input","shape":[],"datatype":"FP32","data":1}]}`
+	held, err := net.Dial("tcp", web.Listener.Addr().String())
+	testhelp.Must(t, err)
+	defer held.Close()
+	fmt.Fprintf(held, "POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:800<<10])
+	until(func(bytes float64) bool { return bytes >= 800<<10 })
+	if code, text := post(t, web.URL+"/v2/models/double/infer", body); code != 429 {
+		t.Error(code, text)
+	}
+	io.WriteString(held, body[800<<10:])
+	if line, _ := bufio.NewReader(held).ReadString('\n'); !strings.Contains(line, "200 OK") {
+		t.Error(line)
+	}
+	until(func(bytes float64) bool { return bytes == 0 })
+	if code, text := post(t, web.URL+"/v2/models/double/infer", body); code != 200 {
+		t.Error(code, text)
+	}
+}
+
+func TestControlIsForThoseWhoAllowIt(t *testing.T) {
+	srv := newServer(t)
+	testhelp.Must(t, srv.Add("m", serve.FromModel(double)))
+	web := httptest.NewServer(srv.HTTP())
+	defer web.Close()
+	if code, text := post(t, web.URL+"/v2/repository/models/m/unload", "{}"); code != 403 || !strings.Contains(text, "PERMISSION_DENIED") {
+		t.Error(code, text)
+	}
+	if !srv.Ready("m", "") {
+		t.Error("the model was unloaded")
+	}
+}
+
+func TestMetricsCountByModelAndCode(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	srv := serve.New(serve.Options{Metrics: registry})
+	testhelp.Must(t, srv.Add("m", serve.FromModel(double), serve.Batching{Max: 4}))
+	infer(srv, "m", 1, 2, 3)
+	infer(srv, "m", 1, 2, 3, 4, 5)
+	infer(srv, "nobody's name is no label", 1)
+	want := `
+# HELP gotorch_serve_batch_rows How many rows batches had.
+# TYPE gotorch_serve_batch_rows histogram
+gotorch_serve_batch_rows_bucket{model="m",version="1",le="1"} 0
+gotorch_serve_batch_rows_bucket{model="m",version="1",le="2"} 0
+gotorch_serve_batch_rows_bucket{model="m",version="1",le="4"} 1
+gotorch_serve_batch_rows_bucket{model="m",version="1",le="8"} 1
+gotorch_serve_batch_rows_bucket{model="m",version="1",le="16"} 1
+gotorch_serve_batch_rows_bucket{model="m",version="1",le="32"} 1
+gotorch_serve_batch_rows_bucket{model="m",version="1",le="64"} 1
+gotorch_serve_batch_rows_bucket{model="m",version="1",le="128"} 1
+gotorch_serve_batch_rows_bucket{model="m",version="1",le="256"} 1
+gotorch_serve_batch_rows_bucket{model="m",version="1",le="512"} 1
+gotorch_serve_batch_rows_bucket{model="m",version="1",le="1024"} 1
+gotorch_serve_batch_rows_bucket{model="m",version="1",le="+Inf"} 1
+gotorch_serve_batch_rows_sum{model="m",version="1"} 3
+gotorch_serve_batch_rows_count{model="m",version="1"} 1
+# HELP gotorch_serve_queue_requests Requests that wait.
+# TYPE gotorch_serve_queue_requests gauge
+gotorch_serve_queue_requests{model="m",version="1"} 0
+# HELP gotorch_serve_requests_total Requests that have ended, by the code of their answer.
+# TYPE gotorch_serve_requests_total counter
+gotorch_serve_requests_total{code="INVALID_ARGUMENT",model="m",version="1"} 1
+gotorch_serve_requests_total{code="NOT_FOUND",model="",version=""} 1
+gotorch_serve_requests_total{code="OK",model="m",version="1"} 1
+`
+	testhelp.Must(t, testutil.GatherAndCompare(registry, strings.NewReader(want), "gotorch_serve_batch_rows", "gotorch_serve_queue_requests", "gotorch_serve_requests_total"))
+	testhelp.Must(t, srv.Close(t.Context()))
+	serve.New(serve.Options{Metrics: registry}).Close(t.Context()) // the first has unregistered
+}
+
+// serveGRPC returns a client of srv.
+func serveGRPC(t testing.TB, srv *serve.Server) pb.GRPCInferenceServiceClient {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	testhelp.Must(t, err)
+	g := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
+	serve.RegisterGRPC(g, srv)
+	go g.Serve(listener)
+	connection, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	testhelp.Must(t, err)
+	t.Cleanup(func() {
+		connection.Close()
+		g.Stop()
+	})
+	return pb.NewGRPCInferenceServiceClient(connection)
+}
+
+func TestGRPCTakesTypedContents(t *testing.T) {
+	srv := newServer(t)
+	specs := func(name string) (all []serve.Spec) {
+		for _, typ := range []serve.DataType{serve.BOOL, serve.INT8, serve.UINT16, serve.INT64, serve.UINT64, serve.FP32, serve.FP64, serve.BYTES} {
+			all = append(all, serve.Spec{Name: name + string(typ), Type: typ, Shape: []int64{2}})
+		}
+		return all
+	}
+	testhelp.Must(t, srv.Add("echo", serve.NewModel(serve.Signature{Inputs: specs("x"), Outputs: specs("y")},
+		func(_ context.Context, in *serve.Request) ([]serve.Value, error) {
+			for i := range in.Inputs {
+				in.Inputs[i].Name = ""
+			}
+			return in.Inputs, nil
+		})))
+	client := serveGRPC(t, srv)
+	r := &pb.ModelInferRequest{ModelName: "echo"}
+	for _, spec := range specs("x") {
+		r.Inputs = append(r.Inputs, &pb.ModelInferRequest_InferInputTensor{Name: spec.Name, Datatype: string(spec.Type), Shape: spec.Shape,
+			Contents: &pb.InferTensorContents{BoolContents: []bool{true, false}, IntContents: []int32{-128, 127}, UintContents: []uint32{0, 65535},
+				Int64Contents: []int64{-1 << 63, 5}, Uint64Contents: []uint64{1<<64 - 1, 5}, Fp32Contents: []float32{1.5, -2},
+				Fp64Contents: []float64{1.5, -2}, BytesContents: [][]byte{[]byte("a"), nil}}})
+	}
+	res, err := client.ModelInfer(t.Context(), r)
+	testhelp.Must(t, err)
+	want := [][]byte{{1, 0}, {128, 127}, {0, 0, 255, 255}, {0, 0, 0, 0, 0, 0, 0, 128, 5, 0, 0, 0, 0, 0, 0, 0},
+		{255, 255, 255, 255, 255, 255, 255, 255, 5, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0xc0, 0x3f, 0, 0, 0, 0xc0},
+		{0, 0, 0, 0, 0, 0, 0xf8, 0x3f, 0, 0, 0, 0, 0, 0, 0, 0xc0}, {1, 0, 0, 0, 'a', 0, 0, 0, 0}}
+	for i, raw := range res.RawOutputContents {
+		if !bytes.Equal(raw, want[i]) {
+			t.Errorf("%s is %v, where %v was expected", r.Inputs[i].Name, raw, want[i])
+		}
+	}
+	r.Inputs[1].Contents.IntContents[0] = -129
+	if _, err = client.ModelInfer(t.Context(), r); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "no INT8 holds") {
+		t.Error(err)
+	}
+}
+
+func TestNothingIsLeftOfClientsThatAreCutOff(t *testing.T) {
+	goroutines := runtime.NumGoroutine()
+	srv := serve.New(serve.Options{MaxQueue: 8})
+	testhelp.Must(t, srv.Add("m", serve.FromModel(double), serve.Batching{Max: 4, Delay: time.Millisecond}))
+	testhelp.Must(t, srv.Add("panics", serve.FromModel(func(gotorch.Tensor) gotorch.Tensor { panic("no") })))
+	testhelp.Must(t, srv.Add("slow", serve.NewModel(serve.FromModel(double).Signature(), func(ctx context.Context, in *serve.Request) ([]serve.Value, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})))
+	web := httptest.NewServer(srv.HTTP())
+	address := web.Listener.Addr().String()
+	head := `{"inputs":[{"name":"input","shape":[20000,1],"datatype":"FP32","parameters":{"binary_data_size":80000}}]}`
+	small := `{"inputs":[{"name":"input","shape":[1,1],"datatype":"FP32","parameters":{"binary_data_size":4}}]}`
+	request := func(model, head string, size int) string {
+		return fmt.Sprintf("POST /v2/models/%s/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n%s%s",
+			model, len(head), len(head)+size, head, make([]byte, size))
+	}
+	large, tiny := request("m", head, 80000), request("m", small, 4)
+	round := func(n int) {
+		var clients sync.WaitGroup
+		for client := range 4 {
+			clients.Go(func() {
+				for i := range n / 4 {
+					c, err := net.Dial("tcp", address)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					switch (i + client) % 6 {
+					case 0: // in mid-body, where it is read into a tensor
+						io.WriteString(c, large[:len(large)-40000-i])
+					case 1: // in the JSON
+						io.WriteString(c, large[:130+i%100])
+					case 2: // while it runs
+						io.WriteString(c, request("slow", small, 4))
+					case 3:
+						io.WriteString(c, request("panics", small, 4))
+						bufio.NewReader(c).ReadString('\n')
+					case 4: // before the answer
+						io.WriteString(c, tiny)
+					case 5:
+						io.WriteString(c, tiny)
+						line, _ := bufio.NewReader(c).ReadString('\n')
+						if !strings.Contains(line, "200") && !strings.Contains(line, "429") {
+							t.Errorf("answered %q", line)
+						}
+					}
+					c.Close()
+				}
+			})
+		}
+		clients.Wait()
+	}
+	round(60)
+	time.Sleep(50 * time.Millisecond)
+	files, handles := testhelp.Descriptors(t), gotorch.MemoryStats().LiveHandles
+	round(1200)
+	web.Close()
+	testhelp.Must(t, srv.Close(t.Context()))
+	http.DefaultClient.CloseIdleConnections()
+	if after := gotorch.MemoryStats().LiveHandles; after > handles {
+		t.Errorf("%d tensors live, where %d did", after, handles)
+	}
+	testhelp.NoMoreGoroutines(t, goroutines)
+	if after := testhelp.Descriptors(t); after > files {
+		t.Errorf("%d files are open, where %d were", after, files)
+	}
+}
+
+// direct is the model that the benchmarks call.
+func direct() (func(gotorch.Tensor) gotorch.Tensor, serve.Signature) {
+	w1, w2 := gotorch.Randn([]int64{784, 128}), gotorch.Randn([]int64{128, 10})
+	return func(x gotorch.Tensor) gotorch.Tensor { return x.MM(w1).ReLU().MM(w2) }, serve.Signature{
+		Inputs:  []serve.Spec{{Name: "x", Type: serve.FP32, Shape: []int64{-1, 784}}},
+		Outputs: []serve.Spec{{Name: "y", Type: serve.FP32, Shape: []int64{-1, 10}}},
+	}
+}
+
+func BenchmarkDirect(b *testing.B) {
+	f, _ := direct()
+	data := make([]byte, 4*784)
+	for b.Loop() {
+		gotorch.Scope0(func(*gotorch.ScopeHandle) { gotorch.RawData(f(gotorch.FromRaw(data, gotorch.Float32, 1, 784))) })
+	}
+}
+
+func BenchmarkInfer(b *testing.B) {
+	srv := newServer(b)
+	f, s := direct()
+	testhelp.Must(b, srv.Add("m", serve.FromModel(f, s), serve.Batching{Max: 64}))
+	in := []serve.Value{{Name: "x", Tensor: gotorch.Zeros([]int64{1, 784})}}
+	for b.Loop() {
+		out, err := srv.Infer(b.Context(), serve.InferRequest{Model: "m", Inputs: in})
+		testhelp.Must(b, err)
+		out[0].Tensor.Close()
+	}
+}
+
+func BenchmarkREST(b *testing.B) {
+	srv := newServer(b)
+	f, s := direct()
+	testhelp.Must(b, srv.Add("m", serve.FromModel(f, s), serve.Batching{Max: 64}))
+	web := httptest.NewServer(srv.HTTP())
+	defer web.Close()
+	head := `{"inputs":[{"name":"x","shape":[1,784],"datatype":"FP32","parameters":{"binary_data_size":3136}}],"parameters":{"binary_data_output":true}}`
+	texts := map[string]string{"Binary": head + string(make([]byte, 3136))}
+	numbers := make([]float32, 784)
+	for i := range numbers {
+		numbers[i] = float32(i) / 3
+	}
+	data, err := json.Marshal(numbers)
+	testhelp.Must(b, err)
+	texts["JSON"] = fmt.Sprintf(`{"inputs":[{"name":"x","shape":[1,784],"datatype":"FP32","data":%s}]}`, data)
+	for name, text := range texts {
+		extra := ""
+		if name == "Binary" {
+			extra = fmt.Sprintf("Inference-Header-Content-Length: %d\r\n", len(head))
+		}
+		request := []byte(fmt.Sprintf("POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", extra, len(text), text))
+		b.Run(name, func(b *testing.B) {
+			c, err := net.Dial("tcp", web.Listener.Addr().String())
+			testhelp.Must(b, err)
+			defer c.Close()
+			answers := bufio.NewReader(c)
+			for b.Loop() {
+				c.Write(request)
+				res, err := http.ReadResponse(answers, nil)
+				testhelp.Must(b, err)
+				if n, _ := io.Copy(io.Discard, res.Body); n == 0 || res.StatusCode != 200 {
+					b.Fatal(res.Status)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkGRPC(b *testing.B) {
+	srv := newServer(b)
+	f, s := direct()
+	testhelp.Must(b, srv.Add("m", serve.FromModel(f, s), serve.Batching{Max: 64}))
+	client := serveGRPC(b, srv)
+	r := &pb.ModelInferRequest{ModelName: "m", RawInputContents: [][]byte{make([]byte, 3136)},
+		Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "FP32", Shape: []int64{1, 784}}}}
+	for b.Loop() {
+		_, err := client.ModelInfer(b.Context(), r)
+		testhelp.Must(b, err)
+	}
+}

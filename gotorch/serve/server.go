@@ -1,0 +1,462 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
+)
+
+// Server runs models for clients. Its methods may be called from several goroutines at once.
+type Server struct {
+	options  Options
+	log      *slog.Logger
+	maxQueue int
+	maxBody  int64
+	bytes    budget
+	metrics  *metrics
+
+	mutex   sync.RWMutex
+	models  map[string]map[string]*version // by name and version
+	latest  map[string]*version            // of those that are loaded
+	closing bool
+	killed  chan struct{} // closed when Close no longer waits
+	killing sync.Once
+}
+
+// New returns a server without models. It panics with a *gotorch.Error if an option is wrong, and as
+// prometheus.MustRegister does if another server has registered with Options.Metrics and is not closed.
+func New(opts ...Options) *Server {
+	const op = "serve.New"
+	o := args.Option(opts)
+	s := &Server{options: o, log: o.Log, models: map[string]map[string]*version{}, latest: map[string]*version{}, killed: make(chan struct{})}
+	positive := func(name string, field gotorch.Scalar, value int64) int64 {
+		n := args.Int(op, name, field, value)
+		if n < 1 {
+			panic(args.ValueError(op, "%s is %d, and must be positive", name, n))
+		}
+		return n
+	}
+	s.maxQueue = int(positive("MaxQueue", o.MaxQueue, 256))
+	s.maxBody = positive("MaxRequestBytes", o.MaxRequestBytes, 64<<20)
+	s.bytes.limit = positive("MaxBytes", o.MaxBytes, 1<<30)
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	if s.options.Name == "" {
+		s.options.Name = "gotorch"
+	}
+	if o.Metrics != nil {
+		s.metrics = newMetrics(s)
+		o.Metrics.MustRegister(s.metrics)
+	}
+	return s
+}
+
+// budget bounds the bytes of all requests.
+type budget struct {
+	limit int64
+	used  atomic.Int64
+}
+
+func (b *budget) take(n int64) bool {
+	if b.used.Add(n) > b.limit {
+		b.used.Add(-n)
+		return false
+	}
+	return true
+}
+
+func (b *budget) give(n int64) { b.used.Add(-n) }
+
+// version is a version of a model.
+type version struct {
+	name, id  string
+	model     Model
+	signature Signature
+	options   modelOptions
+	queueOf   queueOptions
+	server    *Server
+	stats     *statistics
+
+	// Guarded by the server's mutex.
+	queue   *queue   // nil while it is not loaded
+	reason  string   // why it is not
+	queues  []*queue // those on which something may still run
+	retired bool     // it is in no table any more, or never will be again
+	done    bool     // its model is closed, or is being closed
+}
+
+// Add adds a model, or a version of one. A version that is there already is replaced: requests that come from now on run
+// on the new one, those that wait run on the old one, and none is refused. It returns an [*Error] of code
+// InvalidArgument if the signature or an option is wrong, and Unavailable if the server is closed.
+//
+// If the model is an [io.Closer], the server closes it when it is done with it: when the version has been replaced or
+// removed or the server closed, and nothing runs on it any more. Where Add returns an error the model is still yours.
+func (s *Server) Add(name string, model Model, opts ...ModelOption) error {
+	o := modelOptions{version: "1", instances: 1}
+	for _, opt := range opts {
+		if opt != nil {
+			opt.set(&o)
+		}
+	}
+	if err := checkName("name", name); err != nil {
+		return err
+	}
+	if err := checkName("version", o.version); err != nil {
+		return of(name, "", err)
+	}
+	if model == nil {
+		return of(name, o.version, newError(InvalidArgument, "there is no model: it is nil"))
+	}
+	q, err := s.queueOptions(&o)
+	if err != nil {
+		return of(name, o.version, err)
+	}
+	v := &version{name: name, id: o.version, model: model, options: o, queueOf: q, server: s, stats: newStatistics()}
+	v.signature = model.Signature().clone()
+	if err := v.signature.check(); err != nil {
+		return of(name, o.version, err)
+	}
+	if err := v.checkBatching(); err != nil {
+		return of(name, o.version, err)
+	}
+
+	s.mutex.Lock()
+	if s.closing {
+		s.mutex.Unlock()
+		return of(name, o.version, errClosed())
+	}
+	versions := s.models[name]
+	if versions == nil {
+		versions = map[string]*version{}
+		s.models[name] = versions
+	}
+	old := versions[v.id]
+	versions[v.id] = v
+	s.open(v)
+	last := func() {}
+	if old != nil {
+		last = old.retire(errRetired)
+	}
+	s.mutex.Unlock()
+	last()
+	s.log.Info("serve: model added", "model", name, "version", v.id, "replaced", old != nil)
+	return nil
+}
+
+// open puts v into service. The mutex is held.
+func (s *Server) open(v *version) {
+	q := newQueue(v.queueOf, v.run)
+	q.emptied = func() { v.emptied(q) }
+	v.queue, v.reason = q, ""
+	v.queues = append(v.queues, q)
+	s.findLatest(v.name)
+}
+
+// findLatest sets which version is the highest of those in service.
+func (s *Server) findLatest(name string) {
+	var best *version
+	for _, v := range s.models[name] {
+		if v.queue != nil && (best == nil || compareVersions(v.id, best.id) > 0) {
+			best = v
+		}
+	}
+	if best == nil {
+		delete(s.latest, name)
+	} else {
+		s.latest[name] = best
+	}
+}
+
+func compareVersions(a, b string) int {
+	na, errA := strconv.ParseUint(a, 10, 64)
+	nb, errB := strconv.ParseUint(b, 10, 64)
+	switch {
+	case errA == nil && errB == nil && na != nb:
+		if na < nb {
+			return -1
+		}
+		return 1
+	case errA == nil && errB != nil:
+		return 1
+	case errA != nil && errB == nil:
+		return -1
+	}
+	return strings.Compare(a, b)
+}
+
+// retire ends a version that is in no table any more. Its model is closed when nothing runs on it: by the function
+// that is returned, if that is now. The mutex is held, and must not be when that is called.
+func (v *version) retire(why error) func() {
+	v.retired = true
+	if v.queue != nil {
+		v.queue.close(why)
+		v.queue = nil
+	}
+	return v.ifLast()
+}
+
+// emptied is called when nothing runs on q any more.
+func (v *version) emptied(q *queue) {
+	v.server.mutex.Lock()
+	v.queues = slices.DeleteFunc(v.queues, func(other *queue) bool { return other == q })
+	last := v.ifLast()
+	v.server.mutex.Unlock()
+	last()
+}
+
+func (v *version) ifLast() func() {
+	if !v.retired || v.done || len(v.queues) > 0 {
+		return func() {}
+	}
+	v.done = true
+	return v.closeModel
+}
+
+// waits are closed when nothing runs on v.
+func (v *version) waits() []<-chan struct{} {
+	waits := make([]<-chan struct{}, len(v.queues))
+	for i, q := range v.queues {
+		waits[i] = q.idle
+	}
+	return waits
+}
+
+func (v *version) closeModel() {
+	closer, ok := v.model.(io.Closer)
+	if !ok {
+		return
+	}
+	var err error
+	func() {
+		defer func() {
+			if r := recover(); r != nil {
+				err = fmt.Errorf("panic: %v", r)
+			}
+		}()
+		err = closer.Close()
+	}()
+	if err != nil {
+		v.server.log.Error("serve: closing a model failed", "model", v.name, "version", v.id, "error", err)
+	}
+}
+
+var errRetired = newError(Unavailable, "the model is no longer served")
+
+func errClosed() *Error { return newError(Unavailable, "the server is closing") }
+
+func checkName(what, name string) error {
+	if name == "" || len(name) > 256 || name == "." || name == ".." {
+		return newError(InvalidArgument, "a model's %s is not empty, %q, or longer than 256 bytes, but is %.300q", what, "..", name)
+	}
+	for _, r := range name {
+		if r < ' ' || r == 0x7f || r == 0xfffd || r == '/' {
+			return newError(InvalidArgument, "a model's %s has neither slashes nor control characters, but is %q", what, name)
+		}
+	}
+	return nil
+}
+
+// checkBatching says why a model cannot have its requests joined.
+func (v *version) checkBatching() error {
+	if v.options.batching.Max == 0 {
+		return nil
+	}
+	if len(v.signature.Inputs) == 0 {
+		return newError(InvalidArgument, "a model without inputs has nothing to join: leave Batching out")
+	}
+	for _, spec := range slices.Concat(v.signature.Inputs, v.signature.Outputs) {
+		if spec.Shape != nil && (len(spec.Shape) == 0 || spec.Shape[0] != -1) {
+			return newError(InvalidArgument, "%v is not open in its first dimension: with Batching it must be, as that is the batch", spec)
+		}
+	}
+	return nil
+}
+
+// find returns a version in service.
+func (s *Server) find(name, id string) (*version, *queue, error) {
+	s.mutex.RLock()
+	defer s.mutex.RUnlock()
+	if s.closing {
+		return nil, nil, errClosed()
+	}
+	var v *version
+	if id == "" {
+		v = s.latest[name]
+	} else {
+		v = s.models[name][id]
+	}
+	switch {
+	case v != nil && v.queue != nil:
+		return v, v.queue, nil
+	case v != nil:
+		return nil, nil, of(name, id, newError(Unavailable, "the model is not loaded: %s", v.reason))
+	case s.models[name] == nil:
+		return nil, nil, newError(NotFound, "there is no model %q", name)
+	case id == "":
+		return nil, nil, of(name, "", newError(Unavailable, "no version of the model is loaded"))
+	}
+	return nil, nil, of(name, "", newError(NotFound, "the model has no version %q; there are %s", id,
+		strings.Join(slices.SortedFunc(maps.Keys(s.models[name]), compareVersions), ", ")))
+}
+
+// Ready reports whether a version of a model takes requests; with "" for the version, whether any does.
+func (s *Server) Ready(name, version string) bool {
+	_, _, err := s.find(name, version)
+	return err == nil
+}
+
+// some returns versions of a model: one, or with "" all of them.
+func (s *Server) some(name, id string) ([]*version, error) {
+	versions := s.models[name]
+	if versions == nil {
+		return nil, newError(NotFound, "there is no model %q", name)
+	}
+	if id == "" {
+		return slices.SortedFunc(maps.Values(versions), func(a, b *version) int { return compareVersions(a.id, b.id) }), nil
+	}
+	if versions[id] == nil {
+		return nil, of(name, "", newError(NotFound, "the model has no version %q", id))
+	}
+	return []*version{versions[id]}, nil
+}
+
+// Unload puts a version of a model out of service, or with "" all of them, and waits for the requests that are there.
+// If ctx ends before that its error is returned; the model is out of service all the same. [Server.Load] puts it into
+// service again. A model that is not there is an [*Error] of code NotFound.
+func (s *Server) Unload(ctx context.Context, name, version string) error {
+	s.mutex.Lock()
+	versions, err := s.some(name, version)
+	if err != nil {
+		s.mutex.Unlock()
+		return err
+	}
+	var waits []<-chan struct{}
+	for _, v := range versions {
+		waits = append(waits, v.waits()...)
+		if v.queue != nil {
+			v.queue.close(errUnloaded)
+			v.queue, v.reason = nil, "it was unloaded"
+			s.log.Info("serve: model unloaded", "model", name, "version", v.id)
+		}
+	}
+	s.findLatest(name)
+	s.mutex.Unlock()
+	return waitAll(ctx, waits, name)
+}
+
+var errUnloaded = newError(Unavailable, "the model is not loaded: it was unloaded")
+
+func waitAll(ctx context.Context, waits []<-chan struct{}, name string) error {
+	for _, idle := range waits {
+		select {
+		case <-idle:
+			continue
+		default:
+		}
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			e := asError(ctx.Err())
+			return of(name, "", &Error{Code: e.Code, Msg: "requests still run", cause: ctx.Err()})
+		}
+	}
+	return nil
+}
+
+// Load puts a version of a model that was unloaded into service again, or with "" all of them. One that is in service
+// stays as it is.
+func (s *Server) Load(name, version string) error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.closing {
+		return errClosed()
+	}
+	versions, err := s.some(name, version)
+	if err != nil {
+		return err
+	}
+	for _, v := range versions {
+		if v.queue == nil {
+			s.open(v)
+			s.log.Info("serve: model loaded", "model", name, "version", v.id)
+		}
+	}
+	return nil
+}
+
+// Remove is [Server.Unload] for good: the server forgets the model, or the version, and closes it.
+func (s *Server) Remove(ctx context.Context, name, version string) error {
+	s.mutex.Lock()
+	versions, err := s.some(name, version)
+	if err != nil {
+		s.mutex.Unlock()
+		return err
+	}
+	var waits []<-chan struct{}
+	var last []func()
+	for _, v := range versions {
+		delete(s.models[name], v.id)
+		waits = append(waits, v.waits()...)
+		last = append(last, v.retire(errRetired))
+	}
+	if len(s.models[name]) == 0 {
+		delete(s.models, name)
+	}
+	s.findLatest(name)
+	s.mutex.Unlock()
+	for i, v := range versions {
+		last[i]()
+		s.log.Info("serve: model removed", "model", name, "version", v.id)
+	}
+	return waitAll(ctx, waits, name)
+}
+
+// Close refuses what comes from now on with UNAVAILABLE, or 503, and waits for the requests that are there. If ctx ends
+// before that, those that wait are refused, the contexts of those that run are canceled, their clients are answered, and
+// Close returns an error that wraps ctx's; a model that does not return keeps its goroutine. Closing twice is fine.
+//
+// Close the listeners first, or at the same time: http.Server.Shutdown and grpc.Server.GracefulStop wait for the
+// handlers, which wait for the requests.
+func (s *Server) Close(ctx context.Context) error {
+	s.mutex.Lock()
+	first := !s.closing
+	s.closing = true
+	var queues []*queue
+	var waits []<-chan struct{}
+	var last []func()
+	for _, versions := range s.models {
+		for _, v := range versions {
+			queues = append(queues, v.queues...)
+			waits = append(waits, v.waits()...)
+			last = append(last, v.retire(errClosed()))
+		}
+	}
+	s.mutex.Unlock()
+	for _, end := range last {
+		end()
+	}
+	if first && s.metrics != nil {
+		s.options.Metrics.Unregister(s.metrics)
+	}
+	err := waitAll(ctx, waits, "")
+	if err != nil {
+		s.killing.Do(func() { close(s.killed) })
+		for _, q := range queues {
+			q.kill(errClosed())
+		}
+		e := asError(err)
+		e.Msg = "Close did not wait any longer for requests that run"
+	}
+	return err
+}
