@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import run, run_in
+from linking import run, run_in
 
 from pytorch_bridge import cli
 from pytorch_bridge.bundle import BundleError, bundle, contents, elf

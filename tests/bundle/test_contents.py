@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from conftest import run
+from linking import run
 
 from pytorch_bridge.bundle import archive, contents
 from pytorch_bridge.bundle.contents import Contents, File
