@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator
@@ -139,6 +140,20 @@ def sums_text(digests: dict[str, str]) -> str:
         escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
         lines.append(f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n")
     return "".join(lines)
+
+
+_ESCAPED = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
+
+
+def listed(text: str) -> set[str]:
+    """The names in lines as `sums_text` writes them."""
+    found = set()
+    for line in text.split("\n"):
+        name = line.lstrip("\\")[66:]
+        if line.startswith("\\"):
+            name = re.sub(r"\\[\\nr]", lambda m: _ESCAPED[m[0]], name)
+        found.add(name)
+    return found
 
 
 # Included files -----------------------------------------------------------------------------------

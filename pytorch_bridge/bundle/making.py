@@ -55,10 +55,11 @@ def bundle(
     """Builds the Go program in `package`, a folder or an import path, and gathers it in the folder
     `out`.
 
-    An `out` that is a bundle is replaced, an empty one filled, and any other refused. With `cpu`
-    what only a GPU needs stays away. `include` has files and folders that the program reads, as
-    PATH or PATH=DEST; weights of packages of `export_go` come by themselves. The program is called
-    `name`, by default as go calls it. `tags`, `ldflags` and `build_flags` are for `go build`.
+    An `out` that is a bundle as it was made is replaced, an empty one filled, and any other
+    refused. With `cpu` what only a GPU needs stays away. `include` has files and folders that the
+    program reads, as PATH or PATH=DEST; weights of packages of `export_go` come by themselves. The
+    program is called `name`, by default as go calls it. `tags`, `ldflags` and `build_flags` are for
+    `go build`.
 
     `sbom` adds a bill of materials. `tar` also writes all of it as one file, .tar or .tar.gz; and
     `oci` as a folder with an OCI image, called `ref` there, on the image `base`: a reference to a
@@ -133,6 +134,23 @@ def check_target(target: Path) -> None:
             f"{target} has other things in it than a bundle, so it is not replaced; "
             "name another folder, or remove it"
         )
+    if added := _added(target):
+        raise BundleError(
+            f"{target} is a bundle that has got other files since, such as {added}, so it is not "
+            "replaced; move them, or name another folder"
+        )
+
+
+def _added(folder: Path) -> str:
+    """A file in a bundle that was not there when it was made; "" where there is none."""
+    try:
+        known = contents.listed((folder / contents.SUMS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        known = set()
+    for name, path in contents.walk(folder):
+        if name not in known and name != contents.SUMS and (path.is_symlink() or not path.is_dir()):
+            return name
+    return ""
 
 
 def _is_bundle(folder: Path) -> bool:

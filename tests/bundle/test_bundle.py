@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import run, run_in
+from linking import run, run_in
 
 from pytorch_bridge import cli
 from pytorch_bridge.bundle import BundleError, bundle, contents, elf
@@ -340,6 +340,12 @@ def test_what_is_no_bundle_is_not_replaced(shop):
             bundle("./pure", shop / name)
     assert tree(shop) == before
     assert bundle("./pure", shop / "empty").program.is_file()
+    # What a program has written beside itself is not thrown away.
+    (shop / "empty/log.txt").write_text("mine")
+    with pytest.raises(BundleError, match=r"has got other files since, such as log\.txt"):
+        bundle("./pure", shop / "empty")
+    assert (shop / "empty/log.txt").read_text() == "mine"
+    (shop / "empty/log.txt").unlink()
     # A bundle that cannot be made anew stays.
     before = tree(shop / "empty")
     with pytest.raises(BundleError, match="go build refuses"):

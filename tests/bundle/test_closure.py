@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Linker, run
+from linking import Linker, run
 
 from pytorch_bridge.bundle import elf
 from pytorch_bridge.bundle.closure import Finder, beside, glibc_needed

@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from conftest import run
+from linking import run
 
 from pytorch_bridge.bundle import archive, contents
 from pytorch_bridge.bundle.contents import Contents, File
@@ -178,6 +178,7 @@ def test_sums_are_those_that_sha256sum_checks(tmp_path):
     folder = written(tmp_path / "b", 0o22, 0)
     (folder / "SHA256SUMS").write_text(contents.sums_text(contents.sums(folder)))
     assert run("sha256sum", "--strict", "-c", "SHA256SUMS", cwd=folder).count(": OK") == len(NAMES)
+    assert contents.listed((folder / "SHA256SUMS").read_text()) >= set(NAMES)
     (folder / "plain").write_text("other")
     assert (
         subprocess.run(

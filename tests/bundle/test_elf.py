@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import run
+from linking import run
 
 from pytorch_bridge.bundle import elf
 from pytorch_bridge.errors import BundleError
