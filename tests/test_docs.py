@@ -512,7 +512,12 @@ def output_of(command: list[str | Path], step: Block, folder: Path) -> str:
         capture_output=True,
         text=True,
         # What is bundled would be compiled anew, to have no path in it.
-        env={**os.environ, **variables, "PATH": here, "GOFLAGS": f"{flags} -trimpath=false".strip()},
+        env={
+            **os.environ,
+            **variables,
+            "PATH": here,
+            "GOFLAGS": f"{flags} -trimpath=false".strip(),
+        },
     )
     if done.returncode != 0:
         pytest.fail(f"{step.where}: {done.stdout}{done.stderr}", pytrace=False)

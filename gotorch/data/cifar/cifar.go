@@ -17,7 +17,6 @@
 package cifar
 
 import (
-	"archive/tar"
 	"fmt"
 	"image"
 	"io"

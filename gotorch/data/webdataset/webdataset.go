@@ -27,7 +27,6 @@
 package webdataset
 
 import (
-	"archive/tar"
 	"encoding/json"
 	"errors"
 	"fmt"
