@@ -673,3 +673,18 @@ func TestFusedStepsDoNotDependOnLayout(t *testing.T) {
 		}
 	}
 }
+
+func TestStateDictsKeepWhatOthersHavePutIntoGroups(t *testing.T) {
+	opt := optim.SGD([]gotorch.Tensor{parameter(1)})
+	dict := opt.StateDict()
+	group := dict.Get("param_groups").([]any)[0].(gotorch.Dict)
+	if err := opt.LoadStateDict(changed(dict, "param_groups", []any{append(group, gotorch.DictItem{Key: "initial_lr", Value: 0.5})})); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := opt.ParamGroups()[0].Get("initial_lr"); got != 0.5 {
+		t.Errorf("it is %v", got)
+	}
+	if got := opt.StateDict().Get("param_groups").([]any)[0].(gotorch.Dict).Get("initial_lr"); got != 0.5 {
+		t.Errorf("it is saved as %v", got)
+	}
+}
