@@ -688,3 +688,17 @@ func TestStateDictsKeepWhatOthersHavePutIntoGroups(t *testing.T) {
 		t.Errorf("it is saved as %v", got)
 	}
 }
+
+func TestStepsAreCountedOnWhereFusedIsSwitched(t *testing.T) {
+	p := parameter(1)
+	opt := optim.Adam([]gotorch.Tensor{p}, optim.AdamOptions{Fused: true})
+	for n, fused := range []bool{true, false, false, true} {
+		opt.Groups[0].Fused = fused
+		p.SetGrad(gotorch.FromSlice([]float32{1}))
+		opt.Step()
+		state := opt.StateDict().Get("state").(gotorch.Dict).Get(int64(0)).(gotorch.Dict)
+		if got := gotorch.Item[float32](state.Get("step").(gotorch.Tensor)); got != float32(n+1) {
+			t.Errorf("after %d steps: %v", n+1, got)
+		}
+	}
+}
