@@ -673,3 +673,32 @@ func TestFusedStepsDoNotDependOnLayout(t *testing.T) {
 		}
 	}
 }
+
+func TestStateDictsKeepWhatOthersHavePutIntoGroups(t *testing.T) {
+	opt := optim.SGD([]gotorch.Tensor{parameter(1)})
+	dict := opt.StateDict()
+	group := dict.Get("param_groups").([]any)[0].(gotorch.Dict)
+	if err := opt.LoadStateDict(changed(dict, "param_groups", []any{append(group, gotorch.DictItem{Key: "initial_lr", Value: 0.5})})); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := opt.ParamGroups()[0].Get("initial_lr"); got != 0.5 {
+		t.Errorf("it is %v", got)
+	}
+	if got := opt.StateDict().Get("param_groups").([]any)[0].(gotorch.Dict).Get("initial_lr"); got != 0.5 {
+		t.Errorf("it is saved as %v", got)
+	}
+}
+
+func TestStepsAreCountedOnWhereFusedIsSwitched(t *testing.T) {
+	p := parameter(1)
+	opt := optim.Adam([]gotorch.Tensor{p}, optim.AdamOptions{Fused: true})
+	for n, fused := range []bool{true, false, false, true} {
+		opt.Groups[0].Fused = fused
+		p.SetGrad(gotorch.FromSlice([]float32{1}))
+		opt.Step()
+		state := opt.StateDict().Get("state").(gotorch.Dict).Get(int64(0)).(gotorch.Dict)
+		if got := gotorch.Item[float32](state.Get("step").(gotorch.Tensor)); got != float32(n+1) {
+			t.Errorf("after %d steps: %v", n+1, got)
+		}
+	}
+}
