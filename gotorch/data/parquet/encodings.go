@@ -60,6 +60,9 @@ func (b *bits) varint() (int64, error) {
 // number returns the number of some bits, the first of which is the lowest; b must have all of them.
 func number(b []byte, at, width int) (n uint64) {
 	shift := at & 7
+	if first := at >> 3; first+8 <= len(b) && shift+width <= 64 {
+		return binary.LittleEndian.Uint64(b[first:]) >> shift & (1<<width - 1)
+	}
 	b = b[at>>3 : (at+width+7)>>3]
 	if len(b) > 8 {
 		return (binary.LittleEndian.Uint64(b)>>shift | uint64(b[8])<<(64-shift)) & (1<<width - 1)
@@ -268,8 +271,17 @@ func (v *values) words(b bits, encoding meta.Encoding, n int, most int64) ([]uin
 		}
 		return out, err
 	case width > 0 && encoding == meta.Plain:
-		err := b.packed(n, n, 8*width, func(word uint64) { out = append(out, v.word(word)) })
-		return out, err
+		if len(b) < n*width {
+			return nil, fmt.Errorf("%d values should have %d bytes, and have %d: %w", n, n*width, len(b), io.ErrUnexpectedEOF)
+		}
+		for i := range n {
+			if width == 8 {
+				out = append(out, binary.LittleEndian.Uint64(b[8*i:])) // as it is kept
+			} else {
+				out = append(out, v.word(uint64(binary.LittleEndian.Uint32(b[4*i:]))))
+			}
+		}
+		return out, nil
 	case width > 0 && encoding == meta.ByteStreamSplit:
 		if len(b) != n*width {
 			return nil, fmt.Errorf("%d values should have %d bytes, and have %d", n, n*width, len(b))

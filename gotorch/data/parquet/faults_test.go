@@ -40,7 +40,7 @@ func TestWhatAPageCannotHaveIsSaid(t *testing.T) {
 		{meta.Int64, meta.RLEDictionary, []byte{2, 8, 1, 8}, "1 bytes are missing"},
 		{meta.Int64, meta.DeltaBinaryPacked, slices.Concat([]byte{0x80, 1, 4, 8, 0}, []byte{0, 65, 0, 0, 0}, make([]byte, 300)), "numbers of 65 bits are none"},
 		{meta.Int64, meta.ByteStreamSplit, make([]byte, 65), "8 values should have 64 bytes, and have 65"},
-		{meta.Int64, meta.Plain, make([]byte, 63), "8 numbers of 64 bits should be in 63 bytes"},
+		{meta.Int64, meta.Plain, make([]byte, 63), "8 values should have 64 bytes, and have 63"},
 		{meta.Int32, meta.DeltaByteArray, make([]byte, 63), "which is not read"},
 		{meta.Int96, meta.Plain, make([]byte, 96), "which is not read"},
 	} {
