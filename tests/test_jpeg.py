@@ -1,7 +1,7 @@
 """gotorch/vision/imageio decodes JPEGs to Pillow's pixels, to the last bit.
 
-CONFORMANCE=full tries fifty times as many; pytorch_bridge/testing/jpegs.py draws them. Without Pillow, the Go tests have some that it
-has decoded.
+CONFORMANCE=full tries fifty times as many; pytorch_bridge/testing/jpegs.py draws them. Without
+Pillow, the Go tests have some that it has decoded.
 """
 
 from __future__ import annotations

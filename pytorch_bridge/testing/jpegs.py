@@ -1,14 +1,15 @@
-"""JPEGs at random, and Pillow's pixels of them. Run with -m, it writes those that the Go tests have in testdata.
+"""JPEGs at random, and Pillow's pixels of them. Run with -m, it writes the Go tests' testdata.
 
-Some are pictures that Pillow writes, with all the options that it has. Others are coefficients at random, written here, with
-what Pillow does not write: any sampling of colours, scans and markers in any order, 16 bits of quantisation, values that no
-picture has.
+Some are pictures that Pillow writes, with all the options that it has. Others are coefficients at
+random, written here, with what Pillow does not write: any sampling of colours, scans and markers in
+any order, 16 bits of quantisation, values that no picture has.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import math
 import random
 import struct
@@ -48,7 +49,7 @@ def picture(rng: random.Random) -> bytes:
     """A picture that Pillow writes."""
     from PIL import Image, ImageFile
 
-    ImageFile.MAXBLOCK = 1 << 24  # type: ignore[misc]
+    ImageFile.MAXBLOCK = 1 << 24
     mode = rng.choice(["L", "RGB", "RGB", "RGB", "CMYK"])
     w, h = some_size(rng)
     c = len(mode) if mode != "L" else 1
@@ -245,7 +246,7 @@ class Drawn:
             cuts = sorted(
                 {1, 64, *(self.rng.randint(1, 64) for _ in range(self.rng.randint(0, 3)))}
             )
-            for first, end in zip(cuts, cuts[1:], strict=False):
+            for first, end in itertools.pairwise(cuts):
                 low = self.rng.choice([0, 0, 1, 2])
                 later.append([Scan([c], first, end - 1, 0, low)])
                 later[-1] += [
@@ -274,7 +275,6 @@ class Drawn:
     def data(self, scan: Scan) -> bytes:
         out, coded, run, marker = Bits(), b"", 0, 0
         before: dict[int, int] = {}
-        prefixed = Bits()
 
         def end(table: Huffman) -> None:
             nonlocal run
@@ -285,7 +285,6 @@ class Drawn:
                 out.put(n, size)
                 run -= n
 
-        del prefixed
         for i, mcu in enumerate(self.blocks(scan.of)):
             if self.interval and i and i % self.interval == 0:
                 end(self.huffman[1][scan.of[0].table])
@@ -362,7 +361,7 @@ class Drawn:
         scans = self.scans()
         head = [
             segment(0xDB, b"".join(
-                bytes([i | (16 if self.deep else 0)]) + struct.pack(">64H" if self.deep else ">64B", *table)
+                bytes([i | self.deep << 4]) + struct.pack(">64H" if self.deep else ">64B", *table)
                 for i, table in enumerate(self.quants)
             )),
             segment(0xC4, b"".join(
@@ -404,7 +403,7 @@ def some(seed: int) -> bytes:
 
 
 def archive(to: Any, seeds: range) -> int:
-    """Writes JPEGs to a zip file, with sums of Pillow's pixels in sums.txt; returns how many there are."""
+    """Writes JPEGs to a zip file, with sums of Pillow's pixels in sums.txt; says how many."""
     sums = []
     with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as file:
         for seed in seeds:

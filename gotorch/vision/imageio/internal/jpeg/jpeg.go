@@ -86,6 +86,7 @@ type component struct {
 	blocksX, blocksY int // blocks that have such samples
 	strideX, strideY int // blocks, with those that fill up MCUs
 	coefficients     []int16
+	begun            []bool // blocks of which a scan had a coefficient behind the first
 	band             []byte // samples of two rows of MCUs, the even and the odd ones
 	stride, rows     int    // of a band: bytes of a row, rows
 	expandX, expandY int

@@ -25,9 +25,9 @@ func (d *Decoder) stored(c *component, at int, run *int) error {
 		to[0] |= int16(d.bits.take(1) << p.low)
 		return nil
 	case p.high == 0:
-		return d.first(c, to, run)
+		return d.first(c, at, to, run)
 	}
-	return d.refine(c, to, run)
+	return d.refine(c, at, to, run)
 }
 
 // sequentialStored decodes a block of a file that is sequential and has several scans.
@@ -63,7 +63,7 @@ func (d *Decoder) sequentialStored(c *component, to *[64]int16) error {
 }
 
 // first decodes the upper bits of AC coefficients.
-func (d *Decoder) first(c *component, to *[64]int16, run *int) error {
+func (d *Decoder) first(c *component, at int, to *[64]int16, run *int) error {
 	b := &d.bits
 	for k := d.scan.from; k <= d.scan.to; k++ {
 		b.fill()
@@ -84,12 +84,13 @@ func (d *Decoder) first(c *component, to *[64]int16, run *int) error {
 			return FormatError("a block has more than 64 coefficients")
 		}
 		to[zigzag[k&63]] = int16(extended(b.take(size), size) << d.scan.low)
+		c.begun[at] = true
 	}
 	return nil
 }
 
 // refine decodes a bit of AC coefficients: of those that were not 0 before, and of some that become 1 or -1.
-func (d *Decoder) refine(c *component, to *[64]int16, run *int) error {
+func (d *Decoder) refine(c *component, at int, to *[64]int16, run *int) error {
 	b := &d.bits
 	one := int16(1) << d.scan.low
 	k := d.scan.from
@@ -118,7 +119,9 @@ func (d *Decoder) refine(c *component, to *[64]int16, run *int) error {
 	}
 	if *run > 0 {
 		*run--
-		correct(64)
+		if c.begun[at] {
+			correct(64)
+		}
 		return nil
 	}
 	for k <= d.scan.to {
@@ -150,6 +153,7 @@ func (d *Decoder) refine(c *component, to *[64]int16, run *int) error {
 				return FormatError("a block has more than 64 coefficients")
 			}
 			to[zigzag[k&63]] = v
+			c.begun[at] = true
 		}
 		k++
 	}

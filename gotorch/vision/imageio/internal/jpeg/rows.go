@@ -77,6 +77,7 @@ func (d *Decoder) scans() error {
 	for i := range d.components {
 		c := &d.components[i]
 		c.coefficients = make([]int16, 64*c.strideX*c.strideY)
+		c.begun = make([]bool, c.strideX*c.strideY)
 	}
 	for {
 		if err := d.whole(); err != nil {
