@@ -309,6 +309,7 @@ def _go_name(python: str) -> str:
 # Structs of functions that PyTorch does not have. Their plain fields begin with a zero that is meant.
 OURS = {
     "gotorch/aoti: LoadOptions",
+    "gotorch/serve: Options",
     "gotorch/data: InterleaveOptions",
     "gotorch/data/cifar: Options",
     "gotorch/data/csvdata: Options",
