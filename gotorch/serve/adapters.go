@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -286,7 +287,14 @@ func (a *aotiModel) Run(_ context.Context, in *Request) ([]Value, error) {
 	for i, v := range in.Inputs {
 		tensors[i] = v.Tensor
 	}
-	out := a.model.Run(tensors...)
+	out, err := gotorch.Try(func() []gotorch.Tensor { return a.model.Run(tensors...) })
+	switch {
+	case errors.Is(err, gotorch.ValueError), errors.Is(err, gotorch.TypeError):
+		// The package's own check of sizes, before anything runs: of a range, or of sizes that must agree.
+		return nil, newError(InvalidArgument, "%v", err)
+	case err != nil:
+		return nil, err
+	}
 	values := make([]Value, len(out))
 	for i, t := range out {
 		values[i] = Value{Tensor: t}
