@@ -89,6 +89,7 @@ def test_a_terminal_shows_a_bar(digits: Path, tmp_path: Path, columns: int) -> N
     process = subprocess.Popen(
         command,
         cwd=ROOT,
+        env={**os.environ, "TERM": "xterm"},
         stdin=inner,
         stdout=subprocess.DEVNULL,
         stderr=inner,
