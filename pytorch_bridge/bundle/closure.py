@@ -269,8 +269,14 @@ def beside(name: str, file: Elf, loaders: tuple[Elf, ...]) -> list[Path]:
 def _listed(folder: Path) -> frozenset[str]:
     try:
         return frozenset(os.listdir(folder))
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return frozenset()
+    except OSError as err:
+        # A program may open by name what nobody may list: what is there is unknown, not nothing.
+        raise BundleError(
+            f"{folder}, where a library may look for others, cannot be listed: {err.strerror}\n"
+            "Bundle as a user who may read it"
+        ) from err
 
 
 def _run_paths(file: Elf, loaders: tuple[Elf, ...]) -> Iterator[Path]:

@@ -276,3 +276,17 @@ def test_the_loader_s_path_counts_as_it_does_for_the_program(linker, tmp_path, m
     program = linker.program(tmp_path / "app", ["liba.so"])
     monkeypatch.setenv("LD_LIBRARY_PATH", f":{tmp_path / 'far'}:")
     assert names(Finder(elf.read(program)).run()) == {"liba.so"}
+
+
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(linker, tmp_path, monkeypatch):
+    """Not by its mode: whoever may do everything reads it all the same."""
+    listdir = os.listdir
+
+    def refused(folder):
+        if Path(folder).is_relative_to(tmp_path):
+            raise PermissionError(13, "Permission denied", str(folder))
+        return listdir(folder)
+
+    monkeypatch.setattr("pytorch_bridge.bundle.closure.os.listdir", refused)
+    with pytest.raises(BundleError, match="cannot be listed: Permission denied"):
+        closure_of(linker, tmp_path, text=["libp.so"])
