@@ -1,5 +1,6 @@
 // errors.cc: how C++ exceptions become the C ABI's messages.
 #include <c10/util/Exception.h>
+#include <gloo/common/error.h>
 
 #include <algorithm>
 #include <cstring>
@@ -101,6 +102,14 @@ const char *current_error() noexcept {
   CGOTORCH_CATCH(c10::DistStoreError, "DistStoreError")
   CGOTORCH_CATCH(c10::DistError, "DistError")
   CGOTORCH_CATCH(c10::Error, "RuntimeError")
+  // gloo has classes of its own, of which c10 knows nothing. What a collective throws comes out
+  // wherever it is waited for: of a call of DataParallel's, or of a gradient.
+  catch (const gloo::TimeoutException &e) {
+    return libtorch_error("DistTimeoutError", e.what());
+  }
+  catch (const gloo::IoException &e) {
+    return libtorch_error("DistNetworkError", e.what());
+  }
   catch (const std::bad_alloc &) {
     return make_error("MemoryError", "out of memory");
   }

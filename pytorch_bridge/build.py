@@ -66,14 +66,22 @@ class Settings:
         # A handle is read as the at::Tensor that its bits are (internal.h).
         flags += ["-fno-strict-aliasing"]
         flags += [f"-D_GLIBCXX_USE_CXX11_ABI={int(self.torch.uses_cxx11_abi())}"]
-        flags += [f'-DCGOTORCH_TORCH_VERSION="{self.torch.version}"']
+        # The release alone: what is for CUDA and what is not have the same C++.
+        flags += [f'-DCGOTORCH_TORCH_VERSION="{self.torch.release}"']
         flags += ["-DAT_PER_OPERATOR_HEADERS"]  # of torch's ops, only what is included by name
+        # Of libtorch's assertions the library has the paths of headers: not those of this machine.
+        flags += [f"-ffile-prefix-map={path}={name}" for path, name in self.renamed().items()]
         flags += [f"-I{SOURCES}"]
         # As system headers: their warnings are not ours, and they stay out of the dependencies.
         flags += [f"-isystem{path}" for path in self.torch.includes]
         if self.sanitize:
             flags += [f"-fsanitize={self.sanitize}", "-fno-omit-frame-pointer", "-g"]
         return flags
+
+    def renamed(self) -> dict[Path, str]:
+        """What the folders of the sources are called in the library, wherever they are. Where one
+        is in another, the last one counts."""
+        return {SOURCES: "cgotorch", self.out / "gen": "cgotorch", self.torch.dir: "torch"}
 
     def flags_for(self, source: Path) -> list[str]:
         """Those of compile_flags that one source is compiled with.
@@ -82,8 +90,8 @@ class Settings:
         sanitizer, and -O2 makes of them what -O1 does, in half as much time again.
         """
         flags = self.compile_flags()
-        if source.name == "functorch.cc":
-            # For a header that torch includes and does not bring.
+        if source.name in ("functorch.cc", "distributed.cc", "errors.cc"):
+            # For headers that torch includes and does not bring.
             flags += ["-idirafter", str(SOURCES / "lacking")]
         if source.name.startswith("ops_gen_"):
             flags = [f for f in flags if not f.startswith("-fsanitize=")]
@@ -156,7 +164,7 @@ class Build:
             self.settings.out / "lib/pkgconfig/cgotorch.pc",
             pkgconfig(self.settings.library.parent, self.settings.torch.version),
         )
-        if (SOURCES.parent / "gotorch").is_dir():
+        if not toolchain.INSTALLED and (SOURCES.parent / "gotorch").is_dir():
             write(SOURCES.parent / "gotorch/headers_gen.h", _headers_for_go())
         return done
 
@@ -182,8 +190,9 @@ class Build:
         torch = self.settings.torch
         out = self.settings.out / "gen"
         record = Record(out / "generated-by.json")
-        generator = sorted((ROOT / "pytorch_bridge").rglob("*.py"))
-        tables = [p for end in ("yaml", "txt") for p in (ROOT / "pytorch_bridge").rglob(f"*.{end}")]
+        package = Path(__file__).parent
+        generator = sorted(package.rglob("*.py"))
+        tables = [p for end in ("yaml", "txt") for p in package.rglob(f"*.{end}")]
         files = [*generator, *sorted(tables)]
         if record.current(str(torch), files) is None:
             from pytorch_bridge.generate import shards_for_installed

@@ -26,8 +26,8 @@ type AdadeltaOptions struct {
 	LR          gotorch.Scalar // the learning rate; default: 1
 	Rho         gotorch.Scalar // how slowly the averages follow; default: 0.9
 	Eps         gotorch.Scalar // added to averages; default: 1e-6
-	WeightDecay float64
-	Maximize    bool // climb instead of descending
+	WeightDecay float64        // this times a parameter is added to its gradient
+	Maximize    bool           // climb instead of descending
 }
 
 // Adadelta goes as far as it went before, compared with how steep it was: the pace of each element is the ratio

@@ -30,8 +30,8 @@ type AdafactorOptions struct {
 	Beta2Decay  gotorch.Scalar    // the power of the step's number that average squares follow by; default: -0.8
 	Eps         [2]gotorch.Scalar // the least root of an average square, and the least root of a parameter's; default: the dtype's epsilon, 1e-3
 	D           gotorch.Scalar    // how great the root of an update's average square may be; default: 1
-	WeightDecay float64
-	Maximize    bool // climb instead of descending
+	WeightDecay float64           // LR times this is the part of a parameter that each step takes away
+	Maximize    bool              // climb instead of descending
 }
 
 // Adafactor remembers average squares of gradients by rows and by columns, which is little memory for large

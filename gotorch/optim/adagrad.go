@@ -28,7 +28,7 @@ type AdagradGroup struct {
 type AdagradOptions struct {
 	LR                      gotorch.Scalar // the learning rate; default: 0.01
 	LRDecay                 float64        // by how much it falls with each step
-	WeightDecay             float64
+	WeightDecay             float64        // this times a parameter is added to its gradient
 	InitialAccumulatorValue float64        // what sums of squares begin at
 	Eps                     gotorch.Scalar // added to the denominator; default: 1e-10
 	Maximize                bool           // climb instead of descending

@@ -36,10 +36,10 @@ type AdamOptions struct {
 	LR          gotorch.Scalar // the learning rate; default: 1e-3
 	Betas       *[2]float64    // how slowly the averages of gradient and square follow; default: 0.9, 0.999
 	Eps         gotorch.Scalar // added to the denominator; default: 1e-8
-	WeightDecay float64
-	AMSGrad     bool // divide by the greatest average of squares so far
-	Maximize    bool // climb instead of descending
-	Fused       bool // use a kernel that does a whole step at once
+	WeightDecay float64        // this times a parameter is added to its gradient
+	AMSGrad     bool           // divide by the greatest average of squares so far
+	Maximize    bool           // climb instead of descending
+	Fused       bool           // use a kernel that does a whole step at once
 }
 
 // AdamWOptions are the arguments of [AdamW] that have defaults.
@@ -47,7 +47,7 @@ type AdamWOptions struct {
 	LR          gotorch.Scalar // the learning rate; default: 1e-3
 	Betas       *[2]float64    // how slowly the averages of gradient and square follow; default: 0.9, 0.999
 	Eps         gotorch.Scalar // added to the denominator; default: 1e-8
-	WeightDecay gotorch.Scalar // default: 0.01
+	WeightDecay gotorch.Scalar // LR times this is the part of a parameter that each step takes away; default: 0.01
 	AMSGrad     bool           // divide by the greatest average of squares so far
 	Maximize    bool           // climb instead of descending
 	Fused       bool           // use a kernel that does a whole step at once

@@ -26,8 +26,8 @@ type AdamaxOptions struct {
 	LR          gotorch.Scalar // the learning rate; default: 2e-3
 	Betas       *[2]float64    // how slowly the average of the gradient and its greatest value follow; default: 0.9, 0.999
 	Eps         gotorch.Scalar // added to gradients' absolute values; default: 1e-8
-	WeightDecay float64
-	Maximize    bool // climb instead of descending
+	WeightDecay float64        // this times a parameter is added to its gradient
+	Maximize    bool           // climb instead of descending
 }
 
 // Adamax is [Adam] with the greatest absolute value so far, which fades, in place of the root of the average
@@ -98,7 +98,7 @@ type NAdamOptions struct {
 	LR                   gotorch.Scalar // the learning rate; default: 2e-3
 	Betas                *[2]float64    // how slowly the averages of gradient and square follow; default: 0.9, 0.999
 	Eps                  gotorch.Scalar // added to the denominator; default: 1e-8
-	WeightDecay          float64
+	WeightDecay          float64        // this times a parameter is added to its gradient
 	MomentumDecay        gotorch.Scalar // default: 4e-3
 	DecoupledWeightDecay bool           // make weights smaller by themselves, as [AdamW] does
 	Maximize             bool           // climb instead of descending
@@ -150,8 +150,8 @@ func (g *NAdamGroup) step(grads []gotorch.Tensor) {
 				grad = decayed(grad, p, g.WeightDecay)
 			}
 		}
-		mu := g.Betas[0] * (1 - float64(0.5*power(0.96, steps*g.MomentumDecay)))
-		next := g.Betas[0] * (1 - float64(0.5*power(0.96, (steps+1)*g.MomentumDecay)))
+		mu := float64(g.Betas[0] * (1 - float64(0.5*power(0.96, steps*g.MomentumDecay))))
+		next := float64(g.Betas[0] * (1 - float64(0.5*power(0.96, (steps+1)*g.MomentumDecay))))
 		scaleOne(product, mu)
 		average.LerpScalar_(grad, 1-g.Betas[0])
 		scaleOne(square, g.Betas[1])
@@ -185,9 +185,9 @@ type RAdamOptions struct {
 	LR                   gotorch.Scalar // the learning rate; default: 1e-3
 	Betas                *[2]float64    // how slowly the averages of gradient and square follow; default: 0.9, 0.999
 	Eps                  gotorch.Scalar // added to the denominator; default: 1e-8
-	WeightDecay          float64
-	DecoupledWeightDecay bool // make weights smaller by themselves, as [AdamW] does
-	Maximize             bool // climb instead of descending
+	WeightDecay          float64        // this times a parameter is added to its gradient
+	DecoupledWeightDecay bool           // make weights smaller by themselves, as [AdamW] does
+	Maximize             bool           // climb instead of descending
 }
 
 // RAdam is [Adam] that does without the average square until there are enough steps to trust it. It panics with a

@@ -28,8 +28,8 @@ type ASGDOptions struct {
 	Lambd       gotorch.Scalar // by how much weights decay; default: 1e-4
 	Alpha       gotorch.Scalar // the power by which the learning rate falls; default: 0.75
 	T0          gotorch.Scalar // the step from which on averages are taken; default: 1e6
-	WeightDecay float64
-	Maximize    bool // climb instead of descending
+	WeightDecay float64        // this times a parameter is added to its gradient
+	Maximize    bool           // climb instead of descending
 }
 
 // ASGD is stochastic gradient descent that keeps the average of the parameters of all steps, "ax" in its state

@@ -3,6 +3,7 @@ package optim
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"gotorch.dev/gotorch"
@@ -19,6 +20,7 @@ type Base[G any, P interface {
 
 	op    string // "optim.SGD", for errors
 	steps int64
+	hooks hooks
 }
 
 // Common is what all groups have in common.
@@ -200,6 +202,13 @@ func (o *Base[G, P]) commons() []*Common {
 // Step changes the parameters that have a gradient. It panics with a RuntimeError for gradients that the rule cannot
 // do with, such as sparse ones; then nothing has changed.
 func (o *Base[G, P]) Step() {
+	call(o.hooks.beforeStep)
+	o.change()
+	call(o.hooks.afterStep)
+}
+
+// change is Step without hooks.
+func (o *Base[G, P]) change() {
 	step(func() {
 		grads := make([][]gotorch.Tensor, len(o.Groups))
 		for n, g := range o.Groups {
@@ -220,8 +229,10 @@ func (o *Base[G, P]) Steps() int64 { return o.steps }
 // TypeError for a nil closure; if closure panics, nothing has changed.
 func (o *Base[G, P]) StepWith(closure func() gotorch.Tensor) (loss gotorch.Tensor) {
 	checkClosure(o.op, closure)
+	call(o.hooks.beforeStep)
 	gotorch.EnableGrad(func() { loss = closure() })
-	o.Step()
+	o.change()
+	call(o.hooks.afterStep)
 	return loss
 }
 
@@ -290,6 +301,11 @@ func optionFields(t reflect.Type) (fields []optionField) {
 // StateDict returns what the optimiser remembers, in PyTorch's form, in which parameters are numbered
 // through all groups.
 func (o *Base[G, P]) StateDict() gotorch.Dict {
+	call(o.hooks.beforeState)
+	return changed(o.hooks.afterState, o.state())
+}
+
+func (o *Base[G, P]) state() gotorch.Dict {
 	var states gotorch.Dict
 	var list []any
 	number := int64(0)
@@ -374,6 +390,17 @@ func stateOf(r rule, i int) gotorch.Dict {
 // LoadStateDict restores what StateDict, here or in PyTorch, has returned. If it does not fit, it returns a
 // *gotorch.Error of kind ValueError and changes nothing.
 func (o *Base[G, P]) LoadStateDict(dict gotorch.Dict) error {
+	if len(o.hooks.beforeLoad) > 0 {
+		dict = changed(o.hooks.beforeLoad, slices.Clone(dict))
+	}
+	err := o.load(dict)
+	if err == nil {
+		call(o.hooks.afterLoad)
+	}
+	return err
+}
+
+func (o *Base[G, P]) load(dict gotorch.Dict) error {
 	op := o.op + ".LoadStateDict"
 	r := &reader{op: op}
 	list, ok := dict.Get("param_groups").([]any)

@@ -57,7 +57,7 @@ type scaledStep struct {
 
 // NewGradScaler returns a scaler. It panics with a ValueError if an option is out of range.
 //
-// See https://docs.pytorch.org/docs/stable/amp.html#torch.amp.GradScaler.
+// See https://docs.pytorch.org/docs/stable/amp.html#gradient-scaling.
 func NewGradScaler(opts ...GradScalerOptions) *GradScaler {
 	const op = "optim.NewGradScaler"
 	opt := args.Option(opts)

@@ -105,6 +105,7 @@ func (o *LBFGSOptimizer) StepWith(closure func() gotorch.Tensor) (loss gotorch.T
 	if len(o.Groups) != 1 {
 		panic(runtimeError("optim.LBFGS.StepWith", fmt.Sprintf("there are %d groups of parameters, where one is required: make the optimizer by LBFGS", len(o.Groups))))
 	}
+	call(o.hooks.beforeStep)
 	g := o.Groups[0]
 	// What is kept of the scope goes to the collector.
 	gotorch.Unscoped(func() {
@@ -129,6 +130,7 @@ func (o *LBFGSOptimizer) StepWith(closure func() gotorch.Tensor) (loss gotorch.T
 		})
 	})
 	o.steps++
+	call(o.hooks.afterStep)
 	return loss
 }
 

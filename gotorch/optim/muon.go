@@ -28,8 +28,8 @@ type MuonGroup struct {
 // MuonOptions are the arguments of [Muon] that have defaults.
 type MuonOptions struct {
 	LR             gotorch.Scalar // the learning rate; default: 1e-3
-	WeightDecay    gotorch.Scalar // default: 0.1
-	Momentum       gotorch.Scalar // default: 0.95
+	WeightDecay    gotorch.Scalar // LR times this is the part of a parameter that each step takes away; default: 0.1
+	Momentum       gotorch.Scalar // how slowly the average gradient follows; default: 0.95
 	NoNesterov     bool           // do not look ahead along the momentum
 	NsCoefficients *[3]float64    // of the polynomial that makes updates orthogonal; default: 3.4445, -4.775, 2.0315
 	Eps            gotorch.Scalar // the least norm of an update; default: 1e-7

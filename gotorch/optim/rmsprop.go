@@ -28,10 +28,10 @@ type RMSpropOptions struct {
 	LR          gotorch.Scalar // the learning rate; default: 0.01
 	Alpha       gotorch.Scalar // how slowly the average square follows; default: 0.99
 	Eps         gotorch.Scalar // added to the denominator; default: 1e-8
-	WeightDecay float64
-	Momentum    float64
-	Centered    bool // divide by the deviation rather than the root of the average square
-	Maximize    bool // climb instead of descending
+	WeightDecay float64        // this times a parameter is added to its gradient
+	Momentum    float64        // the part of the last change that is added to each
+	Centered    bool           // divide by the deviation rather than the root of the average square
+	Maximize    bool           // climb instead of descending
 }
 
 // RMSprop divides the gradient of each element by the root of its average square. It panics with a ValueError if

@@ -26,12 +26,12 @@ type SGDGroup struct {
 // SGDOptions are the arguments of [SGD] that have defaults.
 type SGDOptions struct {
 	LR          gotorch.Scalar // the learning rate; default: 1e-3
-	Momentum    float64
-	Dampening   float64 // of the momentum
-	WeightDecay float64
-	Nesterov    bool // look ahead along the momentum
-	Maximize    bool // climb instead of descending
-	Fused       bool // use a kernel that does a whole step at once
+	Momentum    float64        // the part of the last change that is added to each
+	Dampening   float64        // of the momentum
+	WeightDecay float64        // this times a parameter is added to its gradient
+	Nesterov    bool           // look ahead along the momentum
+	Maximize    bool           // climb instead of descending
+	Fused       bool           // use a kernel that does a whole step at once
 }
 
 // SGD is stochastic gradient descent, with momentum if asked. It panics with a ValueError if an option

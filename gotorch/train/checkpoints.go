@@ -1,8 +1,10 @@
 package train
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"iter"
 	"maps"
@@ -17,6 +19,8 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/regular"
+	"gotorch.dev/gotorch/internal/replace"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -106,7 +110,8 @@ type checkpoints struct {
 	mode          Mode
 	goOn          bool
 
-	best float64
+	best     float64
+	bestStep int // after which the best one was
 }
 
 // Checkpoints saves all that a run needs to go on, in files of a folder, which is made: the states of what was added,
@@ -192,7 +197,7 @@ func (r *run[B]) epochCheckpoint(e *Epoch, whole bool) error {
 			return err
 		}
 		if better = c.mode.better(value, c.best); better {
-			c.best = value
+			c.best, c.bestStep = value, r.step.Number
 		}
 	}
 	if !whole {
@@ -206,7 +211,7 @@ func (r *run[B]) epochCheckpoint(e *Epoch, whole bool) error {
 			return err
 		}
 	}
-	if better {
+	if better && !r.ranks.follows() {
 		return c.link(fileOf(r.step.Number), "best.pt")
 	}
 	return nil
@@ -223,14 +228,11 @@ func (r *run[B]) lastCheckpoint() error {
 // save writes a checkpoint, and removes those that are not kept.
 func (r *run[B]) save(epochDone bool) error {
 	c := r.checkpoints
-	if err := os.MkdirAll(c.folder, 0o777); err != nil {
-		return err
-	}
 	if err := r.write(fileOf(r.step.Number), epochDone); err != nil {
 		return err
 	}
 	r.saved = r.step.Number
-	if c.keep < 0 {
+	if c.keep < 0 || r.ranks.follows() {
 		return nil
 	}
 	steps, err := checkpointsIn(c.folder)
@@ -246,39 +248,72 @@ func (r *run[B]) save(epochDone bool) error {
 	return nil
 }
 
-// link makes name lead to what file is, which may be removed then.
+// hardLink is os.Link, which not every file system has.
+var hardLink = os.Link
+
+// link makes name lead to what file is, which may be removed then: a copy of it, where there are no links.
 func (c *checkpoints) link(file, name string) error {
-	temporary := filepath.Join(c.folder, name+".new")
+	file, name = filepath.Join(c.folder, file), filepath.Join(c.folder, name)
+	if is, err := os.Stat(file); err == nil {
+		// Renaming one of two links to a file does nothing.
+		if was, err := os.Stat(name); err == nil && os.SameFile(is, was) {
+			return nil
+		}
+	}
+	temporary := name + ".new"
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.Link(filepath.Join(c.folder, file), temporary); err != nil {
+	if err := hardLink(file, temporary); err == nil {
+		return os.Rename(temporary, name)
+	}
+	from, _, err := regular.Open(file)
+	if err != nil {
 		return err
 	}
-	return os.Rename(temporary, filepath.Join(c.folder, name))
+	defer from.Close()
+	return replace.File(name, func(w io.Writer) error {
+		_, err := io.Copy(w, from)
+		return err
+	})
 }
 
 const formatVersion = 1
 
 // write saves everything to a file of the folder.
 func (r *run[B]) write(file string, epochDone bool) error {
-	r.read()
+	at := r.at
+	at.elapsed += time.Since(at.begun)
+	if epochDone {
+		at = position{epoch: at.epoch + 1, first: r.step.Number}
+	}
+	states, err := r.share(true, at)
+	if err != nil || r.ranks.follows() {
+		return err
+	}
+	if err := os.MkdirAll(r.checkpoints.folder, 0o777); err != nil {
+		return err
+	}
 	marks, err := r.mark()
 	if err != nil {
 		return err
 	}
-	return gotorch.Try0(func() {
+	var unsaved error
+	err = gotorch.Try0(func() {
 		gotorch.Scope0(func(*gotorch.ScopeHandle) {
 			var dict gotorch.Dict
 			for _, p := range r.parts {
 				dict = append(dict, gotorch.DictItem{Key: p.key(), Value: p.state()})
 			}
-			dict = append(dict, gotorch.DictItem{Key: "train", Value: r.state(epochDone, marks)})
-			if err := gotorch.Save(filepath.Join(r.checkpoints.folder, file), dict); err != nil {
-				panic(err)
+			mine := append(r.state(at, marks), r.rankState(at)...)
+			if states != nil {
+				mine = append(mine, gotorch.DictItem{Key: "ranks", Value: states})
 			}
+			dict = append(dict, gotorch.DictItem{Key: "train", Value: mine})
+			unsaved = gotorch.Save(filepath.Join(r.checkpoints.folder, file), dict)
 		})
 	})
+	return errors.Join(err, unsaved)
 }
 
 func (p part) key() string { return p.name + "_state_dict" }
@@ -299,13 +334,8 @@ func dictOf(state nn.StateDict) (dict gotorch.Dict) {
 	return dict
 }
 
-// state is what the run itself needs to go on.
-func (r *run[B]) state(epochDone bool, marks gotorch.Dict) gotorch.Dict {
-	at := r.at
-	at.elapsed += time.Since(at.begun)
-	if epochDone {
-		at = position{epoch: at.epoch + 1, first: r.step.Number}
-	}
+// state is what the run itself needs to go on from at, the same on all ranks.
+func (r *run[B]) state(at position, marks gotorch.Dict) gotorch.Dict {
 	dict := gotorch.Dict{
 		{Key: "version", Value: formatVersion},
 		{Key: "epoch", Value: at.epoch},
@@ -314,19 +344,24 @@ func (r *run[B]) state(epochDone bool, marks gotorch.Dict) gotorch.Dict {
 		{Key: "first", Value: at.first},
 		{Key: "ended", Value: r.ended},
 		{Key: "elapsed", Value: at.elapsed.Seconds()},
-		{Key: "random", Value: r.random()},
 		{Key: "history", Value: r.history.state()},
-	}
-	if loader, is := r.batches.(Stateful); is {
-		dict = append(dict, gotorch.DictItem{Key: "batches", Value: loader.StateDict()})
-	} else if at.random != nil {
-		dict = append(dict, gotorch.DictItem{Key: "random_of_epoch", Value: at.random})
 	}
 	if len(marks) > 0 {
 		dict = append(dict, gotorch.DictItem{Key: "logs", Value: marks})
 	}
 	if r.checkpoints.by != "" {
-		dict = append(dict, gotorch.DictItem{Key: "best", Value: r.checkpoints.best})
+		dict = append(dict, gotorch.DictItem{Key: "best", Value: r.checkpoints.best}, gotorch.DictItem{Key: "best_step", Value: r.checkpoints.bestStep})
+	}
+	return dict
+}
+
+// rankState is the rest: what each rank has of its own.
+func (r *run[B]) rankState(at position) gotorch.Dict {
+	dict := gotorch.Dict{{Key: "random", Value: r.random()}}
+	if loader, is := r.batches.(Stateful); is {
+		dict = append(dict, gotorch.DictItem{Key: "batches", Value: loader.StateDict()})
+	} else if at.random != nil {
+		dict = append(dict, gotorch.DictItem{Key: "random_of_epoch", Value: at.random})
 	}
 	if !r.step.Updated && r.model != nil && at.taken > 0 { // amid Accumulate
 		var gradients []any
@@ -372,23 +407,15 @@ func (r *run[B]) keepRandom() {
 // resume is called before the first step.
 func (r *run[B]) resume() error {
 	c := r.checkpoints
-	path, err := LatestCheckpoint(c.folder)
-	if err != nil {
-		return err
-	}
-	if path == "" {
-		return nil
-	}
-	if !c.goOn {
-		return fmt.Errorf("train: %s has checkpoints of a run already: give Checkpoints the option Resume to go on from %s, or another folder",
-			c.folder, filepath.Base(path))
-	}
-	value, err := gotorch.Load(path)
-	if err != nil {
+	value, path, err := r.latest()
+	if err != nil || path == "" {
 		return err
 	}
 	if err := r.load(value); err != nil {
 		return fmt.Errorf("train: %s does not fit this run: %w", path, err)
+	}
+	if c.bestStep == r.step.Number && r.step.Number > 0 && !r.ranks.follows() { // the process may have ended before best.pt was this one
+		return c.link(filepath.Base(path), "best.pt")
 	}
 	return nil
 }
@@ -408,14 +435,31 @@ func (r *run[B]) load(value any) (err error) {
 	at := position{epoch: d.int("epoch"), taken: d.int("taken"), first: d.int("first"),
 		elapsed: time.Duration(d.float("elapsed") * float64(time.Second))}
 	ended, _ := mine.Get("ended").(bool)
-	random := d.dict_("random")
 	history := loadHistory(d.dict_("history"), d)
-	best := math.NaN()
+	best, bestStep := math.NaN(), 0
 	if r.checkpoints.by != "" && mine.Get("best") != nil {
 		best = d.float("best")
+		if mine.Get("best_step") != nil { // files of version 0.1 have none
+			bestStep = d.int("best_step")
+		}
 	}
 	if d.err != nil {
 		return d.err
+	}
+	own, same, err := r.ofRank(mine)
+	if err != nil {
+		return err
+	}
+	placed := same || at.taken == 0 && own != nil
+	if !same { // the batches are others now
+		at.taken = 0
+	}
+	var random gotorch.Dict
+	if own != nil {
+		of := &decoder{dict: own}
+		if random = of.dict_("random"); of.err != nil {
+			return of.err
+		}
 	}
 	if number < 0 || at.epoch < 1 || at.taken < 0 || at.first < 0 || at.first > number || len(history.Losses) != number {
 		return errors.New("its numbers contradict each other")
@@ -426,7 +470,10 @@ func (r *run[B]) load(value any) (err error) {
 			return errors.New("its logs are no dict")
 		}
 	}
-	gradients, _ := mine.Get("gradients").([]any)
+	gradients, _ := own.Get("gradients").([]any)
+	if !same {
+		gradients = nil
+	}
 	if gradients != nil && (r.model == nil || len(gradients) != len(r.model.Parameters())) {
 		return errors.New("its gradients are of another model")
 	}
@@ -446,8 +493,8 @@ func (r *run[B]) load(value any) (err error) {
 	if err != nil {
 		return err
 	}
-	if loader, is := r.batches.(Stateful); is {
-		state, has := mine.Get("batches").(gotorch.Dict)
+	if loader, is := r.batches.(Stateful); is && placed {
+		state, has := own.Get("batches").(gotorch.Dict)
 		if !has {
 			return errors.New("it has no state of the batches")
 		}
@@ -456,7 +503,7 @@ func (r *run[B]) load(value any) (err error) {
 		}
 	}
 	if !isStateful(r.batches) && at.taken > 0 {
-		if at.random, ok = mine.Get("random_of_epoch").(gotorch.Dict); !ok {
+		if at.random, ok = own.Get("random_of_epoch").(gotorch.Dict); !ok {
 			return errors.New("it was made with batches of another kind, which had a state of their own")
 		}
 	}
@@ -473,8 +520,9 @@ func (r *run[B]) load(value any) (err error) {
 			}
 			generators[name.(string)].SetState(t)
 		}
-		r.at, r.history, r.step.Number, r.saved, r.ended, r.checkpoints.best, r.marks = at, history, number, number, ended, best, marks
-		r.resumed = true
+		r.at, r.history, r.step.Number, r.saved, r.ended, r.marks = at, history, number, number, ended, marks
+		r.checkpoints.best, r.checkpoints.bestStep = best, bestStep
+		r.resumed, r.resized, r.shared = true, !same, number
 	})
 }
 
@@ -523,7 +571,12 @@ func (p part) keep() func() error {
 		}
 		return func() error { return model.LoadStateDict(state) }
 	}
-	before := p.value.(Stateful).StateDict()
+	var before gotorch.Dict
+	if shared, is := p.value.(interface{ LocalStateDict() gotorch.Dict }); is {
+		before = shared.LocalStateDict()
+	} else {
+		before = p.value.(Stateful).StateDict()
+	}
 	return func() error { return p.value.(Stateful).LoadStateDict(before) }
 }
 
@@ -557,7 +610,11 @@ func stateOf(dict gotorch.Dict) (nn.StateDict, error) {
 // own, and is asked for that.
 func (r *run[B]) all() iter.Seq2[B, error] {
 	if loader, is := r.batches.(*data.Loader[B]); is {
-		return loader.AllContext(r.ctx)
+		ctx := r.ctx
+		if r.ranks != nil { // all ranks take the next step before they stop
+			ctx = context.WithoutCancel(ctx)
+		}
+		return loader.AllContext(ctx)
 	}
 	return r.batches.All()
 }

@@ -199,3 +199,41 @@ func TestBatchesThatEmbedALoaderAreAskedForTheirOwn(t *testing.T) {
 		}
 	}
 }
+
+// A loader has given a batch whose step then failed: a checkpoint of that moment would leave the batch out.
+func TestABatchThatWasNotLearntFromComesAgain(t *testing.T) {
+	run := func(ctx context.Context, folder string, stop func(step int) error) ([]float64, error) {
+		loop := train.NewStepLoop(func(s *train.Step) error {
+			if err := stop(s.Number); err != nil {
+				return err
+			}
+			s.Record("mean", s.Batch.Input.Mean())
+			return nil
+		})
+		loop.Checkpoints(folder, train.CheckpointsOptions{Resume: true})
+		history, err := loop.Run(ctx, loader(95), train.Epochs(2))
+		return history.Series["mean"], err
+	}
+	goOn := func(int) error { return nil }
+	want, err := run(t.Context(), t.TempDir(), goOn)
+	testhelp.Must(t, err)
+	for _, at := range []int{1, 3, 10, 11, 14} {
+		folder := t.TempDir()
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := run(ctx, folder, func(step int) error {
+			if step == at {
+				cancel()
+			}
+			return ctx.Err()
+		})
+		cancel()
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		got, err := run(t.Context(), folder, goOn)
+		testhelp.Must(t, err)
+		if !slices.Equal(got, want) {
+			t.Errorf("after step %d failed: %v, want %v", at, got, want)
+		}
+	}
+}

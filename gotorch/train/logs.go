@@ -69,10 +69,12 @@ type LogError struct {
 	Err  error
 }
 
+// Error says which log, after which step, and why.
 func (e *LogError) Error() string {
 	return fmt.Sprintf("the log %s, after step %d: %v", e.Log, e.Step, e.Err)
 }
 
+// Unwrap returns what the system said.
 func (e *LogError) Unwrap() error { return e.Err }
 
 type logged struct {
@@ -226,9 +228,11 @@ func (r *run[B]) logEpoch(e *EpochRecord) error {
 	if err := r.logSteps(true); err != nil || len(r.logs) == 0 {
 		return err
 	}
-	one := LogEntry{When: PerEpoch, Step: e.Steps, Epoch: e.Number, Time: time.Now(), Values: []Value{{"epoch/loss", e.Loss}}}
+	one := LogEntry{When: PerEpoch, Step: e.Steps, Epoch: e.Number, Time: time.Now(), Values: []Value{{"epoch/loss", e.Metric("loss")}}}
 	for _, m := range e.Metrics {
-		one.Values = append(one.Values, Value{"epoch/" + m.Name, m.Value})
+		if m.Name != "loss" { // the program has recorded another
+			one.Values = append(one.Values, Value{"epoch/" + m.Name, m.Value})
+		}
 	}
 	return r.eachLog(e.Steps, func(sink LogSink) error { return sink.Log(one) })
 }

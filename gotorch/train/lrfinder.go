@@ -9,6 +9,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/datadoor"
 	"gotorch.dev/gotorch/internal/modes"
 	"gotorch.dev/gotorch/internal/nndoor"
 	"gotorch.dev/gotorch/nn"
@@ -43,8 +44,7 @@ type LRRange struct {
 //	*opt.LRs()[0] = found.Suggestion
 //
 // Everything is as it was afterwards, to the bit, also after an error: models, buffers and modes, gradients, the
-// optimiser, what else [LoopOf.Add] knows, random numbers, and batches where they are [Stateful]: a
-// data.Loader that was left within an epoch gives the rest of it next, as after its LoadStateDict. All groups of an optimiser
+// optimiser, what else [LoopOf.Add] knows, random numbers, and batches where they are [Stateful]. All groups of an optimiser
 // get the same learning rate. Where the loss becomes infinite or NaN it ends, as where it diverges.
 //
 // It returns an error if ctx is cancelled, or if a step fails, and panics with a ValueError if an option is out of
@@ -125,7 +125,7 @@ func (l *LoopOf[B]) FindLR(ctx context.Context, batches BatchesOf[B], opts ...Fi
 			}
 			loss /= float64(n)
 			r.history.Losses, r.step.Number, r.at.taken = nil, 0, 0
-			mean = smoothing*mean + (1-smoothing)*loss
+			mean = float64(smoothing*mean) + float64((1-smoothing)*loss)
 			smoothed := mean / (1 - math.Pow(smoothing, float64(len(found.LRs)+1)))
 			if math.IsNaN(loss) || math.IsInf(loss, 0) || diverge > 0 && len(found.LRs) > 0 && smoothed > diverge*best {
 				found.Diverged = true
@@ -169,10 +169,10 @@ func (f *LRRange) suggest(linear bool) {
 func (r *run[B]) keepAll() (restore func() error) {
 	var back []func() error
 	random := r.random()
-	var batches gotorch.Dict
-	loader, stateful := r.batches.(Stateful)
-	if stateful {
-		batches = copied(loader.StateDict()).(gotorch.Dict)
+	place, is := datadoor.KeepPlace(r.batches)
+	if loader, stateful := r.batches.(Stateful); stateful && !is {
+		state := copied(loader.StateDict()).(gotorch.Dict)
+		place = func() error { return loader.LoadStateDict(state) }
 	}
 	for _, p := range r.parts {
 		if model, is := p.value.(nn.Modular); is {
@@ -212,8 +212,8 @@ func (r *run[B]) keepAll() (restore func() error) {
 				err = errors.Join(err, back[len(back)-1-i]())
 			}
 		})
-		if stateful {
-			err = errors.Join(err, loader.LoadStateDict(batches))
+		if place != nil {
+			err = errors.Join(err, place())
 		}
 		generators := r.generators()
 		for name, state := range random.All() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -103,6 +104,166 @@ func TestFindLRLeavesEverythingAsItWas(t *testing.T) {
 	}
 }
 
+// failing is a data set whose sample of a number panics, or is an error.
+type failing struct {
+	*data.TensorDataset
+	at     int
+	panics bool
+}
+
+func (b failing) At(i int) (data.Pair, error) {
+	if i == b.at {
+		if b.panics {
+			panic("broken")
+		}
+		return data.Pair{}, errDisk
+	}
+	return b.TensorDataset.At(i)
+}
+
+func (b failing) Batch([]int) {} // another method than that of TensorDataset, so that samples are asked for
+
+// What follows is what would have followed: a loop that was left begins a new epoch, one that is under way goes on, and a
+// state that was loaded is gone on from.
+func TestALoaderIsWhereItWasAfterFindLR(t *testing.T) {
+	samplers := map[string]func(o *data.LoaderOptions){
+		"seed":     func(o *data.LoaderOptions) { o.Shuffle, o.Seed = true, 3 },
+		"no seed":  func(o *data.LoaderOptions) { o.Shuffle = true },
+		"in order": func(*data.LoaderOptions) {},
+		"generator": func(o *data.LoaderOptions) {
+			o.Shuffle, o.Generator = true, gotorch.NewGenerator(gotorch.CPU).ManualSeed(5)
+		},
+		"sampler": func(o *data.LoaderOptions) {
+			o.Sampler = data.RandomSampler(points(38), data.RandomSamplerOptions{Generator: gotorch.NewGenerator(gotorch.CPU).ManualSeed(5)})
+		},
+	}
+	for name, set := range samplers {
+		for _, workers := range []int{0, 2} {
+			for _, where := range []string{"new", "left", "at the end", "loaded", "within"} {
+				run := func(find bool) (order []float32) {
+					gotorch.ManualSeed(1)
+					o := data.LoaderOptions{BatchSize: 5, Workers: workers}
+					set(&o)
+					loader := data.NewLoader(points(38), o)
+					model := nn.Linear(2, 2)
+					loop := train.NewLoop(model, optim.SGD(model.Parameters()), nn.CrossEntropyLoss())
+					try := func() {
+						if find {
+							_, err := loop.FindLR(t.Context(), loader, train.FindLROptions{Steps: 11})
+							testhelp.Must(t, err)
+						}
+					}
+					epoch := func(stop int) {
+						n := 0
+						for b, err := range loader.All() {
+							testhelp.Must(t, err)
+							order = append(order, gotorch.ToSlice[float32](b.Input.Flatten())...)
+							if n++; n == stop {
+								if where != "within" {
+									break
+								}
+								try()
+							}
+						}
+					}
+					switch where {
+					case "left", "within":
+						epoch(3)
+					case "at the end":
+						epoch(-1)
+					case "loaded":
+						epoch(3)
+						testhelp.Must(t, loader.LoadStateDict(loader.StateDict()))
+					}
+					if where != "within" {
+						try()
+					}
+					epoch(-1)
+					epoch(2)
+					epoch(-1)
+					return order
+				}
+				if want, got := run(false), run(true); !slices.Equal(got, want) {
+					t.Errorf("%s, %d workers, %s: the order is\n%v, not\n%v", name, workers, where, got, want)
+				}
+			}
+		}
+	}
+}
+
+func TestFindLRThatEndsEarlyLeavesEverythingAsItWas(t *testing.T) {
+	for _, how := range []string{"the loss panics", "the loss ends its goroutine", "a hook panics", "a sample is an error", "a sample panics", "the loss is NaN"} {
+		for _, workers := range []int{0, 2} {
+			gotorch.ManualSeed(4)
+			model := nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 2))
+			opt := optim.AdamW(model.Parameters())
+			calls, within := 0, false
+			loop := train.NewLoop(model, opt, nn.LossFunc(func(o, y gotorch.Tensor) gotorch.Tensor {
+				if calls++; within && calls > 5 {
+					switch how {
+					case "the loss panics":
+						panic("no more")
+					case "the loss ends its goroutine":
+						runtime.Goexit()
+					case "the loss is NaN":
+						return o.Sum().MulScalar(math.NaN())
+					}
+				}
+				return o.Sum()
+			}))
+			set := data.NewTensorDataset(gotorch.Rand([]int64{40, 2}), gotorch.Arange(40))
+			samples := failing{TensorDataset: set, at: -1}
+			loader := data.NewLoader[data.Pair](&samples, data.LoaderOptions{BatchSize: 4, Shuffle: true, Seed: 3, Workers: workers})
+			_, err := loop.Run(t.Context(), loader, train.Steps(3))
+			testhelp.Must(t, err)
+			n := 0
+			for range loader.All() { // left by a break
+				if n++; n == 2 {
+					break
+				}
+			}
+			loop.OnBackward(func(*train.Step) error {
+				if within && how == "a hook panics" && calls > 5 {
+					panic("no more")
+				}
+				return nil
+			})
+			switch how {
+			case "a sample is an error":
+				samples.at = 7
+			case "a sample panics":
+				samples.at, samples.panics = 7, true
+			}
+			before, position := whole(model, opt), fmt.Sprint(loader.StateDict())
+			calls, within = 0, true
+			ended := make(chan struct{})
+			var found *train.LRRange
+			returned := false
+			go func() {
+				defer close(ended)
+				defer func() { _ = recover() }()
+				found, err = loop.FindLR(t.Context(), loader, train.FindLROptions{Steps: 30})
+				returned = true
+			}()
+			<-ended
+			within = false
+			if how == "the loss is NaN" {
+				if err != nil || !found.Diverged || len(found.LRs) != 5 {
+					t.Errorf("%s: %+v, %v", how, found, err)
+				}
+			} else if returned && err == nil {
+				t.Errorf("%s, %d workers: it found %+v", how, workers, found)
+			}
+			if after := whole(model, opt); !slices.Equal(after, before) {
+				t.Errorf("%s, %d workers: after %.500s, before %.500s", how, workers, after, before)
+			}
+			if after := fmt.Sprint(loader.StateDict()); after != position {
+				t.Errorf("%s, %d workers: the loader is at %s, not %s", how, workers, after, position)
+			}
+		}
+	}
+}
+
 func TestFindLRFindsWhereTheLossFalls(t *testing.T) {
 	// A parabola: a step with the rate r takes x to (1-r)x, so that the loss falls fastest below r = 1, and rises from 2 on.
 	for _, linear := range []bool{false, true} {
@@ -148,6 +309,28 @@ func TestFindLRFindsWhereTheLossFalls(t *testing.T) {
 	}
 	if _, err := loop.FindLR(t.Context(), none{}); err == nil || !strings.Contains(err.Error(), "no batches") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// counting is a layer with a buffer that no state dict has.
+type counting struct {
+	nn.Module
+	Linear *nn.LinearModule
+	Calls  gotorch.Tensor `nn:"calls,transient"`
+}
+
+func (c *counting) Forward(x gotorch.Tensor) gotorch.Tensor {
+	c.Calls.AddScalar_(1)
+	return nn.Call(c.Linear, x)
+}
+
+func TestFindLRPutsBuffersBackThatNoStateDictHas(t *testing.T) {
+	model := nn.Init(&counting{Linear: nn.Linear(2, 2), Calls: gotorch.Ones([]int64{})})
+	loop := train.NewLoop(model, optim.SGD(model.Parameters()), nn.CrossEntropyLoss())
+	_, err := loop.FindLR(t.Context(), loader(95), train.FindLROptions{Steps: 5})
+	testhelp.Must(t, err)
+	if calls := gotorch.Item[float64](model.Calls); calls != 1 {
+		t.Errorf("the buffer is %v", calls)
 	}
 }
 

@@ -44,6 +44,7 @@ type NonFiniteError struct {
 	Gradients   []string // all parameters whose gradients are not finite
 }
 
+// Error says at which step, and what was not finite first.
 func (e *NonFiniteError) Error() string {
 	where := ""
 	switch e.Part {

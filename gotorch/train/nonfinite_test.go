@@ -204,3 +204,27 @@ func ExampleLoop_StopAtNonFinite() {
 	fmt.Println(errors.As(err, &bad), bad.Part, bad.Name)
 	// Output: true module 2
 }
+
+// chancy is a layer that makes a NaN now and then.
+type chancy struct{ nn.Module }
+
+func (*chancy) Forward(x gotorch.Tensor) gotorch.Tensor {
+	if gotorch.Item[float64](gotorch.Rand(nil)) < 0.3 {
+		return x.MulScalar(math.NaN())
+	}
+	return x
+}
+
+// Which module it was is found by computing once more, with the random numbers of the first time.
+func TestAModuleThatIsNonFiniteByChanceIsFound(t *testing.T) {
+	for seed := range uint64(10) {
+		gotorch.ManualSeed(seed)
+		m := nn.Sequential(nn.Linear(2, 3), nn.Init(&chancy{}), nn.Linear(3, 1))
+		loop := train.NewLoop(m, optim.SGD(m.Parameters()), nn.MSELoss())
+		loop.StopAtNonFinite()
+		_, err := loop.Run(t.Context(), pairs(40), train.Epochs(1))
+		if bad, is := errors.AsType[*train.NonFiniteError](err); !is || bad.Part != train.NonFiniteModule || bad.Name != "1" {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
+}

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -187,6 +189,9 @@ func TestMain(m *testing.M) {
 	if full := os.Getenv("TRAIN_UNTIL_FULL"); full != "" {
 		untilFull(full)
 	}
+	if options := os.Getenv("TRAIN_RANK"); options != "" {
+		rankProcess(options)
+	}
 	if folder := os.Getenv("TRAIN_UNTIL_KILLED"); folder != "" {
 		r, err := everything(context.Background(), folder, 200, train.CheckpointsOptions{Resume: true, Steps: 1, Keep: 2, Best: "val_loss"}, nil, true)
 		if err == nil {
@@ -306,6 +311,64 @@ func TestCheckpointsKeepTheLatestAndTheBest(t *testing.T) {
 	}
 	// Nothing is left to do.
 	testhelp.Must(t, run(5, train.CheckpointsOptions{Resume: true}))
+}
+
+// What a checkpoint says of the best one, and best.pt, are two files: a process may end between them.
+func TestABestCheckpointThatWasNotNamedIsNamedByWhoGoesOn(t *testing.T) {
+	folder := t.TempDir()
+	best := filepath.Join(folder, "best.pt")
+	values := []float64{3, 1, 2, 2}
+	run := func(epochs int) {
+		t.Helper()
+		loop, _, _ := newLoop(0.1)
+		loop.OnEpoch(func(e *train.Epoch) error { e.Record("score", values[e.Number-1]); return nil })
+		loop.Checkpoints(folder, train.CheckpointsOptions{Best: "score", Resume: true})
+		_, err := loop.Run(t.Context(), loader(95), train.Epochs(epochs))
+		testhelp.Must(t, err)
+	}
+	stepOf := func() any {
+		t.Helper()
+		value, err := gotorch.Load(best)
+		testhelp.Must(t, err)
+		return value.(gotorch.Dict).Get("train").(gotorch.Dict).Get("step")
+	}
+	run(1)
+	old, err := os.ReadFile(best)
+	testhelp.Must(t, err)
+	run(2)
+	testhelp.Must(t, os.Remove(best)) // it is a link
+	testhelp.Must(t, os.WriteFile(best, old, 0o666))
+	if step := stepOf(); step != int64(10) {
+		t.Fatalf("the best is of step %v", step)
+	}
+	run(3)
+	if step := stepOf(); step != int64(20) {
+		t.Errorf("after going on the best is of step %v", step)
+	}
+	run(4)
+	if step := stepOf(); step != int64(20) {
+		t.Errorf("after epochs that are worse the best is of step %v", step)
+	}
+}
+
+func TestTheBestIsACopyWhereThereAreNoLinks(t *testing.T) {
+	defer train.NoHardLinks()()
+	folder := t.TempDir()
+	values := []float64{3, 1, 2}
+	loop, _, _ := newLoop(0.1)
+	loop.OnEpoch(func(e *train.Epoch) error { e.Record("score", values[e.Number-1]); return nil })
+	loop.Checkpoints(folder, train.CheckpointsOptions{Best: "score", Keep: -1})
+	_, err := loop.Run(t.Context(), loader(95), train.Epochs(3))
+	testhelp.Must(t, err)
+	want, err1 := os.ReadFile(filepath.Join(folder, "step-00000020.pt"))
+	got, err2 := os.ReadFile(filepath.Join(folder, "best.pt"))
+	if err := errors.Join(err1, err2); err != nil || string(got) != string(want) {
+		t.Errorf("%d bytes, want %d: %v", len(got), len(want), err)
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil || len(entries) != 4 {
+		t.Errorf("the folder has %v: %v", entries, err)
+	}
 }
 
 func TestWhatIsNoNumberIsNotTheBest(t *testing.T) {
@@ -572,4 +635,60 @@ func TestMixedPrecision(t *testing.T) {
 		t.Errorf("dtype %v, scale %v, losses %v", seen, scaler.GetScale(), history.Metric("loss"))
 	}
 	_ = opt
+}
+
+func TestACheckpointThatCannotBeWrittenEndsTheRun(t *testing.T) {
+	for _, o := range []train.CheckpointsOptions{{}, {Steps: 4}, {Best: "loss"}} {
+		folder := filepath.Join(t.TempDir(), "run")
+		o.Keep = -1
+		loop, _, _ := newLoop(0.1)
+		loop.Checkpoints(folder, o)
+		loop.OnStep(func(s *train.Step) error {
+			if s.Number != 12 {
+				return nil
+			}
+			// What is to be written has no place: a folder that holds something has its name.
+			for _, step := range []int{12, 20} {
+				if err := os.MkdirAll(filepath.Join(folder, fmt.Sprintf("step-%08d.pt", step), "in the way"), 0o777); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		history, err := loop.Run(t.Context(), loader(95), train.Epochs(3))
+		var path *fs.PathError
+		if want := 20 - 8*min(o.Steps, 1); !errors.As(err, &path) || len(history.Losses) != want {
+			t.Errorf("%+v: after %d steps, want %d: %v", o, len(history.Losses), want, err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(folder, "*.part")); len(left) > 0 {
+			t.Errorf("%+v: left behind: %v", o, left)
+		}
+		if _, err := gotorch.Load(filepath.Join(folder, "step-00000010.pt")); err != nil {
+			t.Errorf("%+v: the one before: %v", o, err)
+		}
+	}
+}
+
+func TestAStepThatPanicsOrExitsLeavesNoCheckpoint(t *testing.T) {
+	for how, end := range map[string]func(){"a panic": func() { panic("mine") }, "an exit": runtime.Goexit} {
+		folder := t.TempDir()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			defer func() { _ = recover() }()
+			loop, _, _ := newLoop(0.1)
+			loop.OnBackward(func(s *train.Step) error {
+				if s.Number == 13 {
+					end()
+				}
+				return nil
+			})
+			loop.Checkpoints(folder)
+			_, _ = loop.Run(t.Context(), loader(95), train.Epochs(3))
+		}()
+		<-ended
+		if latest, err := train.LatestCheckpoint(folder); err != nil || filepath.Base(latest) != "step-00000010.pt" {
+			t.Errorf("after %s the latest is %q: %v", how, latest, err)
+		}
+	}
 }

@@ -35,6 +35,15 @@ type run[B any] struct {
 	before  []snapshot   // parameters before the step at hand
 
 	logFailed error
+
+	// Of runs of several ranks.
+	shared  int  // steps whose numbers are means over the ranks
+	inStep  bool // others may be waiting within the step
+	lost    bool // what all do together has failed
+	told    bool // all ranks know of the error
+	stopped bool // a rank was cancelled
+	stopper int  // which
+	resized bool // the checkpoint was made by another number of ranks
 }
 
 // position is where in an epoch a run is.
@@ -61,13 +70,30 @@ type unread struct {
 // Batches are moved to the device of the model's first parameter: tensors, and types with a method
 // To(gotorch.Device) that returns such a batch. The goroutine is locked to its OS thread meanwhile.
 func (l *LoopOf[B]) Run(ctx context.Context, batches BatchesOf[B], limit Limit) (history *History, err error) {
+	if isNil(batches) {
+		return &History{}, &gotorch.Error{Op: "train.LoopOf.Run", Kind: gotorch.TypeError, Msg: "the batches are nil"}
+	}
+	if l.ranks.follows() {
+		quiet := *l
+		quiet.progress, quiet.logs = nil, nil
+		l = &quiet
+	}
 	r := &run[B]{LoopOf: l, ctx: ctx, history: &History{}, batches: batches, at: position{epoch: 1}, saved: -1}
 	r.device = r.deviceOf()
+	ended := false // or there is a panic, and a step may be half done
 	defer func() {
 		if errors.Is(err, ErrStop) {
 			err = nil
 		}
-		if err == nil || ctx.Err() != nil {
+		if ended {
+			if err == nil && r.ranks != nil {
+				_, err = r.agree(goesOn) // or another rank has failed at last
+				r.told = true
+			} else if err != nil {
+				r.tell()
+			}
+		}
+		if ended && (err == nil || r.canceled() != nil) {
 			err = errors.Join(err, r.lastCheckpoint())
 		}
 		for _, hook := range l.onEnd {
@@ -79,38 +105,49 @@ func (l *LoopOf[B]) Run(ctx context.Context, batches BatchesOf[B], limit Limit) 
 	// The threads that share an op's work belong to the thread that calls it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	for _, begin := range l.onBegin {
+	err = r.through(limit)
+	ended = true
+	return r.history, err
+}
+
+// through goes through the epochs.
+func (r *run[B]) through(limit Limit) error {
+	for _, begin := range r.onBegin {
 		if err := begin(); err != nil {
-			return r.history, err
+			return err
 		}
 	}
-	n := batches.Len()
+	n := r.batches.Len()
 	if n == 0 {
-		return r.history, errors.New("train: there are no batches")
+		return errors.New("train: there are no batches")
 	}
 	steps, epochs := limit.total(n)
-	r.step = StepOf[B]{Model: l.model, Optimizer: l.opt, Total: steps, run: r}
-	if l.checkpoints != nil {
+	r.step = StepOf[B]{Model: r.model, Optimizer: r.opt, Total: steps, run: r}
+	if r.checkpoints != nil {
 		if err := r.resume(); err != nil {
-			return r.history, err
+			return err
 		}
 	}
+	if r.resized && limit.steps == 0 && n >= 0 && steps < math.MaxInt {
+		steps = r.step.Number + (epochs-r.at.epoch+1)*n
+		r.step.Total = steps
+	}
 	if err := r.beginLogs(); err != nil {
-		return r.history, err
+		return err
 	}
 	// An epoch may have had more steps than batches.Len says.
 	for !r.ended && (r.at.taken > 0 || r.at.epoch <= epochs && r.step.Number < steps) {
-		l.progress.begin(r.at.epoch, epochs, r.at.taken, ofEpoch(n, r.at.taken, steps-r.step.Number))
+		r.progress.begin(r.at.epoch, epochs, r.at.taken, ofEpoch(n, r.at.taken, steps-r.step.Number))
 		if err := r.epoch(); err != nil {
-			return r.history, err
+			return err
 		}
 		if n < 0 && r.at.taken == 0 && !r.resumed {
-			return r.history, errors.New("train: there are no batches")
+			return errors.New("train: there are no batches")
 		}
 		r.at = position{epoch: r.at.epoch + 1}
 		r.resumed = false
 	}
-	return r.history, nil
+	return nil
 }
 
 // ofEpoch returns how many batches an epoch will have had, of n or of a number that is not known, when so many steps are
@@ -155,17 +192,25 @@ func (r *run[B]) epoch() error {
 		}
 	}
 	r.step.Epoch = r.at.epoch
+	r.setEpoch()
 	failed := func(err error) error {
 		r.read()
 		return fmt.Errorf("train: epoch %d, step %d: %w", r.at.epoch, r.step.Number, err)
 	}
 	// A batch that was drawn is learnt from, so that a checkpoint is between two steps.
-	if err := canceled(r.ctx); err != nil {
+	if _, err := r.sync(goesOn, r.batches.Len(), r.step.Total); err != nil {
+		return failed(err)
+	}
+	if err := r.canceled(); err != nil {
 		return failed(err)
 	}
 	whole := true
 	if r.step.Number < r.step.Total {
+		limited := false
 		for batch, err := range r.left() {
+			if err == nil {
+				_, err = r.sync(goesOn)
+			}
 			if err == nil {
 				err = r.do(batch)
 			}
@@ -173,20 +218,28 @@ func (r *run[B]) epoch() error {
 				err = r.stepCheckpoint()
 			}
 			if err == nil {
-				err = canceled(r.ctx)
+				err = r.canceled()
 			}
 			if err != nil {
 				return failed(err)
 			}
 			if r.step.Number >= r.step.Total {
 				whole = r.tookAll()
+				limited = true
 				break
+			}
+		}
+		if !limited {
+			if _, err := r.sync(isOver); err != nil {
+				return failed(err)
 			}
 		}
 	} else {
 		whole = r.tookAll()
 	}
-	r.read()
+	if _, err := r.share(false, r.at); err != nil {
+		return failed(err)
+	}
 	if !whole {
 		// What follows would be done once more by who goes on.
 		if err := r.lastCheckpoint(); err != nil {
@@ -197,7 +250,7 @@ func (r *run[B]) epoch() error {
 		Duration: r.at.elapsed + time.Since(r.at.begun)}
 	r.history.Epochs = append(r.history.Epochs, record)
 	epoch := &Epoch{EpochRecord: &r.history.Epochs[len(r.history.Epochs)-1], Model: r.model, Optimizer: r.opt,
-		History: r.history, loss: r.pairLoss, ctx: r.ctx, logText: r.logText, logHistogram: r.logHistogram}
+		History: r.history, loss: r.pairLoss, ctx: r.ctx, logText: r.logText, logHistogram: r.logHistogram, evaluate: r.evaluate}
 	stop := error(nil)
 	for _, hook := range r.onEpoch {
 		err := hook(epoch)
@@ -206,6 +259,16 @@ func (r *run[B]) epoch() error {
 		} else if err != nil {
 			return fmt.Errorf("train: after epoch %d: %w", r.at.epoch, err)
 		}
+	}
+	stops, err := r.anyStops(stop != nil)
+	if err == nil {
+		err = r.shareRecord(epoch.EpochRecord)
+	}
+	if err != nil {
+		return fmt.Errorf("train: after epoch %d: %w", r.at.epoch, err)
+	}
+	if stops && stop == nil {
+		stop = ErrStop
 	}
 	if err := r.logEpoch(epoch.EpochRecord); err != nil {
 		return fmt.Errorf("train: after epoch %d: %w", r.at.epoch, err)
@@ -250,6 +313,7 @@ func (r *run[B]) do(batch B) error {
 	}
 	defer r.forgetBefore()
 	var hookErr error
+	r.inStep = true
 	err := gotorch.Try0(func() {
 		if r.LoopOf.step != nil {
 			s.Number++
@@ -269,6 +333,7 @@ func (r *run[B]) do(batch B) error {
 		r.astray = isStateful(r.batches)
 		return err
 	}
+	r.inStep = false
 	r.at.taken++
 	if err := gotorch.Try0(r.watchAfter); err != nil {
 		return err

@@ -120,7 +120,7 @@ func (r *run[B]) learn() (err error) {
 		defer free()
 	}
 	evaluated := false
-	evaluate := func() gotorch.Tensor {
+	pass := func() gotorch.Tensor {
 		return gotorch.Scope(func(*gotorch.ScopeHandle) gotorch.Tensor {
 			if first {
 				r.opt.ZeroGrad()
@@ -132,7 +132,7 @@ func (r *run[B]) learn() (err error) {
 				loss = r.loss(s.Batch)
 			}
 			if r.finite {
-				if bad := r.checkLoss(loss, restore); bad != nil {
+				if bad := r.agreed(r.checkLoss(loss, restore)); bad != nil {
 					restore()
 					r.opt.ZeroGrad()
 					panic(abort{bad})
@@ -161,7 +161,7 @@ func (r *run[B]) learn() (err error) {
 				}
 			}
 			if r.finite && r.changes.scaler == nil {
-				if bad := r.checkGradients(loss); bad != nil {
+				if bad := r.agreed(r.checkGradients(loss)); bad != nil {
 					restore()
 					r.opt.ZeroGrad()
 					last := len(r.unread) - 1
@@ -179,6 +179,13 @@ func (r *run[B]) learn() (err error) {
 			}
 			return loss
 		})
+	}
+	evaluate := pass
+	if ddp, is := r.model.(interface{ NoSync(fn func()) }); is && !s.Updated {
+		evaluate = func() (loss gotorch.Tensor) {
+			ddp.NoSync(func() { loss = pass() })
+			return loss
+		}
 	}
 	defer func() {
 		if v := recover(); v != nil {

@@ -45,6 +45,7 @@ import (
 	"iter"
 	"math"
 	"reflect"
+	"slices"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
@@ -136,6 +137,7 @@ type LoopOf[B any] struct {
 	finite             bool // see StopAtNonFinite
 	changes            changes
 	checkpoints        *checkpoints
+	ranks              *ranks
 	logs               []*logged
 	watches            []watch
 }
@@ -255,13 +257,19 @@ func (l *LoopOf[B]) Profile(p Profiler) {
 // was saved. See [LoopOf.Checkpoints] for all that a run needs to go on.
 func (l *LoopOf[B]) Checkpoint(path string) {
 	l.automatic("Checkpoint")
-	l.OnEpoch(func(*Epoch) error { return nn.Save(l.model, path) })
+	save := func() error {
+		if l.ranks.follows() {
+			return nil
+		}
+		return nn.Save(l.parts[0].value.(nn.Modular), path)
+	}
+	l.OnEpoch(func(*Epoch) error { return save() })
 	l.onEnd = append(l.onEnd, func(err error) error {
 		var broken *gotorch.Error
 		if err == nil || errors.As(err, &broken) {
 			return nil // saved already, or better not
 		}
-		return nn.Save(l.model, path)
+		return save()
 	})
 }
 
@@ -291,8 +299,12 @@ func (s *StepOf[B]) Loss() float64 {
 }
 
 // Record adds the number in a tensor of one element to the history, by a name: [History.Series]. What is recorded as
-// "loss" in a loop by [NewStepLoop] is the loss of the step. The tensor is not kept.
+// "loss" in a loop by [NewStepLoop] is the loss of the step. The tensor is not kept. It panics with a ValueError if the
+// tensor has not one element.
 func (s *StepOf[B]) Record(name string, value gotorch.Tensor) {
+	if n := value.Numel(); n != 1 {
+		panic(args.ValueError("train.StepOf.Record", "%q must have one element, but has %d, of shape %v", name, n, value.Shape()))
+	}
 	gotorch.Unscoped(func() { value = value.Detach().Clone() })
 	s.run.unread = append(s.run.unread, unread{name, s.Number, value})
 }
@@ -307,12 +319,17 @@ type Epoch struct {
 	loss nn.Loss
 	ctx  context.Context
 
+	evaluate     func(set data.Dataset[data.Pair], metrics []Metric) ([]Value, error)
 	logText      func(step int, name, text string) error
 	logHistogram func(step int, name string, values gotorch.Tensor) error
 }
 
-// Record adds a number to the epoch's record.
+// Record adds a number to the epoch's record, in place of what was recorded by that name before.
 func (e *Epoch) Record(name string, value float64) {
+	if at := slices.IndexFunc(e.Metrics, func(v Value) bool { return v.Name == name }); at >= 0 {
+		e.Metrics[at].Value = value
+		return
+	}
 	e.Metrics = append(e.Metrics, Value{name, value})
 }
 

@@ -578,3 +578,75 @@ func TestEvaluateCallsHooks(t *testing.T) {
 		t.Errorf("error %v, and the hook was called %d times", err, calls)
 	}
 }
+
+// endless is a data set whose samples take until somebody hears that they are not wanted.
+type endless struct{}
+
+func (endless) Len() int { return 1 }
+
+func (e endless) At(i int) (data.Pair, error) { return e.AtContext(context.Background(), i) }
+
+func (endless) AtContext(ctx context.Context, _ int) (data.Pair, error) {
+	<-ctx.Done()
+	return data.Pair{}, context.Cause(ctx)
+}
+
+func TestEvaluationThatIsCancelledWaitsForNoSample(t *testing.T) {
+	_, model, _ := newLoop(0.1)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	time.AfterFunc(10*time.Millisecond, func() { cancel(enough) })
+	if _, err := train.Evaluate(ctx, model, endless{}, train.Accuracy); !errors.Is(err, context.Canceled) || !errors.Is(err, enough) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestANumberThatIsRecordedTwiceIsTheLast(t *testing.T) {
+	loop, _, _ := newLoop(0.1)
+	loop.OnEpoch(func(e *train.Epoch) error {
+		for i, name := range []string{"a", "b", "a", "loss"} {
+			e.Record(name, float64(i))
+		}
+		return nil
+	})
+	path := filepath.Join(t.TempDir(), "log.jsonl")
+	loop.Log(train.JSONLog(path, train.FileLogOptions{NoTime: true}), train.LogOptions{Every: 100})
+	history, err := loop.Run(t.Context(), loader(20), train.Epochs(1))
+	testhelp.Must(t, err)
+	if a, loss := history.Last("a"), history.Last("loss"); a != 2 || loss != 3 || len(history.Epochs[0].Metrics) != 3 {
+		t.Errorf("a is %v, the loss %v, of %v", a, loss, history.Epochs[0].Metrics)
+	}
+	got, err := os.ReadFile(path)
+	if want := `{"when":"epoch","step":2,"epoch":1,"epoch/loss":3,"epoch/a":2,"epoch/b":1}` + "\n"; string(got) != want || err != nil {
+		t.Errorf("got %s, want %s: %v", got, want, err)
+	}
+}
+
+func TestWhatIsNoNumberIsNotRecorded(t *testing.T) {
+	loop, _, _ := newLoop(0.1)
+	loop.OnStep(func(s *train.Step) error {
+		return gotorch.Try0(func() { s.Record("three", gotorch.Ones([]int64{3})) })
+	})
+	_, err := loop.Run(t.Context(), loader(20), train.Epochs(1))
+	if e, is := errors.AsType[*gotorch.Error](err); !is || e.Kind != gotorch.ValueError || !strings.Contains(e.Error(), `"three" must have one element, but has 3`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestARunWithoutBatchesIsRefused(t *testing.T) {
+	loop, _, _ := newLoop(0.1)
+	for _, batches := range []train.Batches{nil, (*data.Loader[data.Pair])(nil)} {
+		history, err := loop.Run(t.Context(), batches, train.Epochs(1))
+		if e, is := errors.AsType[*gotorch.Error](err); !is || e.Kind != gotorch.TypeError || history == nil {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestTheMetricsOfNoSamplesAreNaN(t *testing.T) {
+	_, model, _ := newLoop(0.1)
+	values, err := train.Evaluate(t.Context(), model, points(0), train.Accuracy)
+	if err != nil || len(values) != 1 || !math.IsNaN(values[0].Value) {
+		t.Errorf("got %v: %v", values, err)
+	}
+}

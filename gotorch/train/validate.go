@@ -40,7 +40,7 @@ func Validate(set data.Dataset[data.Pair], metrics ...Metric) func(*Epoch) error
 			return &gotorch.Error{Op: "train.Validate", Kind: gotorch.TypeError, Msg: "only a loop by NewLoop has a model and a loss for pairs; write a hook of your own, with Evaluate"}
 		}
 		all := append([]Metric{meanOf(e.loss.Forward)}, metrics...)
-		values, err := Evaluate(e.ctx, e.Model.(nn.Layer), set, all...)
+		values, err := e.evaluate(set, all)
 		for _, v := range values {
 			e.Record("val_"+v.Name, v.Value)
 		}
@@ -53,18 +53,38 @@ const evaluationBatch = 256
 
 // Evaluate returns metrics over a data set, with the model in evaluation mode and without gradients. Afterwards each
 // module is in the mode that it was in.
-// It returns an error if a batch cannot be made or ctx is cancelled.
+// It returns an error if a batch cannot be made or ctx is cancelled, also where it waits for a batch of a set that hears
+// of it, a data.ContextDataset. Of a set without samples all metrics are NaN.
 func Evaluate(ctx context.Context, model nn.Layer, set data.Dataset[data.Pair], metrics ...Metric) ([]Value, error) {
+	sums, err := sumsOf(ctx, model, set, metrics)
+	if err != nil {
+		return nil, err
+	}
+	return sums.values(metrics), nil
+}
+
+// sums are metrics of which there may be more to come.
+type sums struct {
+	Sums   []float64
+	Counts []int
+}
+
+func (s sums) values(metrics []Metric) []Value {
+	values := make([]Value, len(metrics))
+	for i, m := range metrics {
+		values[i] = Value{m.Name, s.Sums[i] / float64(s.Counts[i])}
+	}
+	return values
+}
+
+func sumsOf(ctx context.Context, model nn.Layer, set data.Dataset[data.Pair], metrics []Metric) (all sums, err error) {
 	defer modes.Keep(model)()
 	model.Eval()
 
 	device := deviceOf(model)
-	sums, counts := make([]float64, len(metrics)), make([]int, len(metrics))
+	all = sums{make([]float64, len(metrics)), make([]int, len(metrics))}
 	loader := data.NewLoader(set, data.LoaderOptions{BatchSize: evaluationBatch})
-	for batch, err := range loader.All() {
-		if err == nil {
-			err = canceled(ctx)
-		}
+	for batch, err := range loader.AllContext(ctx) {
 		if err == nil {
 			err = gotorch.Try0(func() {
 				gotorch.NoGrad(func() {
@@ -73,20 +93,16 @@ func Evaluate(ctx context.Context, model nn.Layer, set data.Dataset[data.Pair], 
 						output := nn.Call(model, batch.Input)
 						for i, m := range metrics {
 							sum, n := m.Sum(output, batch.Target)
-							sums[i] += sum
-							counts[i] += n
+							all.Sums[i] += sum
+							all.Counts[i] += n
 						}
 					})
 				})
 			})
 		}
 		if err != nil {
-			return nil, err
+			return all, err
 		}
 	}
-	values := make([]Value, len(metrics))
-	for i, m := range metrics {
-		values[i] = Value{m.Name, sums[i] / float64(counts[i])}
-	}
-	return values, nil
+	return all, nil
 }

@@ -222,7 +222,7 @@ func (f *figures) values(kind string) (values []Value) {
 	squares := 0.0
 	for i, name := range f.names {
 		n := numbers[3*i:]
-		squares += n[0] * n[0]
+		squares += float64(n[0] * n[0])
 		values = append(values, Value{kind + "/" + name + "/norm", n[0]}, Value{kind + "/" + name + "/min", n[1]}, Value{kind + "/" + name + "/max", n[2]})
 	}
 	return append(values, Value{kind + "/norm", math.Sqrt(squares)})
@@ -236,8 +236,8 @@ func (f *figures) ratios(others *figures) (values []Value) {
 	}
 	var squares [2]float64
 	for i, name := range f.names {
-		squares[0] += of[3*i] * of[3*i]
-		squares[1] += to[3*i] * to[3*i]
+		squares[0] += float64(of[3*i] * of[3*i])
+		squares[1] += float64(to[3*i] * to[3*i])
 		values = append(values, Value{"update/" + name + "/ratio", of[3*i] / to[3*i]})
 	}
 	return append(values, Value{"update/ratio", math.Sqrt(squares[0] / squares[1])})

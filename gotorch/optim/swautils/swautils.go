@@ -275,7 +275,7 @@ type UpdateBNOptions struct {
 // batch of which counts the same: averaged weights have none of their own. The model is in training mode meanwhile.
 // It returns the loader's error. Whether it does or the model panics, momenta and the mode of each module are as before.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.optim.swa_utils.update_bn.html.
+// See https://docs.pytorch.org/docs/stable/optim.html#torch.optim.swa_utils.update_bn.
 func UpdateBN[S Batch](loader Batches[S], model nn.Layer, opts ...UpdateBNOptions) error {
 	o := args.Option(opts)
 	for what, v := range map[string]any{"loader": loader, "model": model} {

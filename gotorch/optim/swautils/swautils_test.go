@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"testing"
 
 	"gotorch.dev/gotorch"
@@ -73,6 +74,28 @@ func TestUpdateBNLeavesTheModelAsItWas(t *testing.T) {
 	}
 }
 
+// where is a layer that notes on which device its input is.
+type where struct {
+	nn.Module
+	Norm   *nn.BatchNorm1dModule
+	device gotorch.Device
+}
+
+func (w *where) Forward(x gotorch.Tensor) gotorch.Tensor {
+	w.device = x.Device()
+	return x
+}
+
+func TestUpdateBNMovesInputsToTheDevice(t *testing.T) {
+	model := nn.Init(&where{Norm: nn.BatchNorm1d(2)})
+	loader := batches{list: []data.Pair{{Input: gotorch.Ones([]int64{4, 2})}}}
+	for _, device := range []gotorch.Device{gotorch.Meta, gotorch.CPU} {
+		if err := swautils.UpdateBN(loader, model, swautils.UpdateBNOptions{Device: device}); err != nil || model.device != device {
+			t.Errorf("the input is on %v, not %v: %v", model.device, device, err)
+		}
+	}
+}
+
 func TestModelsThatDoNotFitChangeNothing(t *testing.T) {
 	average := swautils.AveragedModel(nn.Linear(3, 2))
 	before := fmt.Sprint(average.StateDict())
@@ -109,5 +132,60 @@ func TestModelsThatDoNotFitChangeNothing(t *testing.T) {
 	}
 	if after := fmt.Sprint(average.StateDict()); after != before {
 		t.Errorf("the average is %s, not %s", after, before)
+	}
+}
+
+// counted is a module with a parameter, and a buffer of whole numbers.
+type counted struct {
+	nn.Module
+	Weight gotorch.Tensor
+	Steps  gotorch.Tensor `nn:"steps,buffer"`
+}
+
+func newCounted() *counted {
+	return nn.Init(&counted{Weight: nn.Parameter(gotorch.Zeros([]int64{2})), Steps: gotorch.Zeros([]int64{}, gotorch.TensorOptions{DType: gotorch.Int64})})
+}
+
+// Expected values are those of torch.optim.swa_utils, where the weight is 1, 2, 6 and the buffer 10, 20, 60.
+func TestAveragesAndWhatTheyCount(t *testing.T) {
+	var counts []int64
+	own := func(averaged, current, n gotorch.Tensor) gotorch.Tensor {
+		counts = append(counts, gotorch.Item[int64](n))
+		return averaged.Add(current)
+	}
+	for name, c := range map[string]struct {
+		options       swautils.AveragedModelOptions
+		weight, steps float64
+	}{
+		"default":       {swautils.AveragedModelOptions{}, 3, 60},
+		"equal":         {swautils.AveragedModelOptions{AvgFn: swautils.GetSWAAvgFn()}, 3, 60},
+		"equal, many":   {swautils.AveragedModelOptions{MultiAvgFn: swautils.GetSWAMultiAvgFn()}, 3, 60},
+		"moving":        {swautils.AveragedModelOptions{AvgFn: swautils.GetEMAAvgFn(swautils.EMAOptions{Decay: 0.75})}, 2.4375, 60},
+		"moving, many":  {swautils.AveragedModelOptions{MultiAvgFn: swautils.GetEMAMultiAvgFn(swautils.EMAOptions{Decay: 0.75})}, 2.4375, 60},
+		"with buffers":  {swautils.AveragedModelOptions{UseBuffers: true}, 3, 30},
+		"one's own":     {swautils.AveragedModelOptions{AvgFn: own}, 9, 60},
+		"moving, both":  {swautils.AveragedModelOptions{UseBuffers: true, MultiAvgFn: swautils.GetEMAMultiAvgFn(swautils.EMAOptions{Decay: 0.5})}, 3.75, 37},
+		"never changes": {swautils.AveragedModelOptions{AvgFn: swautils.GetEMAAvgFn(swautils.EMAOptions{Decay: 1})}, 1, 60},
+		"takes the new": {swautils.AveragedModelOptions{AvgFn: swautils.GetEMAAvgFn(swautils.EMAOptions{Decay: 0})}, 6, 60},
+	} {
+		model := newCounted()
+		average := swautils.AveragedModel(model, c.options)
+		for i, v := range []float64{1, 2, 6} {
+			gotorch.NoGrad(func() { model.Weight.Fill_(v); model.Steps.Fill_(10 * v) })
+			average.UpdateParameters(model)
+			if n := gotorch.Item[int64](average.NAveraged); n != int64(i+1) {
+				t.Errorf("%s: %d were averaged, not %d", name, n, i+1)
+			}
+		}
+		weight, steps := gotorch.Item[float64](average.Model.Weight.Select(0, 1)), gotorch.Item[float64](average.Model.Steps)
+		if weight != c.weight || steps != c.steps {
+			t.Errorf("%s: %v and %v, not %v and %v", name, weight, steps, c.weight, c.steps)
+		}
+		if !average.Model.Weight.RequiresGrad() || average.Model.Steps.DType() != gotorch.Int64 {
+			t.Errorf("%s: the averages became something else", name)
+		}
+	}
+	if !slices.Equal(counts, []int64{1, 2}) {
+		t.Errorf("the function was told that %v were averaged", counts)
 	}
 }

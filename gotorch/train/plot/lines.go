@@ -45,7 +45,7 @@ type Series struct {
 // LinesOptions are the arguments of [Lines] that have defaults.
 type LinesOptions struct {
 	Title          string // above; default: none
-	XLabel, YLabel string // of the axes; default: "step", and none
+	XLabel, YLabel string // of the axes; default: "step", or none where Equal is true, and none
 	LogX, LogY     bool   // logarithmic axes, on which only positive numbers are drawn
 	FromZero       bool   // the vertical axis begins at zero, if no number is below
 	Equal          bool   // a unit is as long on both axes, as for what lies in a plane; not with logarithmic axes
@@ -59,7 +59,7 @@ func Lines(path string, series []Series, opts ...LinesOptions) error {
 	if o.Equal && (o.LogX || o.LogY) {
 		return args.ValueError("plot.Lines", "Equal is for axes that are not logarithmic, on which a unit has one length")
 	}
-	if o.XLabel == "" {
+	if o.XLabel == "" && !o.Equal {
 		o.XLabel = "step"
 	}
 	d := newDrawing(o)
@@ -465,15 +465,14 @@ func (d *drawing) save(path string, lines []line) error {
 
 // equal widens one axis until a unit is as long on both.
 func (d *drawing) equal(area vgdraw.Canvas) {
-	inner := d.DataCanvas(area).Size()
-	x, y := d.X.Max-d.X.Min, d.Y.Max-d.Y.Min
-	unit := max(x/float64(inner.X), y/float64(inner.Y)) // of the axes to a point of the picture
-	for _, axis := range []struct {
-		*plot.Axis
-		more float64
-	}{{&d.X, unit*float64(inner.X) - x}, {&d.Y, unit*float64(inner.Y) - y}} {
-		axis.Min -= axis.more / 2
-		axis.Max += axis.more / 2
+	left, right, low, high := d.X.Min, d.X.Max, d.Y.Min, d.Y.Max
+	x, y := right-left, high-low
+	for range 3 { // how much room there is depends on what is labelled, and that on the axes
+		inner := d.DataCanvas(area).Size()
+		unit := max(x/float64(inner.X), y/float64(inner.Y)) // of the axes to a point of the picture
+		moreX, moreY := (unit*float64(inner.X)-x)/2, (unit*float64(inner.Y)-y)/2
+		d.X.Min, d.X.Max = left-moreX, right+moreX
+		d.Y.Min, d.Y.Max = low-moreY, high+moreY
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"image/color"
 	"image/png"
 	"io"
+	"slices"
 
 	"golang.org/x/image/draw"
 	"golang.org/x/image/font"
@@ -61,7 +62,11 @@ func Grid(path string, pictures []Picture, opts ...GridOptions) error {
 	if len(pictures) == 0 {
 		return errors.New("plot: there are no pictures")
 	}
-	const margin, text = 6, 16
+	const margin = 6
+	text := 0 // how high captions are
+	if slices.ContainsFunc(pictures, func(p Picture) bool { return p.Caption != "" }) {
+		text = 16
+	}
 	var cell image.Point
 	for i, p := range pictures {
 		if p.Image == nil {

@@ -77,10 +77,11 @@ type AddTensorOptions struct {
 	Walltime time.Time // when it was measured; default: now
 }
 
-// AddTensor adds the elements of a tensor of numbers or truth values, for programs that read event files. It returns an
+// AddTensor adds the elements of a tensor of numbers or truth values, for programs that read event files, of a sparse one
+// with the zeros that it leaves out. It returns an
 // error for a quantised tensor or one of complex32, float8 or bits, and above 1 GiB.
 //
-// See https://docs.pytorch.org/docs/stable/tensorboard.html#torch.utils.tensorboard.writer.SummaryWriter.add_tensor.
+// See https://docs.pytorch.org/docs/stable/tensorboard.html#torch.utils.tensorboard.writer.SummaryWriter.
 func (w *SummaryWriter) AddTensor(tag string, t gotorch.Tensor, globalStep int, opts ...AddTensorOptions) error {
 	o := args.Option(opts)
 	proto, err := tensorProto(t)
@@ -116,9 +117,9 @@ func tensorProto(t gotorch.Tensor) (m message, err error) {
 			}
 			m = head(map[gotorch.DType]int64{gotorch.Float16: dtHalf, gotorch.BFloat16: dtBFloat16}[d]).varints(13, bits)
 		case gotorch.Complex64:
-			m = head(dtComplex64).floats(9, read[float32](gotorch.ViewAsReal(t.Detach().ResolveConj()), gotorch.Float32))
+			m = head(dtComplex64).floats(9, read[float32](gotorch.ViewAsReal(dense(t).ResolveConj()), gotorch.Float32))
 		case gotorch.Complex128:
-			m = head(dtComplex128).doubles(12, read[float64](gotorch.ViewAsReal(t.Detach().ResolveConj()), gotorch.Float64))
+			m = head(dtComplex128).doubles(12, read[float64](gotorch.ViewAsReal(dense(t).ResolveConj()), gotorch.Float64))
 		default:
 			kind, is := integers[d]
 			if !is {
@@ -147,8 +148,17 @@ func read[T gotorch.Element](t gotorch.Tensor, d gotorch.DType) []T {
 // given reports whether a tensor that may be left out is there: one that was closed is, and fails where it is used.
 func given(t gotorch.Tensor) bool { return t.T != nil }
 
-// dense returns the values of a sparse tensor, and another one as it is, without gradients.
+// dense returns a tensor with all of its elements, also those that a sparse one leaves out, without gradients.
 func dense(t gotorch.Tensor) gotorch.Tensor {
+	t = t.Detach()
+	if t.Layout() != gotorch.Strided {
+		return t.ToDense()
+	}
+	return t
+}
+
+// held returns the elements that a sparse tensor holds, and another one as it is.
+func held(t gotorch.Tensor) gotorch.Tensor {
 	t = t.Detach()
 	if t.Layout() == gotorch.SparseCOO {
 		return t.Coalesce().Values()
@@ -177,14 +187,17 @@ type AddHistogramOptions struct {
 	Walltime time.Time // when it was measured; default: now
 }
 
-// AddHistogram adds a histogram of the elements of a tensor of real numbers. NaN and what is beyond the limits are in no
+// AddHistogram adds a histogram of the elements of a tensor of real numbers; of a sparse one, as an embedding's gradient, of
+// those that it holds. NaN and what is beyond the limits are in no
 // bucket, though in its sums. It returns an error if the tensor has no elements, or none that is in a bucket.
 //
 // See https://docs.pytorch.org/docs/stable/tensorboard.html#torch.utils.tensorboard.writer.SummaryWriter.add_histogram.
 func (w *SummaryWriter) AddHistogram(tag string, values gotorch.Tensor, globalStep int, opts ...AddHistogramOptions) error {
 	o := args.Option(opts)
 	var numbers []float64
-	if err := gotorch.Try0(func() { numbers = read[float64](values, gotorch.Float64) }); err != nil {
+	if err := gotorch.Try0(func() {
+		gotorch.Scope0(func(*gotorch.ScopeHandle) { numbers = read[float64](held(values), gotorch.Float64) })
+	}); err != nil {
 		return w.refuse(err)
 	}
 	h, err := HistogramOf(numbers, HistogramOfOptions{Bins: o.Bins, MaxBins: o.MaxBins})
@@ -242,7 +255,7 @@ func HistogramOf(values []float64, opts ...HistogramOfOptions) (Histogram, error
 	last := limits[len(limits)-1]
 	for _, v := range values {
 		h.Min, h.Max = min(h.Min, v), max(h.Max, v) // NaN if one is
-		h.SumSquares += v * v
+		h.SumSquares += float64(v * v)
 		switch {
 		case v >= limits[0] && v < last:
 			counts[sort.Search(len(limits), func(i int) bool { return limits[i] > v })-1]++
@@ -303,7 +316,7 @@ type AddHistogramRawOptions struct {
 
 // AddHistogramRaw adds a histogram that the program has made.
 //
-// See https://docs.pytorch.org/docs/stable/tensorboard.html#torch.utils.tensorboard.writer.SummaryWriter.add_histogram_raw.
+// See https://docs.pytorch.org/docs/stable/tensorboard.html#torch.utils.tensorboard.writer.SummaryWriter.
 func (w *SummaryWriter) AddHistogramRaw(tag string, h Histogram, globalStep int, opts ...AddHistogramRawOptions) error {
 	o := args.Option(opts)
 	if len(h.BucketLimits) != len(h.BucketCounts) {
@@ -487,8 +500,8 @@ func prCurve(truth, scores, weights []float64, n int) PRCurve {
 		if weights != nil {
 			weight = weights[i]
 		}
-		tp[int(at)] += truth[i] * weight
-		fp[int(at)] += (1 - truth[i]) * weight
+		tp[int(at)] += float64(truth[i] * weight)
+		fp[int(at)] += float64((1 - truth[i]) * weight)
 	}
 	for i := n - 2; i >= 0; i-- {
 		tp[i] += tp[i+1]
@@ -519,7 +532,7 @@ type AddPRCurveRawOptions struct {
 
 // AddPRCurveRaw adds a curve of precision and recall that the program has made.
 //
-// See https://docs.pytorch.org/docs/stable/tensorboard.html#torch.utils.tensorboard.writer.SummaryWriter.add_pr_curve_raw.
+// See https://docs.pytorch.org/docs/stable/tensorboard.html#torch.utils.tensorboard.writer.SummaryWriter.
 func (w *SummaryWriter) AddPRCurveRaw(tag string, c PRCurve, globalStep int, opts ...AddPRCurveRawOptions) error {
 	o := args.Option(opts)
 	n := len(c.TruePositives)

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/finalize"
 	"gotorch.dev/gotorch/internal/testhelp"
@@ -226,6 +228,20 @@ func TestWhatMakesNoSenseIsRefusedAndWritesNothing(t *testing.T) {
 	}
 }
 
+// stepOf returns an event's step.
+func stepOf(event []byte) (step int64) {
+	for len(event) > 0 {
+		n, kind, size := protowire.ConsumeTag(event)
+		event = event[size:]
+		if n == 2 && kind == protowire.VarintType {
+			v, _ := protowire.ConsumeVarint(event)
+			step = int64(v)
+		}
+		event = event[protowire.ConsumeFieldValue(n, kind, event):]
+	}
+	return step
+}
+
 func TestWritersOfOneFolderHaveFilesOfTheirOwnInOrder(t *testing.T) {
 	dir := t.TempDir()
 	const before = 12 // within a second or two, so that what tells them apart has one digit or two
@@ -236,6 +252,7 @@ func TestWritersOfOneFolderHaveFilesOfTheirOwnInOrder(t *testing.T) {
 	}
 	w, err := NewSummaryWriter(dir, SummaryWriterOptions{PurgeStep: 7})
 	testhelp.Must(t, err)
+	testhelp.Must(t, w.AddScalars("below", []train.Value{{Name: "a", Value: 1}}, 7))
 	testhelp.Must(t, w.Close())
 	files, err := filepath.Glob(filepath.Join(dir, "events.out.tfevents.*"))
 	testhelp.Must(t, err)
@@ -246,10 +263,91 @@ func TestWritersOfOneFolderHaveFilesOfTheirOwnInOrder(t *testing.T) {
 		t.Errorf("there are %d events", len(events))
 	} else if status, has := bytesField(events[2], 7); !has || !bytes.Equal(status, []byte{8, 1}) {
 		t.Errorf("the last is %x", events[2])
+	} else if stepOf(events[0]) != 0 || stepOf(events[1]) != 7 || stepOf(events[2]) != 7 {
+		t.Errorf("the steps are %d, %d, %d", stepOf(events[0]), stepOf(events[1]), stepOf(events[2]))
+	}
+	if below := records(t, only(t, filepath.Join(dir, "below_a"))); len(below) != 2 { // as torch's, which hides nothing there
+		t.Errorf("below there are %d events", len(below))
 	}
 	if events := records(t, files[0]); !bytes.Contains(events[1], []byte("bad \uFFFD")) {
 		t.Errorf("got %q", events[1])
 	}
+}
+
+// TensorBoard reads files in the order of their names.
+func TestANewFileComesAfterThoseThatAreThere(t *testing.T) {
+	dir := t.TempDir()
+	other := fmt.Sprintf("events.out.tfevents.%010d.~", time.Now().Unix()+1000) // by a clock that is ahead
+	testhelp.Must(t, os.WriteFile(filepath.Join(dir, other), nil, 0o666))
+	w, err := NewSummaryWriter(dir)
+	testhelp.Must(t, err)
+	testhelp.Must(t, w.Close())
+	files, err := os.ReadDir(dir)
+	testhelp.Must(t, err)
+	if len(files) != 2 || files[0].Name() != other {
+		t.Errorf("the files are %v", files)
+	}
+}
+
+func TestARunGoesOnInANewFile(t *testing.T) {
+	dir := t.TempDir()
+	log := func(l *Log, start train.LogStart, steps ...int) (mark gotorch.Dict, err error) {
+		if err := l.Begin(start); err != nil {
+			return nil, err
+		}
+		for i, step := range steps {
+			testhelp.Must(t, l.Log(train.LogEntry{Step: step, Values: []train.Value{{Name: "loss", Value: 1}}}))
+			if i == 0 {
+				mark, err = l.Mark()
+				testhelp.Must(t, err)
+			}
+		}
+		return mark, l.End()
+	}
+	files := func() (steps [][]int64, names []string) {
+		entries, err := os.ReadDir(dir)
+		testhelp.Must(t, err)
+		for _, e := range entries {
+			var of []int64
+			for _, event := range records(t, filepath.Join(dir, e.Name())) {
+				of = append(of, stepOf(event))
+			}
+			steps, names = append(steps, of), append(names, e.Name())
+		}
+		return steps, names
+	}
+	expect := func(what string, want ...[]int64) {
+		t.Helper()
+		if got, _ := files(); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: the steps are %v, not %v", what, got, want)
+		}
+	}
+	mark, err := log(NewLog(dir), train.LogStart{}, 5, 6, 7)
+	testhelp.Must(t, err)
+	expect("at first", []int64{0, 5, 6, 7})
+	for _, start := range []train.LogStart{{}, {Step: 5}, {Resumes: true, Step: 5}} {
+		if _, err := log(NewLog(dir), start); err == nil {
+			t.Errorf("%+v: another run's log goes on", start)
+		}
+	}
+	expect("after what was refused", []int64{0, 5, 6, 7})
+	second, err := log(NewLog(dir), train.LogStart{Step: 5, Mark: mark, Resumes: true}, 6)
+	testhelp.Must(t, err)
+	expect("gone on with", []int64{0, 5}, []int64{0, 6, 6, 6}) // of which two say that 6 and what follows is no more
+	_, names := files()
+	testhelp.Must(t, os.Remove(filepath.Join(dir, names[0])))
+	again := train.LogStart{Step: 6, Mark: second, Resumes: true}
+	if _, err := log(NewLog(dir), again); err == nil || !strings.Contains(err.Error(), names[0]) {
+		t.Errorf("a file is gone: %v", err)
+	}
+	third, err := log(NewLog(dir, LogOptions{Overwrite: true}), again, 7)
+	testhelp.Must(t, err)
+	if sizes := third.Get("files").(gotorch.Dict); len(sizes) != 2 || sizes.Get(names[0]) != nil {
+		t.Errorf("the next checkpoint has %v", sizes)
+	}
+	_, err = log(NewLog(dir), train.LogStart{Resumes: true}, 1) // before its first checkpoint, so all of it was this run's
+	testhelp.Must(t, err)
+	expect("begun again", []int64{0, 1, 1, 1})
 }
 
 // Counts are numpy.histogram's: the last bucket has its upper limit, too.
@@ -268,6 +366,25 @@ func TestHistogramsAreNumPys(t *testing.T) {
 			t.Errorf("%v: got %+v, %v", c.values, h, err)
 		}
 	}
+}
+
+func TestASparseTensorHasItsZeros(t *testing.T) {
+	for _, dtype := range []gotorch.DType{gotorch.Float32, gotorch.Float64, gotorch.BFloat16, gotorch.Int64, gotorch.Bool, gotorch.Complex64, gotorch.Complex128} {
+		dense := gotorch.NewTensor([][]float64{{0, 1, 0}, {2, 0, 0}}).To(dtype)
+		want, err := tensorProto(dense)
+		testhelp.Must(t, err)
+		for layout, sparse := range map[string]gotorch.Tensor{"COO": dense.ToSparse(), "CSR": dense.ToSparseCSR()} {
+			if got, err := tensorProto(sparse); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%v, %s: %x, want %x: %v", dtype, layout, got, want, err)
+			}
+		}
+	}
+	w, err := NewSummaryWriter(t.TempDir())
+	testhelp.Must(t, err)
+	// A histogram is of what it holds, though there were not the memory for all.
+	indices := gotorch.NewTensor([][]int64{{5, 1 << 40}})
+	large := gotorch.SparseCOOTensor(indices, gotorch.FromSlice([]float32{1, 2}), []int64{1 << 50})
+	testhelp.Must(t, errors.Join(w.AddHistogram("h", large, 0), w.Close()))
 }
 
 func TestAWriterIsForSeveralGoroutines(t *testing.T) {

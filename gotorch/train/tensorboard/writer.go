@@ -133,7 +133,7 @@ func (w *SummaryWriter) file(below string) (*eventFile, error) {
 	file := &eventFile{f, filepath.Join(below, name)}
 	first := event(0, time.Now()).text(3, "brain.Event:2").bytes(10, message{}.text(1, w.mark))
 	err = file.Append(framed(first))
-	if w.purge != nil && below == "" {
+	if w.purge != nil { // the first file is the writer's own
 		for _, rest := range []message{message{}.text(3, "brain.Event:2"), message{}.bytes(7, message{}.varint(1, 1))} {
 			err = errors.Join(err, file.Append(framed(append(event(*w.purge, time.Now()), rest...))))
 		}

@@ -1,0 +1,210 @@
+// reducer.cc: c10d's Reducer for C, and what torch.nn.parallel.DistributedDataParallel does around
+// it in Python.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/jit_type.h>
+#include <ATen/core/ivalue_inl.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <memory>
+#include <type_traits>
+
+#include "internal.h"
+
+namespace cgotorch {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+Group shared(DistGroup g) {
+  return Group::unsafe_reclaim_from_nonowning(reinterpret_cast<c10d::ProcessGroup *>(g));
+}
+
+struct State {
+  Group group;
+  std::shared_ptr<c10d::Reducer> reducer;
+  std::shared_ptr<c10d::Logger>
+      logger;  // which the reducer asks without looking whether it is there
+  bool find_unused;
+  bool static_graph;
+  // Whether the first backward pass of a static graph has been told to reduce at its end.
+  std::atomic<bool> delayed = false;
+};
+using StatePtr = std::shared_ptr<State>;
+
+// As Python's fp16_compress_hook and bf16_compress_hook.
+class Compressed : public c10d::CppCommHookInterface<Group> {
+ public:
+  Compressed(Group group, at::ScalarType dtype)
+      : CppCommHookInterface(std::move(group)), dtype_(dtype) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket &bucket) override {
+    at::Tensor buffer = bucket.getBufferRef();
+    Tensors small = {buffer.to(dtype_).div_(state_->getSize())};
+    return state_->allreduce(small)->getFuture()->then(
+        [buffer](c10::ivalue::Future &reduced) {
+          buffer.copy_(reduced.value().toTensorVector()[0]);
+          return c10::IValue(buffer);
+        },
+        c10::TensorType::get());
+  }
+
+ private:
+  at::ScalarType dtype_;
+};
+
+// What a forward pass returned goes through here, so that gradients that do not come are none, and
+// not zeros, and so that the first backward pass of a static graph reduces when it is over.
+class Sink : public torch::autograd::Function<Sink> {
+ public:
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext *context,
+                                                at::TensorList inputs, StatePtr *state) {
+    context->set_materialize_grads(false);
+    context->saved_data["state"] = c10::IValue::make_capsule(c10::make_intrusive<Kept>(*state));
+    torch::autograd::variable_list copies;
+    for (const at::Tensor &t : inputs) copies.push_back(t.clone());
+    return copies;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext *context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto kept =
+        c10::static_intrusive_pointer_cast<Kept>(context->saved_data["state"].toCapsule());
+    State &state = *kept->state;
+    if (state.static_graph && !state.delayed.exchange(true))
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          [reducer = state.reducer] { reducer->delay_all_reduce(); });
+    gradients.emplace_back();  // of the state
+    return gradients;
+  }
+
+ private:
+  struct Kept : torch::CustomClassHolder {
+    explicit Kept(StatePtr s) : state(std::move(s)) {}
+    StatePtr state;
+  };
+};
+
+// The constructor has grown from one release of torch to the next.
+template <class Reducer, class... Args>
+std::shared_ptr<Reducer> make(Args &&...args) {
+  using Limits = std::vector<int64_t>;
+  if constexpr (std::is_constructible_v<Reducer, Args..., bool, bool, Limits>)
+    return std::make_shared<Reducer>(std::forward<Args>(args)..., false, false, Limits());
+  else if constexpr (std::is_constructible_v<Reducer, Args..., bool, bool>)
+    return std::make_shared<Reducer>(std::forward<Args>(args)..., false, false);
+  else
+    return std::make_shared<Reducer>(std::forward<Args>(args)...);
+}
+
+StatePtr new_reducer(const Group &group, const Tensors &parameters, const DistReducerOptions &o) {
+  const size_t n = parameters.size();
+  std::vector<bool> sparse(n);
+  std::unordered_map<size_t, std::string> names;
+  for (size_t i = 0; i < n; i++) {
+    if (o.sparse != nullptr) sparse[i] = o.sparse[i];
+    if (o.names != nullptr) names[i] = o.names[i];
+  }
+  c10d::verify_params_across_processes(group, parameters, {});
+  const int64_t first = o.bucket_bytes > 0 ? o.bucket_bytes : c10d::kDefaultFirstBucketBytes;
+  const int64_t most = o.bucket_bytes > 0 ? o.bucket_bytes : c10d::kDefaultBucketBytesCap;
+  // In one bucket until the order in which gradients come is known: then the reducer makes its own.
+  std::vector<size_t> limits = {static_cast<size_t>(std::numeric_limits<int64_t>::max())};
+  if (o.find_unused_parameters && !o.static_graph) {
+    limits = {static_cast<size_t>(first)};
+    if (first < most) limits.push_back(static_cast<size_t>(most));
+  }
+  auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(parameters, limits, sparse));
+  std::reverse(buckets.begin(), buckets.end());
+  auto state = std::make_shared<State>();
+  state->group = group;
+  state->find_unused = o.find_unused_parameters;
+  state->static_graph = o.static_graph;
+  state->reducer =
+      make<c10d::Reducer>(parameters, buckets, group, sparse, most, o.find_unused_parameters,
+                          o.gradient_as_bucket_view, names, first);
+  state->logger = std::make_shared<c10d::Logger>(state->reducer);
+  state->reducer->set_logger(state->logger);
+  state->logger->set_construction_data_and_log("gotorch", {}, -1, false, false, o.static_graph);
+  if (o.static_graph) state->reducer->set_static_graph();
+  if (o.compression != DistNoCompression) {
+    const auto dtype = o.compression == DistFloat16 ? at::kHalf : at::kBFloat16;
+    state->reducer->register_comm_hook(std::make_unique<Compressed>(group, dtype));
+  }
+  return state;
+}
+
+StatePtr &of(DistReducer r) { return *reinterpret_cast<StatePtr *>(r); }
+
+}  // namespace
+}  // namespace cgotorch
+
+using namespace cgotorch;
+
+const char *DistNewReducer(DistGroup group, const Tensor *parameters, int64_t n,
+                           const DistReducerOptions *options, DistReducer *result) {
+  return guard([&] {
+    if (options->compression < 0 || options->compression > DistBFloat16)
+      throw_value("there is no such compression");
+    auto state = std::make_unique<StatePtr>(
+        new_reducer(shared(group), in_list(parameters, n, "parameters").vec(), *options));
+    *result = reinterpret_cast<DistReducer>(state.release());
+  });
+}
+
+const char *DistReducerForward(DistReducer reducer, bool reduced) {
+  return guard([&] {
+    if (reduced) of(reducer)->reducer->prepare_for_forward();
+    of(reducer)->reducer->rebuild_buckets();
+  });
+}
+
+const char *DistReducerBackward(DistReducer reducer, const Tensor *outputs, int64_t n,
+                                Tensor *results) {
+  return guard([&] {
+    StatePtr &state = of(reducer);
+    Tensors tensors = in_list(outputs, n, "outputs").vec();
+    const bool looks = state->find_unused && !state->static_graph;
+    state->reducer->prepare_for_backward(looks ? tensors : Tensors());
+    if (looks || (state->static_graph && !state->delayed)) {
+      Tensors recorded;
+      for (const at::Tensor &t : tensors)
+        if (t.grad_fn() != nullptr) recorded.push_back(t);
+      if (!recorded.empty()) recorded = Sink::apply(at::TensorList(recorded), &state);
+      size_t next = 0;
+      for (at::Tensor &t : tensors)
+        if (t.grad_fn() != nullptr) t = recorded[next++];
+    }
+    for (int64_t i = 0; i < n; i++) out(results + i, std::move(tensors[i]));
+  });
+}
+
+void DistReducerFree(DistReducer reducer) { delete reinterpret_cast<StatePtr *>(reducer); }
+
+const char *DistBroadcastCoalesced(DistGroup group, const Tensor *tensors, int64_t n,
+                                   int64_t buffer_bytes, int64_t root) {
+  return guard([&] {
+    const at::NoGradGuard no_grad;
+    const Tensors ts = in_list(tensors, n, "tensors").vec();
+    std::vector<uint32_t> versions;
+    for (const at::Tensor &t : ts) versions.push_back(t.is_inference() ? 0 : t._version());
+    c10d::broadcast_coalesced(shared(group), ts, static_cast<size_t>(buffer_bytes),
+                              static_cast<int>(root));
+    for (size_t i = 0; i < ts.size(); i++)
+      if (!ts[i].is_inference()) {
+        c10::VariableVersion version = torch::autograd::impl::version_counter(ts[i]);
+        version.set_version(versions[i]);
+      }
+  });
+}

@@ -1,0 +1,230 @@
+package distributed
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/nn"
+)
+
+// Compression is what of gradients crosses the network.
+type Compression int
+
+// The names are those of Python's hooks fp16_compress_hook and bf16_compress_hook.
+const (
+	NoCompression Compression = iota
+	FP16Compress              // half of the bytes, rounded to float16
+	BF16Compress              // half of the bytes, rounded to bfloat16
+)
+
+// DataParallelOptions are the arguments of [DataParallel] that have defaults, with PyTorch's names.
+type DataParallelOptions struct {
+	// Group is the ranks that train together. It must be given.
+	Group *Group
+	// BucketCapMB is how many MiB of gradients are reduced together. Default: 25, and 1 for what comes first.
+	BucketCapMB gotorch.Scalar
+	// FindUnusedParameters looks in each forward pass which parameters have a part in its result; the others' gradients
+	// stay as they are, if no rank has used them. Without it all parameters must be used in each pass.
+	FindUnusedParameters bool
+	// GradientAsBucketView has gradients be views of what is reduced, which saves a copy and as much memory as they
+	// take.
+	GradientAsBucketView bool
+	// StaticGraph says that every pass uses the same parameters, in the same way.
+	StaticGraph bool
+	// NoBroadcastBuffers leaves out that rank 0's buffers are copied to the others before each forward pass.
+	NoBroadcastBuffers bool
+	// NoInitSync leaves out that rank 0's parameters and buffers are copied to the others at the beginning.
+	NoInitSync bool
+	// Compression: default [NoCompression].
+	Compression Compression
+}
+
+// DistributedDataParallel is what [DataParallel] makes: the module, trained by several ranks as one.
+type DistributedDataParallel struct {
+	nn.Module
+	Net nn.Modular `nn:"module"` // as Python saves it
+
+	group   *Group
+	reducer door.Reducer
+	options DataParallelOptions
+	noSync  bool
+	synced  bool // whether the buffers are to be copied before the next forward pass
+	closing *sync.Once
+	cleanup runtime.Cleanup
+}
+
+// broadcastBytes is how much is copied together at the beginning, and before a forward pass.
+const broadcastBytes = 250 << 20
+
+// DataParallel makes a module of net that all ranks of a group train as one: each has its own copy and its own samples, and
+// the backward pass averages the gradients over the ranks while it goes on. It is c10d's Reducer, so ranks in Go and in
+// Python may train one model.
+//
+// All ranks must call it, with the same options and a net of the same parameters. It panics with an *gotorch.Error: a
+// ValueError where no parameter requires a gradient or there is no group, a RuntimeError where the ranks' parameters
+// differ.
+//
+// The optimizer may have net's parameters or those of the result, which are the same. Do not change which of them require
+// gradients afterwards.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html.
+func DataParallel(net nn.Modular, opts ...DataParallelOptions) *DistributedDataParallel {
+	const op = "distributed.DataParallel"
+	opt := args.Option(opts)
+	if opt.Group == nil {
+		panic(args.ValueError(op, "Group is not given: it is what distributed.Init returns"))
+	}
+	megabytes := args.Float(op, "BucketCapMB", opt.BucketCapMB, 0)
+	if megabytes < 0 || args.Given(opt.BucketCapMB) && megabytes == 0 {
+		panic(args.ValueError(op, "BucketCapMB is %v, and must be positive", megabytes))
+	}
+	sparse := map[string]bool{}
+	for name, m := range net.NamedModules() {
+		switch e := m.(type) {
+		case *nn.EmbeddingModule:
+			sparse[name] = e.Sparse
+		case *nn.EmbeddingBagModule:
+			sparse[name] = e.Sparse
+		}
+	}
+	of := door.ReducerOptions{
+		BucketBytes: int64(megabytes * (1 << 20)), FindUnusedParameters: opt.FindUnusedParameters,
+		GradientAsBucketView: opt.GradientAsBucketView, StaticGraph: opt.StaticGraph, Compression: int(opt.Compression),
+	}
+	var all, trained []gotorch.Tensor
+	for name, p := range net.NamedParameters() {
+		all = append(all, p)
+		if p.RequiresGrad() {
+			trained = append(trained, p)
+			of.Names = append(of.Names, name)
+			of.Sparse = append(of.Sparse, sparse[parent(name)])
+		}
+	}
+	if len(trained) == 0 {
+		panic(args.ValueError(op, "the module has no parameter that requires a gradient: there is nothing to train"))
+	}
+	g := opt.Group
+	if err := g.enter(op); err != nil {
+		panic(err)
+	}
+	defer g.inUse.RUnlock()
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	d := nn.Init(&DistributedDataParallel{Net: net, group: g, options: opt, synced: true, closing: new(sync.Once)})
+	d.reducer = c10d.NewReducer(g.handle, trained, of)
+	d.cleanup = runtime.AddCleanup(d, func(r door.Reducer) { c10d.FreeReducer(r) }, d.reducer)
+	if !opt.NoInitSync {
+		if !opt.NoBroadcastBuffers {
+			all = append(all, d.buffers()...)
+		}
+		c10d.BroadcastCoalesced(g.handle, all, broadcastBytes, 0)
+	}
+	return d
+}
+
+func parent(name string) string {
+	for i := len(name) - 1; i >= 0; i-- {
+		if name[i] == '.' {
+			return name[:i]
+		}
+	}
+	return ""
+}
+
+func (d *DistributedDataParallel) buffers() (ts []gotorch.Tensor) {
+	for _, b := range d.Net.NamedBuffers() {
+		ts = append(ts, b)
+	}
+	return ts
+}
+
+// Forward is the module's, whose gradients are averaged in the backward pass. It panics with a TypeError for a module whose
+// Forward takes something else than one tensor: see [DistributedDataParallel.Around].
+func (d *DistributedDataParallel) Forward(x gotorch.Tensor) gotorch.Tensor {
+	layer, ok := d.Net.(nn.Layer)
+	if !ok {
+		panic(args.TypeError("distributed.DataParallel", "%T has no Forward of one tensor: call it within Around", d.Net))
+	}
+	return d.Around(func() []gotorch.Tensor { return []gotorch.Tensor{layer.Forward(x)} })[0]
+}
+
+// Around is Forward for a module of any other signature: forward calls it, and returns the tensors that losses are
+// computed from. Use those that Around returns in their place.
+//
+//	out := model.Around(func() []gotorch.Tensor {
+//		logits, hidden := net.Forward(tokens, mask)
+//		return []gotorch.Tensor{logits, hidden}
+//	})
+func (d *DistributedDataParallel) Around(forward func() []gotorch.Tensor) []gotorch.Tensor {
+	const op = "distributed.DataParallel"
+	if d.reducer == nil {
+		panic(args.ValueError(op, "the module was used after Close"))
+	}
+	recorded := gotorch.GradEnabled()
+	d.before(op, recorded)
+	outputs := forward()
+	d.synced = recorded && !d.noSync
+	if d.synced {
+		outputs = c10d.ReducerBackward(d.reducer, outputs)
+	}
+	return outputs
+}
+
+func (d *DistributedDataParallel) before(op string, recorded bool) {
+	if err := d.group.enter(op); err != nil {
+		panic(err)
+	}
+	defer d.group.inUse.RUnlock()
+	d.group.mutex.Lock()
+	defer d.group.mutex.Unlock()
+	if recorded {
+		// Where all ranks agree on new buckets, which is a collective: not only where gradients are reduced.
+		c10d.ReducerForward(d.reducer, !d.noSync)
+	}
+	if buffers := d.buffers(); d.synced && !d.options.NoBroadcastBuffers && len(buffers) > 0 {
+		c10d.BroadcastCoalesced(d.group.handle, buffers, broadcastBytes, 0)
+	}
+}
+
+// SyncBuffers copies rank 0's buffers to the others, as each forward pass does after one whose gradients were averaged. All
+// ranks must call it.
+func (d *DistributedDataParallel) SyncBuffers() {
+	const op = "distributed.DataParallel"
+	if err := d.group.enter(op); err != nil {
+		panic(err)
+	}
+	defer d.group.inUse.RUnlock()
+	d.group.mutex.Lock()
+	defer d.group.mutex.Unlock()
+	if buffers := d.buffers(); len(buffers) > 0 {
+		c10d.BroadcastCoalesced(d.group.handle, buffers, broadcastBytes, 0)
+	}
+}
+
+// NoSync runs fn without averaging: gradients add up on each rank, and the first backward pass of a forward pass after it
+// averages them all.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html#torch.nn.parallel.DistributedDataParallel.no_sync.
+func (d *DistributedDataParallel) NoSync(fn func()) {
+	before := d.noSync
+	d.noSync = true
+	defer func() { d.noSync = before }()
+	fn()
+}
+
+// Close ends the averaging; the module within can be used on.
+func (d *DistributedDataParallel) Close() error {
+	d.closing.Do(func() {
+		d.cleanup.Stop()
+		c10d.FreeReducer(d.reducer)
+		d.reducer = nil
+	})
+	return nil
+}
+
+// ExtraRepr returns which rank it is.
+func (d *DistributedDataParallel) ExtraRepr() string { return fmt.Sprint(d.group) }

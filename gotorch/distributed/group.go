@@ -1,0 +1,194 @@
+package distributed
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/door"
+)
+
+// Group is processes that exchange tensors. Several goroutines may use one, as far as all ranks then call its collectives
+// in the same order.
+type Group struct {
+	world *world
+	rank  int
+	ranks []int // of the members, in the world
+	name  string
+	whole bool // it is the world's
+
+	timeoutMS atomic.Int64
+
+	mutex   sync.Mutex // collectives begin one after the other
+	inUse   sync.RWMutex
+	handle  door.Group
+	closed  bool
+	cleanup runtime.Cleanup
+}
+
+// world is what the groups of a process have in common.
+type world struct {
+	store      *Store
+	rank, size int
+	timeoutMS  int64
+
+	mutex  sync.Mutex
+	groups int // that were made, which names the next one
+}
+
+// newGroup makes the next group; nil where this process is not one of the ranks.
+func (w *world) newGroup(op string, ranks []int, ms int64, description string) (*Group, error) {
+	w.mutex.Lock()
+	name := strconv.Itoa(w.groups) // of Python's groups, too
+	w.groups++
+	w.mutex.Unlock()
+	rank := slices.Index(ranks, w.rank)
+	if rank < 0 {
+		return nil, nil
+	}
+	opts := door.GroupOptions{Backend: string(Gloo), Name: name, Description: description, TimeoutMS: ms}
+	whole := description == "default_pg"
+	if !whole {
+		for _, r := range ranks {
+			opts.Ranks = append(opts.Ranks, int64(r))
+		}
+	}
+	handle, err := use(w.store, op, func(s door.Store) (door.Group, error) {
+		return c10d.NewGroup(s, rank, len(ranks), opts)
+	})
+	if err != nil {
+		return nil, err
+	}
+	g := &Group{world: w, rank: rank, ranks: ranks, name: name, whole: whole, handle: handle}
+	g.timeoutMS.Store(ms)
+	// Freeing one waits for what has begun.
+	g.cleanup = runtime.AddCleanup(g, func(h door.Group) { go c10d.FreeGroup(h) }, handle)
+	return g, nil
+}
+
+// Rank returns the number of this process in the group, from 0.
+func (g *Group) Rank() int { return g.rank }
+
+// Size returns how many ranks the group has.
+func (g *Group) Size() int { return len(g.ranks) }
+
+// Ranks returns the members, in order, by their ranks in the group that [Init] has returned.
+func (g *Group) Ranks() []int { return slices.Clone(g.ranks) }
+
+// Store returns the keys that all ranks of the job share. It is closed with the group that [Init] has returned.
+func (g *Group) Store() *Store { return g.world.store }
+
+// String returns "rank 1 of 4", and of a group of some "rank 0 of 2 (ranks 1, 3 of 4)".
+func (g *Group) String() string {
+	s := fmt.Sprintf("rank %d of %d", g.rank, len(g.ranks))
+	if g.whole {
+		return s
+	}
+	return fmt.Sprintf("%s (ranks %v of %d)", s, g.ranks, g.world.size)
+}
+
+// GroupOptions are the arguments of [Group.New] that have defaults.
+type GroupOptions struct {
+	// Timeout is how long a collective waits for other ranks. Default: that of [Init].
+	Timeout time.Duration
+}
+
+// New makes a group of some of the job's ranks, which are sorted. All ranks of the job must call it, in the same order
+// as they make other groups; it waits for the members. A process that is none of ranks gets nil, and no error.
+//
+// Python's: https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.new_group
+func (g *Group) New(ranks []int, opts ...GroupOptions) (*Group, error) {
+	const op = "Group.New"
+	opt := args.Option(opts)
+	w := g.world
+	ms, err := milliseconds(op, opt.Timeout, time.Duration(w.timeoutMS)*time.Millisecond)
+	if err != nil {
+		return nil, err
+	}
+	ranks = slices.Clone(ranks)
+	slices.Sort(ranks)
+	if len(ranks) == 0 {
+		return nil, args.ValueError(op, "a group has one rank at least")
+	}
+	for i, r := range ranks {
+		if r < 0 || r >= w.size {
+			return nil, args.ValueError(op, "there is no rank %d among %d", r, w.size)
+		}
+		if i > 0 && r == ranks[i-1] {
+			return nil, args.ValueError(op, "rank %d is there twice", r)
+		}
+	}
+	return w.newGroup(op, ranks, ms, "undefined")
+}
+
+// SetTimeout sets how long collectives that begin from now on wait for other ranks.
+func (g *Group) SetTimeout(d time.Duration) error {
+	const op = "Group.SetTimeout"
+	ms, err := milliseconds(op, d, 0)
+	if err != nil {
+		return err
+	}
+	if err := g.enter(op); err != nil {
+		return err
+	}
+	defer g.inUse.RUnlock()
+	if err := c10d.SetGroupTimeout(g.handle, ms); err != nil {
+		return err
+	}
+	g.timeoutMS.Store(ms)
+	return nil
+}
+
+// Close leaves the group: others that wait for this rank get an error. It waits for collectives that have begun. What
+// was received stays valid.
+func (g *Group) Close() error {
+	g.inUse.Lock()
+	defer g.inUse.Unlock()
+	if g.closed {
+		return nil
+	}
+	g.closed = true
+	g.cleanup.Stop()
+	c10d.FreeGroup(g.handle)
+	if g.whole {
+		return g.world.store.Close()
+	}
+	return nil
+}
+
+// enter keeps the group from being closed until inUse is unlocked.
+func (g *Group) enter(op string) error {
+	if g == nil {
+		return args.ValueError(op, "this process is not in the group")
+	}
+	g.inUse.RLock()
+	if g.closed {
+		g.inUse.RUnlock()
+		return args.ValueError(op, "the group was used after Close")
+	}
+	return nil
+}
+
+// begin begins a collective. It panics with *gotorch.Error.
+func (g *Group) begin(which door.Collective, call door.CollectiveCall[gotorch.Tensor]) *Work {
+	if err := g.enter(call.Op); err != nil {
+		panic(err)
+	}
+	defer g.inUse.RUnlock()
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	return newWork(call.Op, g, c10d.Begin(g.handle, which, call))
+}
+
+// checkRank panics for what is no rank of the group.
+func (g *Group) checkRank(op, name string, rank int) {
+	if g != nil && (rank < 0 || rank >= len(g.ranks)) {
+		panic(args.ValueError(op, "%s is %d, and must be a rank of the group: 0 to %d", name, rank, len(g.ranks)-1))
+	}
+}

@@ -1,0 +1,107 @@
+package distributed
+
+import (
+	"context"
+	"runtime"
+	"sync"
+
+	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/door"
+)
+
+// Work is a collective that has begun. Its tensors are kept until it has ended, also where nobody waits.
+//
+// Python's: https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.Work
+type Work struct {
+	op       string
+	group    *Group
+	from     int // the rank from which it receives
+	receives bool
+
+	once  sync.Once
+	ended chan struct{}
+	err   error
+
+	mutex   sync.Mutex // of handle, which is nil when it has ended
+	handle  door.Work
+	source  int
+	cleanup runtime.Cleanup
+}
+
+func newWork(op string, g *Group, handle door.Work) *Work {
+	w := &Work{op: op, group: g, handle: handle, ended: make(chan struct{}), from: -1}
+	w.cleanup = runtime.AddCleanup(w, func(h door.Work) { c10d.FreeWork(h) }, handle)
+	return w
+}
+
+// end waits until it has ended.
+func (w *Work) end() {
+	w.once.Do(func() {
+		w.err = c10d.WaitWork(w.op, w.handle, 0)
+		w.mutex.Lock()
+		defer w.mutex.Unlock()
+		if w.source = w.from; w.err == nil && w.receives && w.from == AnyRank {
+			w.source, w.err = c10d.WorkSource(w.handle)
+		}
+		w.cleanup.Stop()
+		c10d.FreeWork(w.handle)
+		w.handle = nil
+		close(w.ended)
+	})
+}
+
+// Wait waits until it has ended, and returns its error: nil, ctx's where that ends before, else an *gotorch.Error.
+// Where ctx ends, a send or receive ends too; another collective goes on, and its tensors stay in use until it has
+// ended or its time limit has passed.
+func (w *Work) Wait(ctx context.Context) error {
+	if ctx.Done() == nil {
+		w.end()
+		return w.err
+	}
+	go w.end()
+	select {
+	case <-w.ended:
+		return w.err
+	case <-ctx.Done():
+		w.abort()
+		return ctx.Err()
+	}
+}
+
+func (w *Work) abort() {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	if w.handle != nil {
+		_ = c10d.AbortWork(w.handle) // only what sends or receives can be
+	}
+}
+
+// Done reports whether it has ended. A send or receive ends in [Work.Wait] alone.
+func (w *Work) Done() bool {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	if w.handle == nil {
+		return true
+	}
+	done, err := c10d.WorkDone(w.handle)
+	return done || err != nil
+}
+
+// Source returns the rank that sent what [Group.RecvAsync] has received; -1 for other collectives. It must have ended.
+func (w *Work) Source() int {
+	select {
+	case <-w.ended:
+		return w.source
+	default:
+		panic(args.ValueError("Work.Source", "it has not ended: call Wait before"))
+	}
+}
+
+// must waits, and panics with the error.
+func (w *Work) must() *Work {
+	w.end()
+	if w.err != nil {
+		panic(w.err)
+	}
+	return w
+}

@@ -1,0 +1,24 @@
+package door
+
+import "unsafe"
+
+// Library is a shared library that was loaded while the program runs.
+type Library interface {
+	// Symbol returns the address of a symbol, and 0 where there is none.
+	Symbol(name string) uintptr
+	// Text returns the text that a symbol is the beginning of, of at most so many bytes; "" where there is none.
+	Text(name string, most int) string
+	// Close unloads it. Nobody may be in it, or call it any more.
+	Close() error
+}
+
+// OpenLibrary loads the shared library that code is. CallBlock calls a function of one on a block.
+var (
+	OpenLibrary func(code []byte) (Library, error)
+	CallBlock   func(function uintptr, block unsafe.Pointer)
+)
+
+// OwnThreads sets how many threads an op may use that the calling goroutine runs, which is locked to its OS thread,
+// until restore is called. It holds for each call of C that follows; a call during which the counts of all threads
+// change, because others begin or end to compute, is the last for which it does.
+var OwnThreads func(n int) (restore func())

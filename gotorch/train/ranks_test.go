@@ -1,0 +1,450 @@
+package train_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/distributed"
+	"gotorch.dev/gotorch/internal/testhelp"
+	"gotorch.dev/gotorch/nn"
+	"gotorch.dev/gotorch/optim"
+	"gotorch.dev/gotorch/optim/lrscheduler"
+	"gotorch.dev/gotorch/train"
+)
+
+// rankOptions are what a process that is a rank gets.
+type rankOptions struct {
+	Meet       string // a file
+	Rank, Size int
+	Folder     string // of checkpoints
+	Epochs     int
+	Cancel     int // after this step; 0: never
+	Zero       bool
+	Timeout    time.Duration
+	Finite     bool
+}
+
+// rankResult is what it comes to.
+type rankResult struct {
+	trained
+	Err      string
+	Canceled bool
+	Lost     bool // the others
+}
+
+// aRank trains as one of several processes, with all that has a state.
+func aRank(o rankOptions) (*rankResult, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	world, err := distributed.Init(ctx, distributed.Options{InitMethod: "file://" + o.Meet, Rank: o.Rank, WorldSize: o.Size, Timeout: time.Minute})
+	if err != nil {
+		return nil, err
+	}
+	defer world.Close()
+	if o.Timeout > 0 {
+		if err := world.SetTimeout(o.Timeout); err != nil {
+			return nil, err
+		}
+	}
+	gotorch.ManualSeed(uint64(o.Rank)) // dropout differs; the parameters are rank 0's
+	net := nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 2))
+	model := distributed.DataParallel(net, distributed.DataParallelOptions{Group: world})
+	defer model.Close()
+	var opt optim.Optimizer = optim.AdamW(model.Parameters(), optim.AdamWOptions{LR: 0.01})
+	if o.Zero {
+		opt = distributed.ZeroRedundancyOptimizer(world, opt)
+	}
+	loop := train.NewLoop(model, opt, nn.CrossEntropyLoss())
+	loop.Distributed(world)
+	loop.Accumulate(2)
+	loop.ClipGradNorm(1)
+	loop.Schedule(lrscheduler.OneCycleLR(opt, 0.05, lrscheduler.OneCycleLROptions{TotalSteps: 100}), train.PerStep)
+	loop.OnEpoch(train.Validate(points(31), train.Accuracy))
+	loop.ScheduleBy("val_loss", lrscheduler.ReduceLROnPlateau(opt, lrscheduler.ReduceLROnPlateauOptions{Patience: 1}))
+	loop.EarlyStop("val_loss", train.EarlyStopOptions{Patience: 50})
+	if o.Finite {
+		loop.StopAtNonFinite()
+	}
+	loop.OnStep(func(s *train.Step) error {
+		s.Record("mine", gotorch.FromSlice([]float64{float64(s.Number * (o.Rank + 1))}))
+		if s.Number == o.Cancel {
+			cancel()
+		}
+		return nil
+	})
+	loop.Log(train.CSVLog(filepath.Join(o.Folder, "log.csv"), train.FileLogOptions{NoTime: true}))
+	loop.Checkpoints(o.Folder, train.CheckpointsOptions{Resume: true, Steps: 2, Keep: 2, Best: "val_loss"})
+	set := points(95)
+	order := data.DistributedSampler(set, o.Size, o.Rank)
+	history, err := loop.Run(ctx, data.NewLoader(set, data.LoaderOptions{BatchSize: 10, Sampler: order}), train.Epochs(o.Epochs))
+	r := &rankResult{
+		Canceled: errors.Is(err, context.Canceled),
+		Lost:     errors.Is(err, distributed.TimeoutError) || errors.Is(err, distributed.NetworkError),
+	}
+	r.Losses, r.Epochs, r.State = history.Losses, history.Epochs, map[string][]float64{"mine": history.Series["mine"]}
+	for i := range r.Epochs {
+		r.Epochs[i].Duration = 0
+	}
+	for name, t := range model.StateDict() {
+		r.State[name] = gotorch.ToSlice[float64](t.To(gotorch.Float64))
+	}
+	r.Next = gotorch.Item[float64](gotorch.Rand(nil))
+	if err != nil {
+		r.Err = err.Error()
+	}
+	return r, nil
+}
+
+// rankProcess is the process of a rank: see TestMain.
+func rankProcess(options string) {
+	var o rankOptions
+	err := json.Unmarshal([]byte(options), &o)
+	if err == nil {
+		gotorch.SetNumThreads(1)
+		var r *rankResult
+		if r, err = aRank(o); err == nil {
+			err = json.NewEncoder(os.Stdout).Encode(r)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// ranks runs a job, and returns what each rank has come to; nil for those that were killed. watch may kill them.
+func ranks(t *testing.T, size int, o rankOptions, folder func(rank int) string, watch func([]*exec.Cmd)) []*rankResult {
+	t.Helper()
+	o.Meet, o.Size = filepath.Join(t.TempDir(), "meet"), size
+	var all []*exec.Cmd
+	outs, errs := make([]strings.Builder, size), make([]strings.Builder, size)
+	cancel := o.Cancel
+	for rank := range size {
+		o.Rank, o.Folder, o.Cancel = rank, folder(rank), 0
+		if rank == size-1 {
+			o.Cancel = cancel
+		}
+		b, err := json.Marshal(o)
+		testhelp.Must(t, err)
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "TRAIN_RANK="+string(b))
+		cmd.Stdout, cmd.Stderr = &outs[rank], &errs[rank]
+		testhelp.Must(t, cmd.Start())
+		all = append(all, cmd)
+	}
+	if watch != nil {
+		go watch(all)
+	}
+	results := make([]*rankResult, size)
+	for rank, cmd := range all {
+		err := cmd.Wait()
+		if err == nil {
+			results[rank] = new(rankResult)
+			err = json.Unmarshal([]byte(outs[rank].String()), results[rank])
+		}
+		if err != nil && watch == nil {
+			t.Fatal(rank, err, outs[rank].String(), errs[rank].String())
+		}
+	}
+	return results
+}
+
+func sameModel(t *testing.T, what string, results []*rankResult) {
+	t.Helper()
+	for rank, r := range results {
+		if r == nil {
+			t.Fatalf("%s: rank %d did not come to its end", what, rank)
+		}
+		for name, values := range r.State {
+			if !strings.Contains(name, "running") && !slices.Equal(values, results[0].State[name]) { // buffers follow before a forward pass
+				t.Errorf("%s: rank %d has another %s", what, rank, name)
+			}
+		}
+		if !slices.Equal(r.Losses, results[0].Losses) {
+			t.Errorf("%s: rank %d has another history", what, rank)
+		}
+	}
+}
+
+func differ(t *testing.T, what string, got, want []*rankResult) {
+	t.Helper()
+	for rank := range want {
+		if d := got[rank].differs(&want[rank].trained); d != "" {
+			t.Errorf("%s: rank %d: %s", what, rank, d)
+		}
+	}
+}
+
+// TestRanksGoOnToTheSameBits stops and kills jobs of two ranks, which go on to what an undisturbed one comes to. With SOAK
+// they are killed a hundred times.
+func TestRanksGoOnToTheSameBits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts processes")
+	}
+	folder := t.TempDir()
+	in := func(int) string { return folder }
+	o := rankOptions{Epochs: 4}
+	want := ranks(t, 2, o, in, nil)
+	sameModel(t, "undisturbed", want)
+	if n := len(want[0].Losses); n != 20 || want[0].Err != "" || len(want[0].Epochs) != 4 {
+		t.Fatal(n, want[0].Err, want[0].Epochs)
+	}
+	if got := want[1].State["mine"][3]; got != 4*1.5 {
+		t.Errorf("what was recorded is %v, and the mean over the ranks 6", got)
+	}
+	log, err := os.ReadFile(filepath.Join(folder, "log.csv"))
+	if lines := strings.Count(string(log), "\n"); err != nil || lines != 25 {
+		t.Errorf("the log has %d lines: %v", lines, err)
+	}
+
+	// Rank 1 is cancelled, and both stop; what was checked as finite is the same.
+	for cancel, steps := range map[int]int{1: 2, 5: 5, 8: 9} { // all take one more in the epoch
+		folder := t.TempDir()
+		in := func(rank int) string { return filepath.Join(folder, fmt.Sprint(rank)) } // only rank 0 has files
+		o := o
+		o.Cancel, o.Finite, o.Zero = cancel, cancel == 5, cancel == 8
+		for rank, r := range ranks(t, 2, o, in, nil) {
+			if !r.Canceled || len(r.Losses) != steps {
+				t.Errorf("rank %d, cancelled after step %d: %d steps, %s", rank, cancel, len(r.Losses), r.Err)
+			}
+		}
+		if _, err := os.Stat(in(1)); err == nil {
+			t.Error("rank 1 has written files")
+		}
+		o.Cancel = 0
+		got := ranks(t, 2, o, in, nil)
+		differ(t, fmt.Sprintf("cancelled after step %d", cancel), got, want)
+	}
+
+	kills := 2
+	if os.Getenv("SOAK") != "" {
+		kills = 100
+	}
+	rng := rand.New(rand.NewPCG(7, 8))
+	folder = t.TempDir()
+	killed := 0
+	for killed < kills {
+		victim := rng.IntN(2)
+		wait := time.Duration(rng.IntN(30_000)) * time.Microsecond
+		got := ranks(t, 2, o, in, func(all []*exec.Cmd) {
+			before, _ := train.LatestCheckpoint(folder)
+			for range 10_000 { // until it has done something
+				if now, _ := train.LatestCheckpoint(folder); now != before {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(wait)
+			_ = all[victim].Process.Signal(syscall.SIGKILL)
+		})
+		if got[victim] != nil { // it was done before
+			folder = t.TempDir()
+			if got[1-victim] == nil {
+				t.Fatal("one rank came to its end, and the other not")
+			}
+			continue
+		}
+		killed++
+		if other := got[1-victim]; other != nil && other.Err == "" && len(other.Losses) < 20 {
+			t.Errorf("rank %d did not notice that the other was killed", 1-victim)
+		}
+	}
+	differ(t, "killed", ranks(t, 2, o, in, nil), want)
+}
+
+// TestARankThatStandsStillIsNoticed by the others when their time is over.
+func TestARankThatStandsStillIsNoticed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts processes")
+	}
+	folder := t.TempDir()
+	got := ranks(t, 2, rankOptions{Epochs: 100_000, Timeout: 5 * time.Second}, func(int) string { return folder }, func(all []*exec.Cmd) {
+		for range 10_000 {
+			if now, _ := train.LatestCheckpoint(folder); now != "" {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		_ = all[1].Process.Signal(syscall.SIGSTOP)
+		for range 60_000 { // until rank 0 has left, for which ranks waits first
+			if syscall.Kill(all[0].Process.Pid, 0) != nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		_ = all[1].Process.Kill()
+	})
+	if got[0] == nil || !got[0].Lost {
+		t.Error(got[0])
+	}
+}
+
+// TestAJobOfAnotherSizeGoesOn goes on with fewer and with more ranks.
+func TestAJobOfAnotherSizeGoesOn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts processes")
+	}
+	folder := t.TempDir()
+	in := func(int) string { return folder }
+	first := ranks(t, 2, rankOptions{Epochs: 2, Cancel: 6}, in, nil)
+	if len(first[0].Losses) != 7 { // two of the second epoch
+		t.Fatal(len(first[0].Losses))
+	}
+	one := ranks(t, 1, rankOptions{Epochs: 2}, in, nil)
+	if n := len(one[0].Losses); n != 7+10 || one[0].Err != "" || !slices.Equal(one[0].Losses[:7], first[0].Losses) {
+		t.Error(n, one[0].Err)
+	}
+	three := ranks(t, 3, rankOptions{Epochs: 4}, in, nil)
+	sameModel(t, "three ranks", three)
+	if n := len(three[2].Losses); n != 17+2*4 || three[2].Err != "" || len(three[2].Epochs) != 4 {
+		t.Error(n, three[2].Err)
+	}
+}
+
+// goroutines runs fn as each of n ranks, which are goroutines.
+func goroutines(t *testing.T, n int, fn func(g *distributed.Group)) {
+	t.Helper()
+	store, err := distributed.NewHashStore()
+	testhelp.Must(t, err)
+	defer store.Close()
+	var all sync.WaitGroup
+	for rank := range n {
+		all.Go(func() {
+			g, err := distributed.Init(t.Context(), distributed.Options{Store: store, Rank: rank, WorldSize: n, Timeout: time.Minute})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer g.Close()
+			fn(g)
+		})
+	}
+	all.Wait()
+}
+
+func TestWhatEndsOneRankEndsAll(t *testing.T) {
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		name string
+		set  func(g *distributed.Group, l *train.Loop)
+		n    func(g *distributed.Group) int64 // samples
+		msg  string
+		mine func(error) bool // the error of rank 1
+	}{
+		{"a hook of a step", func(g *distributed.Group, l *train.Loop) {
+			l.OnStep(func(s *train.Step) error {
+				if g.Rank() == 1 && s.Number == 3 {
+					return broken
+				}
+				return nil
+			})
+		}, nil, "rank 1 has failed", func(err error) bool { return errors.Is(err, broken) }},
+		{"a hook of the last step", func(g *distributed.Group, l *train.Loop) {
+			l.OnStep(func(s *train.Step) error {
+				if g.Rank() == 1 && s.Number == s.Total {
+					return broken
+				}
+				return nil
+			})
+		}, nil, "rank 1 has failed", func(err error) bool { return errors.Is(err, broken) }},
+		{"a hook of an epoch", func(g *distributed.Group, l *train.Loop) {
+			l.OnEpoch(func(e *train.Epoch) error {
+				if g.Rank() == 1 && e.Number == 2 {
+					return broken
+				}
+				return nil
+			})
+		}, nil, "rank 1 has failed", func(err error) bool { return errors.Is(err, broken) }},
+		{"fewer batches", func(*distributed.Group, *train.Loop) {}, func(g *distributed.Group) int64 { return 40 - 20*int64(g.Rank()) },
+			"rank 1 has 2 batches in an epoch", func(err error) bool { var r *train.RankError; return errors.As(err, &r) && r.Rank == 0 }},
+		{"a loss that is not finite", func(g *distributed.Group, l *train.Loop) {
+			l.StopAtNonFinite()
+			l.OnStep(func(s *train.Step) error {
+				if g.Rank() == 1 && s.Number == 2 {
+					gotorch.NoGrad(func() { s.Model.Parameters()[0].Fill_(math.NaN()) })
+				}
+				return nil
+			})
+		}, nil, "rank 1 has failed", func(err error) bool { var n *train.NonFiniteError; return errors.As(err, &n) }},
+		{"a folder that has a run", func(g *distributed.Group, l *train.Loop) {
+			folder := t.TempDir()
+			testhelp.Must(t, os.WriteFile(filepath.Join(folder, "step-00000007.pt"), []byte("no checkpoint"), 0o666))
+			l.Checkpoints(folder, train.CheckpointsOptions{Resume: true})
+		}, nil, "", func(err error) bool { return err != nil }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			errs := make([]error, 2)
+			goroutines(t, 2, func(g *distributed.Group) {
+				net := nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 2))
+				model := distributed.DataParallel(net, distributed.DataParallelOptions{Group: g})
+				defer model.Close()
+				loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
+				loop.Distributed(g)
+				c.set(g, loop)
+				n := int64(40)
+				if c.n != nil {
+					n = c.n(g)
+				}
+				_, errs[g.Rank()] = loop.Run(t.Context(), data.NewLoader(points(n), data.LoaderOptions{BatchSize: 10}), train.Epochs(3))
+			})
+			if !c.mine(errs[1]) {
+				t.Error("rank 1:", errs[1])
+			}
+			if err := errs[0]; err == nil || !strings.Contains(err.Error(), c.msg) {
+				t.Error("rank 0:", err)
+			}
+		})
+	}
+}
+
+// TestErrStopOfOneRankEndsAll, and the steps of a loop of one's own.
+func TestErrStopOfOneRankEndsAll(t *testing.T) {
+	goroutines(t, 3, func(g *distributed.Group) {
+		loop := train.NewStepLoop(func(s *train.StepOf[data.Pair]) error {
+			x := gotorch.FromSlice([]float64{float64(g.Rank())})
+			g.AllReduce(x, distributed.Sum)
+			s.Record("loss", x.AddScalar(float64(g.Rank())))
+			return nil
+		})
+		loop.Distributed(g)
+		loop.OnEpoch(func(e *train.Epoch) error {
+			e.Record("rank", float64(g.Rank()))
+			if g.Rank() == 2 && e.Number == 2 {
+				return train.ErrStop
+			}
+			return nil
+		})
+		history, err := loop.Run(t.Context(), data.NewLoader(points(20), data.LoaderOptions{BatchSize: 10}), train.Epochs(9))
+		if err != nil || len(history.Epochs) != 2 || !slices.Equal(history.Losses, []float64{4, 4, 4, 4}) || history.Last("rank") != 0 {
+			t.Error(g, err, history)
+		}
+	})
+}
+
+func TestLoopsThatRanksCannotShare(t *testing.T) {
+	loop, _, _ := newLoop(0.1)
+	if err := gotorch.Try0(func() { loop.Distributed(nil) }); !errors.Is(err, gotorch.TypeError) {
+		t.Error(err)
+	}
+	goroutines(t, 1, func(g *distributed.Group) {
+		if err := gotorch.Try0(func() { loop.Distributed(g) }); !errors.Is(err, gotorch.TypeError) {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,329 @@
+// Command distributed is the ranks of a job for tests/test_distributed.py: it runs the program of collectives that
+// ranks.py runs in Python. Its arguments are the folder of the program, where to meet, the world's size and its rank; under
+// torchrun the folder alone.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/distributed"
+	"gotorch.dev/gotorch/nn"
+	"gotorch.dev/gotorch/optim"
+)
+
+type program struct {
+	Groups [][]int
+	Steps  []step
+}
+
+type step struct {
+	ID      string
+	Op      string
+	Group   int // -1: all
+	Reduce  string
+	Root    int
+	Tag     int
+	Async   bool
+	Inputs  int // how many tensors
+	Outputs int
+	Train   options
+	Shape   []int
+	Splits  map[string][2][]int64 // by rank in the world: of the output, of the input
+}
+
+type options struct {
+	BucketCapMB                                              float64
+	FindUnusedParameters, GradientAsBucketView, StaticGraph  bool
+	NoBroadcastBuffers, Heads, Alternate, ByRank, Accumulate bool
+	Compression                                              string
+}
+
+// net is Net of ranks.py.
+type net struct {
+	nn.Module
+	Body  *nn.SequentialModule
+	Heads []*nn.LinearModule
+}
+
+func (n *net) Forward(x gotorch.Tensor, heads []int) (outs []gotorch.Tensor) {
+	x = n.Body.Forward(x)
+	for _, i := range heads {
+		outs = append(outs, n.Heads[i].Forward(x))
+	}
+	return outs
+}
+
+func (s step) train(g *distributed.Group, tensors map[string]gotorch.Tensor) {
+	o := s.Train
+	gotorch.ManualSeed(uint64(100*must(strconv.Atoi(s.ID)) + g.Rank()))
+	n := nn.Init(&net{
+		Body:  nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.ReLU()),
+		Heads: []*nn.LinearModule{nn.Linear(7, 2), nn.Linear(7, 2)},
+	})
+	if !o.Heads {
+		n.Heads[1].RequiresGrad_(false)
+	}
+	opts := distributed.DataParallelOptions{
+		Group: g, FindUnusedParameters: o.FindUnusedParameters, GradientAsBucketView: o.GradientAsBucketView,
+		StaticGraph: o.StaticGraph, NoBroadcastBuffers: o.NoBroadcastBuffers,
+		Compression: map[string]distributed.Compression{"fp16": distributed.FP16Compress, "bf16": distributed.BF16Compress}[o.Compression],
+	}
+	if o.BucketCapMB > 0 {
+		opts.BucketCapMB = o.BucketCapMB
+	}
+	model := distributed.DataParallel(n, opts)
+	defer model.Close()
+	var trained []gotorch.Tensor
+	for _, p := range n.Parameters() {
+		if p.RequiresGrad() {
+			trained = append(trained, p)
+		}
+	}
+	opt := optim.SGD(trained, optim.SGDOptions{LR: 0.1, Momentum: 0.9})
+	for i := range s.Inputs {
+		heads := []int{0}
+		if o.Heads {
+			heads = []int{0, 1}
+		}
+		if o.Alternate {
+			heads = []int{i % 2}
+			if o.ByRank {
+				heads[0] = (i + g.Rank()) % 2
+			}
+		}
+		pass := func() {
+			outs := model.Around(func() []gotorch.Tensor {
+				return n.Forward(tensors[fmt.Sprintf("%s.in.%d", s.ID, i)], heads)
+			})
+			for k, out := range outs {
+				outs[k] = out.Pow(2).Mean()
+			}
+			gotorch.Stack(outs).Sum().Backward()
+		}
+		if o.Accumulate && i%2 == 0 {
+			model.NoSync(pass)
+			continue
+		}
+		pass()
+		opt.Step()
+		opt.ZeroGrad()
+	}
+	for name, t := range model.StateDict() {
+		tensors[s.ID+".state."+name] = t
+	}
+}
+
+func (s step) mesh(world *distributed.Group, in []gotorch.Tensor) {
+	var names []string
+	for i := range s.Shape {
+		names = append(names, fmt.Sprintf("d%d", i))
+	}
+	mesh := must(distributed.InitDeviceMesh(world, s.Shape, names...))
+	defer mesh.Close()
+	if mesh.Coordinate() == nil {
+		return
+	}
+	for i, name := range names {
+		in[i].Add_(gotorch.FromSlice([]float32{float32(mesh.LocalRank(name))}))
+		mesh.Group(name).AllReduce(in[i], distributed.Sum)
+	}
+}
+
+var reduces = map[string]distributed.ReduceOp{
+	"sum": distributed.Sum, "product": distributed.Product, "min": distributed.Min, "max": distributed.Max,
+	"band": distributed.Band, "bor": distributed.Bor, "bxor": distributed.Bxor, "avg": distributed.Avg,
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+func main() {
+	gotorch.SetNumThreads(1) // as in Python: more add up in another order
+	folder, opts := os.Args[1], distributed.Options{Timeout: time.Minute}
+	if len(os.Args) > 2 {
+		opts.InitMethod = os.Args[2]
+		opts.WorldSize, opts.Rank = must(strconv.Atoi(os.Args[3])), must(strconv.Atoi(os.Args[4]))
+	}
+	var p program
+	if err := json.Unmarshal(must(os.ReadFile(filepath.Join(folder, "program.json"))), &p); err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	world := must(distributed.Init(ctx, opts))
+	rank := world.Rank()
+	tensors := must(gotorch.LoadTensors(filepath.Join(folder, fmt.Sprintf("in%d.pt", rank))))
+	groups := []*distributed.Group{world}
+	for _, ranks := range p.Groups {
+		groups = append(groups, must(world.New(ranks)))
+	}
+	said := map[string]string{}
+	for _, s := range p.Steps {
+		g := groups[s.Group+1]
+		if g == nil {
+			continue
+		}
+		if err := gotorch.Try0(func() { s.run(ctx, g, tensors) }); err != nil {
+			said[s.ID] = err.Error()
+		}
+	}
+	if world.Size() > 1 {
+		world.Barrier()
+	}
+	for _, g := range groups[1:] {
+		if g != nil {
+			g.Close()
+		}
+	}
+	world.Close()
+	for name, t := range tensors {
+		tensors[name] = gotorch.Contiguous(t)
+	}
+	if err := gotorch.SaveTensors(filepath.Join(folder, fmt.Sprintf("out%d.pt", rank)), tensors); err != nil {
+		log.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("out%d.json", rank)), must(json.Marshal(said)), 0o666); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func (s step) run(ctx context.Context, g *distributed.Group, tensors map[string]gotorch.Tensor) {
+	some := func(kind string, n int) (ts []gotorch.Tensor) {
+		for i := range n {
+			ts = append(ts, tensors[fmt.Sprintf("%s.%s.%d", s.ID, kind, i)])
+		}
+		return ts
+	}
+	in, out := some("in", s.Inputs), some("out", s.Outputs)
+	how := reduces[s.Reduce]
+	wait := func(w *distributed.Work) {
+		if err := w.Wait(ctx); err != nil {
+			panic(err)
+		}
+	}
+	mine := func(ts []gotorch.Tensor) []gotorch.Tensor {
+		if g.Rank() == s.Root {
+			return ts
+		}
+		return nil
+	}
+	of := s.Splits[strconv.Itoa(g.Ranks()[g.Rank()])]
+	switch s.Op {
+	case "train":
+		s.train(g, tensors)
+		return
+	case "mesh":
+		s.mesh(g, in)
+		return
+	}
+	splits := distributed.Splits{Output: of[0], Input: of[1]}
+	switch s.Op {
+	case "broadcast":
+		if s.Async {
+			wait(g.BroadcastAsync(in[0], s.Root))
+		} else {
+			g.Broadcast(in[0], s.Root)
+		}
+	case "all_reduce":
+		if s.Async {
+			wait(g.AllReduceAsync(in[0], how))
+		} else {
+			g.AllReduce(in[0], how)
+		}
+	case "all_reduce_coalesced":
+		if s.Async {
+			wait(g.AllReduceCoalescedAsync(in, how))
+		} else {
+			g.AllReduceCoalesced(in, how)
+		}
+	case "reduce":
+		if s.Async {
+			wait(g.ReduceAsync(in[0], s.Root, how))
+		} else {
+			g.Reduce(in[0], s.Root, how)
+		}
+	case "all_gather":
+		if s.Async {
+			wait(g.AllGatherAsync(out, in[0]))
+		} else {
+			g.AllGather(out, in[0])
+		}
+	case "all_gather_into_tensor":
+		if s.Async {
+			wait(g.AllGatherIntoTensorAsync(out[0], in[0]))
+		} else {
+			g.AllGatherIntoTensor(out[0], in[0])
+		}
+	case "gather":
+		if s.Async {
+			wait(g.GatherAsync(in[0], mine(out), s.Root))
+		} else {
+			g.Gather(in[0], mine(out), s.Root)
+		}
+	case "scatter":
+		if s.Async {
+			wait(g.ScatterAsync(out[0], mine(in), s.Root))
+		} else {
+			g.Scatter(out[0], mine(in), s.Root)
+		}
+	case "reduce_scatter":
+		if s.Async {
+			wait(g.ReduceScatterAsync(out[0], in, how))
+		} else {
+			g.ReduceScatter(out[0], in, how)
+		}
+	case "reduce_scatter_tensor":
+		if s.Async {
+			wait(g.ReduceScatterTensorAsync(out[0], in[0], how))
+		} else {
+			g.ReduceScatterTensor(out[0], in[0], how)
+		}
+	case "all_to_all":
+		if s.Async {
+			wait(g.AllToAllAsync(out, in))
+		} else {
+			g.AllToAll(out, in)
+		}
+	case "all_to_all_single":
+		if s.Async {
+			wait(g.AllToAllSingleAsync(out[0], in[0], splits))
+		} else {
+			g.AllToAllSingle(out[0], in[0], splits)
+		}
+	case "ring": // each sends to the next
+		next, before := (g.Rank()+1)%g.Size(), (g.Rank()+g.Size()-1)%g.Size()
+		sent := g.SendAsync(in[0], next, distributed.P2POptions{Tag: s.Tag})
+		if from := g.Recv(out[0], before, distributed.P2POptions{Tag: s.Tag}); from != before {
+			log.Fatalf("from %d and not %d", from, before)
+		}
+		wait(sent)
+	case "any": // all send to the root, which does not ask who
+		if g.Rank() != s.Root {
+			g.Send(in[0], s.Root, distributed.P2POptions{Tag: s.Tag})
+			break
+		}
+		for range g.Size() - 1 {
+			t := gotorch.ZerosLike(in[0])
+			from := g.Recv(t, distributed.AnyRank, distributed.P2POptions{Tag: s.Tag})
+			out[from].Copy_(t)
+		}
+	case "barrier":
+		g.Barrier()
+	case "monitored_barrier":
+		g.MonitoredBarrier(distributed.MonitoredBarrierOptions{WaitAllRanks: s.Async})
+	default:
+		log.Fatal("no op ", s.Op)
+	}
+}

@@ -1,0 +1,204 @@
+"""The ranks in Python of a job of tests/test_distributed.py: main.go in torch.distributed.
+
+Its arguments are the folder of the program, where to meet, the world's size, and the ranks that are
+Python's, each of which is a process that is forked from this one, so that torch is imported once.
+Under torchrun there is the folder alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import traceback
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import init_device_mesh
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+REDUCES = {
+    "sum": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
+    "band": dist.ReduceOp.BAND, "bor": dist.ReduceOp.BOR, "bxor": dist.ReduceOp.BXOR, "avg": dist.ReduceOp.AVG,
+}  # fmt: skip
+
+
+class Net(torch.nn.Module):
+    """A model with buffers, and with heads of which not each is always used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Sequential(
+            torch.nn.Linear(5, 7), torch.nn.BatchNorm1d(7), torch.nn.ReLU()
+        )
+        self.heads = torch.nn.ModuleList([torch.nn.Linear(7, 2), torch.nn.Linear(7, 2)])
+
+    def forward(self, x: torch.Tensor, heads: list[int]) -> list[torch.Tensor]:
+        x = self.body(x)
+        return [self.heads[i](x) for i in heads]
+
+
+def train(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) -> None:
+    options = step["Train"]
+    rank = dist.get_rank(group)
+    torch.manual_seed(100 * int(step["ID"]) + rank)
+    net = Net()
+    if not options.get("Heads"):
+        net.heads[1].requires_grad_(False)
+    model = torch.nn.parallel.DistributedDataParallel(
+        net,
+        process_group=group,
+        bucket_cap_mb=options.get("BucketCapMB"),
+        find_unused_parameters=options.get("FindUnusedParameters", False),
+        gradient_as_bucket_view=options.get("GradientAsBucketView", False),
+        static_graph=options.get("StaticGraph", False),
+        broadcast_buffers=not options.get("NoBroadcastBuffers", False),
+    )
+    if how := options.get("Compression"):
+        model.register_comm_hook(group, getattr(default_hooks, f"{how}_compress_hook"))
+    trained = [p for p in net.parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=0.1, momentum=0.9)
+    for i in range(step["Inputs"]):
+        heads = [0, 1] if options.get("Heads") else [0]
+        if options.get("Alternate"):
+            heads = [(i + (rank if options.get("ByRank") else 0)) % 2]
+        alone = options.get("Accumulate", False) and i % 2 == 0
+        with model.no_sync() if alone else contextlib.nullcontext():
+            outs = model(tensors[f"{step['ID']}.in.{i}"], heads)
+            torch.stack([out.pow(2).mean() for out in outs]).sum().backward()
+        if not alone:
+            optimizer.step()
+            optimizer.zero_grad()
+    for name, t in model.state_dict().items():
+        tensors[f"{step['ID']}.state.{name}"] = t
+
+
+def mesh(step: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    names = [f"d{i}" for i in range(len(step["Shape"]))]
+    made = init_device_mesh("cpu", tuple(step["Shape"]), mesh_dim_names=names)
+    if made.get_coordinate() is None:
+        return
+    for i, name in enumerate(names):
+        t = tensors[f"{step['ID']}.in.{i}"]
+        t.add_(made.get_local_rank(name))
+        dist.all_reduce(t, group=made.get_group(name))
+
+
+def run(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) -> None:
+    if step["Op"] == "train":
+        train(step, group, tensors)
+        return
+    if step["Op"] == "mesh":
+        mesh(step, tensors)
+        return
+    of = step["ID"]
+    ins = [tensors[f"{of}.in.{i}"] for i in range(step["Inputs"])]
+    outs = [tensors[f"{of}.out.{i}"] for i in range(step["Outputs"])]
+    root, size, rank = step["Root"], dist.get_world_size(group), dist.get_rank(group)
+    how = REDUCES[step["Reduce"]]
+    rest: dict[str, Any] = {"group": group, "async_op": step["Async"]}
+    at_root = rank == root
+    match step["Op"]:
+        case "broadcast":
+            work = dist.broadcast(ins[0], group_src=root, **rest)
+        case "all_reduce":
+            work = dist.all_reduce(ins[0], how, **rest)
+        case "all_reduce_coalesced":
+            work = dist.all_reduce_coalesced(ins, how, **rest)
+        case "reduce":
+            work = dist.reduce(ins[0], group_dst=root, op=how, **rest)
+        case "all_gather":
+            work = dist.all_gather(outs, ins[0], **rest)
+        case "all_gather_into_tensor":
+            work = dist.all_gather_into_tensor(outs[0], ins[0], **rest)
+        case "gather":
+            work = dist.gather(ins[0], outs if at_root else None, group_dst=root, **rest)
+        case "scatter":
+            work = dist.scatter(outs[0], ins if at_root else None, group_src=root, **rest)
+        case "reduce_scatter":
+            work = dist.reduce_scatter(outs[0], ins, how, **rest)
+        case "reduce_scatter_tensor":
+            work = dist.reduce_scatter_tensor(outs[0], ins[0], how, **rest)
+        case "all_to_all":
+            work = dist.all_to_all(outs, ins, **rest)
+        case "all_to_all_single":
+            splits = step.get("Splits", {}).get(str(dist.get_rank()), [None, None])
+            work = dist.all_to_all_single(outs[0], ins[0], *splits, **rest)
+        case "ring":
+            sent = dist.isend(ins[0], group_dst=(rank + 1) % size, group=group, tag=step["Tag"])
+            dist.recv(outs[0], group_src=(rank - 1) % size, group=group, tag=step["Tag"])
+            sent.wait()
+            return
+        case "any":
+            if not at_root:
+                dist.send(ins[0], group_dst=root, group=group, tag=step["Tag"])
+                return
+            for _ in range(size - 1):
+                t = torch.zeros_like(ins[0])
+                source = dist.recv(t, group=group, tag=step["Tag"])
+                outs[dist.get_group_rank(group, source)].copy_(t)
+            return
+        case "barrier":
+            dist.barrier(group)
+            return
+        case "monitored_barrier":
+            dist.monitored_barrier(group, wait_all_ranks=step["Async"])
+            return
+        case op:
+            raise AssertionError(op)
+    if work is not None:
+        work.wait()
+
+
+def rank_of_job(folder: Path, **where: Any) -> None:
+    program = json.loads((folder / "program.json").read_text())
+    dist.init_process_group("gloo", timeout=timedelta(minutes=1), **where)
+    rank = dist.get_rank()
+    tensors = torch.load(folder / f"in{rank}.pt")
+    groups = [dist.group.WORLD, *(dist.new_group(ranks) for ranks in program["Groups"])]
+    said = {}
+    for step in program["Steps"]:
+        group = groups[step["Group"] + 1]
+        if group == dist.GroupMember.NON_GROUP_MEMBER:
+            continue
+        try:
+            run(step, group, tensors)
+        except (RuntimeError, ValueError, TypeError) as e:
+            said[step["ID"]] = f"{type(e).__name__}: {e}"
+    if dist.get_world_size() > 1:
+        dist.barrier()
+    dist.destroy_process_group()
+    torch.save({k: t.contiguous() for k, t in tensors.items()}, folder / f"out{rank}.pt")
+    (folder / f"out{rank}.json").write_text(json.dumps(said))
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    folder = Path(sys.argv[1])
+    if len(sys.argv) == 2:
+        rank_of_job(folder)
+        return
+    meet, size = sys.argv[2], int(sys.argv[3])
+    children = []
+    for rank in map(int, sys.argv[4:]):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                rank_of_job(folder, init_method=meet, world_size=size, rank=rank)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        children.append(child)
+    failed = [child for child in children if os.waitpid(child, 0)[1] != 0]
+    sys.exit(len(failed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,399 @@
+"""Ranks in Go and in Python exchange tensors, and get the same bits as ranks in Python alone.
+
+A program is a list of collectives, written at random: dtypes, sizes from 0, strides, groups, reductions,
+with and without waiting. distributed/ranks.py runs it in torch.distributed, distributed/main.go with
+package distributed, and some of the ranks in each. A collective that Gloo refuses has to fail in both,
+on the same ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pytorch_bridge.testing.gotests import run_go
+from pytorch_bridge.toolchain import ROOT
+
+HERE = Path(__file__).parent / "distributed"
+FULL = os.environ.get("CONFORMANCE") == "full"
+
+REALS = ["float32", "float64", "float16", "bfloat16"]
+INTEGERS = ["uint8", "int8", "int32", "int64"]
+OTHERS = ["bool", "complex64", "complex128", "int16"]
+DTYPES = [*REALS * 2, *INTEGERS, *OTHERS]
+OPS = [
+    "broadcast", "all_reduce", "all_reduce", "all_reduce_coalesced", "reduce", "all_gather", "all_gather_into_tensor",
+    "gather", "scatter", "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "ring", "any",
+    "barrier", "monitored_barrier",
+]  # fmt: skip
+REDUCES = ["sum", "sum", "sum", "product", "min", "max", "band", "bor", "bxor", "avg"]
+Tensors = dict[str, torch.Tensor]
+
+
+def refused_late(op: str, dtype: str, reduce: str) -> bool:
+    """Whether Gloo finds out in a thread of its own that it cannot do this.
+
+    A barrier that begins before that thread has put the work away fails in its place, on some of the ranks.
+    """
+    number = dtype in REALS or dtype in INTEGERS
+    number = number or ("all_reduce" in op and reduce == "sum" and dtype != "bool")
+    if (op == "gather" and dtype.startswith("complex")) or dtype == "int16":
+        return True
+    if "reduce" not in op:
+        return False
+    if reduce in ("band", "bor", "bxor") and dtype in REALS:
+        return True
+    return (reduce == "avg" and dtype not in REALS) or not number
+
+
+class Writer:
+    """Writes a program, and the tensors that each rank has at its beginning."""
+
+    def __init__(self, seed: int, size: int) -> None:
+        self.random = random.Random(seed)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.size = size
+        self.groups = [[0, size - 1], list(range(0, size, 2)), list(range(1, size))]
+        self.groups = [sorted(set(g)) for g in self.groups if g]
+        self.tensors: list[Tensors] = [{} for _ in range(size)]
+        self.steps: list[dict[str, Any]] = []
+
+    def shape(self) -> list[int]:
+        return [self.random.choice([0, 1, 2, 3, 5, 17]) for _ in range(self.random.randint(0, 3))]
+
+    def tensor(self, shape: Sequence[int], dtype: str, turned: bool) -> torch.Tensor:
+        of = getattr(torch, dtype)
+        turned = turned and len(shape) > 1
+        sizes = [*shape[:-2], shape[-1], shape[-2]] if turned else list(shape)
+        if of == torch.bool:
+            t = torch.randint(0, 2, sizes, generator=self.generator).bool()
+        elif of.is_floating_point or of.is_complex:
+            t = torch.randn(
+                sizes, generator=self.generator, dtype=of if of.is_complex else torch.float64
+            ).to(of)
+        else:
+            t = torch.randint(0, 100, sizes, generator=self.generator).to(of)
+        return t.transpose(-1, -2) if turned else t
+
+    def step(self, op: str, refused: bool = False) -> None:
+        draw = self.random
+        group = draw.choice([-1, -1, *range(len(self.groups))])
+        members = list(range(self.size)) if group < 0 else self.groups[group]
+        n = len(members)
+        if n < 2 and op in ("ring", "any"):
+            group, members, n = -1, list(range(self.size)), self.size
+            if n < 2:
+                return
+        name, shape = str(len(self.steps)), self.shape()
+        while True:
+            dtype, reduce = draw.choice(DTYPES), draw.choice(REDUCES)
+            if refused_late(op, dtype, reduce) == refused:
+                break
+        step = {
+            "ID": name, "Op": op, "Group": group, "Reduce": reduce, "Root": draw.randrange(n),
+            "Tag": draw.randrange(5), "Async": draw.random() < 0.5, "Inputs": 1, "Outputs": 0,
+        }  # fmt: skip
+        if op == "any":  # Gloo cannot receive nothing from anyone
+            shape = [max(n, 1) for n in shape]
+        ins: list[list[int]] = [shape]
+        outs: list[list[int]] = []
+        each: dict[int, tuple[list[list[int]], list[list[int]]]] = {}
+        first = [draw.choice([0, 1, 2, 3]), *shape]
+        match op:
+            case "all_reduce_coalesced":
+                ins = [self.shape() for _ in range(draw.randint(1, 3))]
+            case "all_gather" | "gather" | "any":
+                outs = [shape] * n
+            case "all_gather_into_tensor":
+                ins = [first]
+                outs = [draw.choice([[first[0] * n, *shape], [n, *first]])]
+            case "scatter" | "reduce_scatter":
+                ins, outs = [shape] * n, [shape]
+            case "reduce_scatter_tensor":
+                ins, outs = [[first[0] * n, *shape]], [first]
+            case "all_to_all":
+                ins, outs = [shape] * n, [shape] * n
+            case "all_to_all_single" if draw.random() < 0.5:
+                ins, outs = [[first[0] * n, *shape]], [[first[0] * n, *shape]]
+            case "all_to_all_single":
+                rows = [[draw.choice([0, 1, 2]) for _ in members] for _ in members]
+                columns = [[row[i] for row in rows] for i in range(n)]
+                for i, rank in enumerate(members):
+                    each[rank] = ([[sum(rows[i]), *shape]], [[sum(columns[i]), *shape]])
+                step["Splits"] = {
+                    str(rank): [columns[i], rows[i]] for i, rank in enumerate(members)
+                }
+                outs = [[0]]
+            case "ring":
+                outs = [shape]
+            case "barrier" | "monitored_barrier":
+                ins = []
+        step["Inputs"], step["Outputs"] = len(ins), len(outs)
+        # A quarter has other strides than those of its shape, which Gloo refuses or copies: on all
+        # ranks, for where some refuse others wait.
+        turned = {kind for kind in ("in", "out") if draw.random() < 0.125}
+        turned -= {"gather": {"out"}, "scatter": {"in"}, "ring": {"out"}}.get(op, set())
+        for rank in members:
+            mine = each.get(rank, (ins, outs))
+            for kind, shapes in zip(("in", "out"), mine, strict=True):
+                for i, s in enumerate(shapes):
+                    self.tensors[rank][f"{name}.{kind}.{i}"] = self.tensor(s, dtype, kind in turned)
+        self.steps.append(step)
+
+    def train(self, **options: Any) -> None:
+        """A step that trains a model on all ranks, each with samples of its own."""
+        name = str(len(self.steps))
+        step = {"ID": name, "Op": "train", "Group": -1, "Reduce": "sum", "Inputs": 6, "Outputs": 0}
+        self.steps.append({**step, "Root": 0, "Async": False, "Train": options})
+        for tensors in self.tensors:
+            for i in range(6):
+                tensors[f"{name}.in.{i}"] = torch.randn(4, 5, generator=self.generator)
+
+    def mesh(self, *shape: int) -> None:
+        """A step in which all ranks make a mesh and add up along each of its dimensions."""
+        name = str(len(self.steps))
+        step = {"ID": name, "Op": "mesh", "Group": -1, "Reduce": "sum", "Inputs": len(shape)}
+        self.steps.append({**step, "Outputs": 0, "Root": 0, "Async": False, "Shape": shape})
+        for tensors in self.tensors:
+            for i in range(len(shape)):
+                tensors[f"{name}.in.{i}"] = torch.randn(4, generator=self.generator)
+
+    def write(self, folder: Path) -> None:
+        folder.mkdir()
+        for rank, tensors in enumerate(self.tensors):
+            torch.save(tensors, folder / f"in{rank}.pt")
+        (folder / "program.json").write_text(
+            json.dumps({"Groups": self.groups, "Steps": self.steps})
+        )
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def run(folder: Path, program: Path, size: int, go: set[int], way: str, **variables: str) -> None:
+    """Runs the program of a folder, with some of its ranks in Go."""
+    meet = f"file://{folder}/meet" if way == "file" else f"tcp://127.0.0.1:{free_port()}"
+    rest = [str(folder), meet, str(size)]
+    commands = [[program, *rest, str(rank)] for rank in sorted(go)]
+    if others := [str(rank) for rank in range(size) if rank not in go]:
+        commands.append([sys.executable, HERE / "ranks.py", *rest, *others])
+    # In groups of their own, for ranks.py has children.
+    env = os.environ | variables
+    started = [subprocess.Popen(command, start_new_session=True, env=env) for command in commands]
+    try:
+        for process in started:
+            assert process.wait(240) == 0
+    finally:
+        for process in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return (
+        a.dtype == b.dtype
+        and a.shape == b.shape
+        and bool(torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8)))
+    )
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("distributed") / "ranks"
+    built = run_go("build", "-buildvcs=false", "-o", str(made), "./tests/distributed")
+    assert built.returncode == 0, built.stderr
+    return made
+
+
+@pytest.mark.parametrize("size", range(1, 9) if FULL else [1, 4])
+def test_ranks_in_go_and_in_python_get_the_same_bits(
+    size: int, program: Path, tmp_path: Path
+) -> None:
+    writer = Writer(size, size)
+    for i in range(1000 if FULL else 120):
+        writer.step(OPS[i % len(OPS)])
+    jobs = {"python": set(), "go": set(range(size)), "half": set(range(size)[1::2])}
+    if size == 1:
+        del jobs["half"]
+    for job, go in jobs.items():
+        writer.write(tmp_path / job)
+        run(tmp_path / job, program, size, go, "file" if job == "go" else "tcp")
+    compare(writer, tmp_path, list(jobs))
+
+
+def compare(writer: Writer, folder: Path, jobs: list[str]) -> None:
+    """Holds what ranks have in the end to what those of the job `python` have."""
+    failed = 0
+    for rank in range(writer.size):
+        reference: Tensors = torch.load(folder / "python" / f"out{rank}.pt")
+        refused = json.loads((folder / "python" / f"out{rank}.json").read_text())
+        failed += len(refused)
+        for job in jobs:
+            got: Tensors = torch.load(folder / job / f"out{rank}.pt")
+            said = json.loads((folder / job / f"out{rank}.json").read_text())
+            assert {k: refused.get(k) for k in refused.keys() ^ said.keys()} == {}, said
+            assert got.keys() == reference.keys()
+            for name, expected in reference.items():
+                step = writer.steps[int(name.split(".")[0])]
+                if step["ID"] in refused:
+                    continue
+                if step["Op"] == "reduce" and step["Root"] != members(writer, step).index(rank):
+                    continue  # what is in the others' is not said
+                assert same(got[name], expected), (job, rank, step, got[name], expected)
+    assert failed < len(writer.steps) * writer.size / 2
+
+
+def members(writer: Writer, step: dict[str, Any]) -> list[int]:
+    return list(range(writer.size)) if step["Group"] < 0 else writer.groups[step["Group"]]
+
+
+def test_models_train_to_the_same_bits(program: Path, tmp_path: Path) -> None:
+    writer = Writer(7, 2)
+    writer.train()
+    writer.train(BucketCapMB=0.0001)
+    writer.train(GradientAsBucketView=True, Accumulate=True)
+    writer.train(StaticGraph=True, Heads=True)
+    writer.train(FindUnusedParameters=True, Heads=True, Alternate=True)
+    writer.train(FindUnusedParameters=True, Heads=True, Alternate=True, ByRank=True)
+    writer.train(NoBroadcastBuffers=True)
+    writer.train(Compression="fp16")
+    writer.train(Compression="bf16")
+    for job, go in {"python": set(), "go": {0, 1}, "half": {1}}.items():
+        writer.write(tmp_path / job)
+        run(tmp_path / job, program, 2, go, "tcp")
+    compare(writer, tmp_path, ["go", "half"])
+    ends: Tensors = torch.load(tmp_path / "go" / "out0.pt")
+    assert len([name for name in ends if ".state." in name]) > 60
+
+
+def test_ranks_of_a_mesh_and_of_debug_level_detail(program: Path, tmp_path: Path) -> None:
+    """With TORCH_DISTRIBUTED_DEBUG=DETAIL ranks talk before each collective, in Go as in Python."""
+    writer = Writer(11, 4)
+    for shape in ((2, 2), (4,), (1, 4), (3, 1), (1, 2, 2)):
+        writer.mesh(*shape)
+    for op in OPS:
+        # A receive of anyone's is nothing that ranks can compare, and c10d counts a monitored barrier on
+        # rank 0 alone, so that what comes after it differs.
+        if op not in ("any", "monitored_barrier"):
+            writer.step(op)
+    for job, go in {"python": set(), "half": {1, 2}}.items():
+        writer.write(tmp_path / job)
+        run(tmp_path / job, program, 4, go, "tcp", TORCH_DISTRIBUTED_DEBUG="DETAIL")
+    compare(writer, tmp_path, ["half"])
+
+
+def test_what_gloo_refuses_is_refused(program: Path, tmp_path: Path) -> None:
+    writer = Writer(5, 1)
+    ops = [op for op in OPS if "reduce" in op or op == "gather"]
+    for i in range(100):
+        writer.step(ops[i % len(ops)], refused=True)
+    for job, go in {"python": set(), "go": {0}}.items():
+        writer.write(tmp_path / job)
+        run(tmp_path / job, program, 1, go, "tcp")
+    python, ours = (
+        json.loads((tmp_path / job / "out0.json").read_text()) for job in ("python", "go")
+    )
+    assert python.keys() == ours.keys()
+    assert len(python) > 50
+
+
+def test_ranks_under_torchrun(program: Path, tmp_path: Path) -> None:
+    writer = Writer(99, 3)
+    for op in OPS:
+        writer.step(op)
+    writer.write(tmp_path / "python")
+    run(tmp_path / "python", program, 3, set(), "tcp")
+    writer.write(tmp_path / "torchrun")
+    python = f"{sys.executable} {HERE / 'ranks.py'}"
+    either = f'[ $RANK = 1 ] && exec {program} "$0"; exec {python} "$0"'
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"]
+    command += ["--nproc-per-node=3", "sh", "-c", either, str(tmp_path / "torchrun")]
+    subprocess.run(command, check=True, timeout=240)
+    compare(writer, tmp_path, ["torchrun"])
+
+
+# A training that torchrun starts again ------------------------------------------------------------
+
+
+class Trainer:
+    """examples/distributed under torchrun, with two ranks."""
+
+    def __init__(self, program: Path, out: Path) -> None:
+        self.out = out
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"]
+        command += ["--nproc-per-node=2", "--max-restarts=3", "--monitor-interval=0.1"]
+        command += [str(program), "-epochs", "2", "-out", str(out)]
+        self.process = subprocess.Popen(command, start_new_session=True, cwd=ROOT)
+
+    def workers(self) -> list[int]:
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task").glob("*/children")
+        return [int(child) for path in children for child in path.read_text().split()]
+
+    def steps(self) -> int:
+        return max((int(f.stem[5:]) for f in self.out.glob("step-*.pt")), default=0)
+
+    def after(self, steps: int) -> None:
+        """Waits until so many steps are saved, or it has ended."""
+        until = time.monotonic() + 240
+        while self.steps() < steps and self.process.poll() is None and time.monotonic() < until:
+            time.sleep(0.01)
+
+    def end(self, code: int | None = 0) -> None:
+        try:
+            assert code in (self.process.wait(240), None)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+    def result(self) -> dict[str, Any]:
+        return torch.load(self.out / f"step-{self.steps():08}.pt")
+
+
+def test_a_training_goes_on_when_ranks_die(tmp_path: Path) -> None:
+    """To the same bits: killed ranks, which torchrun replaces, and torchrun itself, which gets SIGTERM."""
+    program = tmp_path / "ddp"
+    built = run_go("build", "-buildvcs=false", "-o", str(program), "./examples/distributed")
+    assert built.returncode == 0, built.stderr
+    whole = Trainer(program, tmp_path / "whole")
+    whole.end()
+    want = whole.result()
+
+    draw = random.Random(3)
+    for kind in ["killed", "terminated"] * (10 if FULL else 1):
+        out = tmp_path / f"{kind}{draw.random()}"
+        trainer = Trainer(program, out)
+        for after in (20, 70):
+            trainer.after(after)
+            if kind == "killed":
+                if workers := trainer.workers():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(draw.choice(workers), signal.SIGKILL)
+                continue
+            trainer.process.terminate()
+            trainer.end(None)
+            assert trainer.steps() >= after
+            trainer = Trainer(program, out)
+        trainer.end()
+        got = trainer.result()
+        assert torch.equal(got["train"]["history"]["losses"], want["train"]["history"]["losses"])
+        for name, t in want["model_state_dict"].items():
+            assert same(got["model_state_dict"][name], t), name
+        assert not trainer.workers()
