@@ -1,11 +1,13 @@
 // Package graph is what generated packages stand on: those that pytorch_bridge.export_go writes in
 // Python for a graph or a model. A program uses the generated package, and this one only for
-// [Weights] and the constants of its errors:
+// [Weights], [Open] and the constants of its errors:
 //
 //	net, err := mnistnet.Load("mnistnet")
 //	if err != nil { ... }
 //	defer net.Close()
 //	y := net.Forward(x)
+//
+// [Open] loads what pytorch_bridge.export_model has written, a folder with the compiled graph, while the program runs.
 //
 // The rest of this page is for who reads generated code. A call of the C function of a graph is
 //
@@ -42,6 +44,9 @@ import (
 // does not compile for lack of it, the package was generated for another version of gotorch: generate
 // it again.
 const ABI2_15_0r3 = true
+
+// abi is its name, which folders of export_model have in their manifests.
+const abi = "ABI2_15_0r3"
 
 var c = door.CallC.(door.Calls[gotorch.Tensor])
 

@@ -80,11 +80,19 @@ func EmbeddedWeights(op string, data []byte, specs []Weight, orders ...[]int) *W
 	return w
 }
 
-func parseWeights(op, path string, data []byte, specs []Weight, orders [][]int) (w *Weights, err error) {
+func parseWeights(op, path string, data []byte, specs []Weight, orders [][]int) (*Weights, error) {
+	return makeWeights(op, path, specs, orders, func() (map[string]gotorch.Tensor, error) {
+		tensors, _, err := gotorch.ParseSafetensors(data)
+		return tensors, err
+	})
+}
+
+// makeWeights makes weights of the tensors that read gives.
+func makeWeights(op, path string, specs []Weight, orders [][]int, read func() (map[string]gotorch.Tensor, error)) (w *Weights, err error) {
 	w = &Weights{specs: specs, tensors: make([]gotorch.Tensor, len(specs))}
 	// They outlive a Scope that they happen to be loaded in.
 	tryErr := gotorch.Try0(func() {
-		gotorch.Unscoped(func() { err = w.parse(op, path, data) })
+		gotorch.Unscoped(func() { err = w.take(op, path, read) })
 	})
 	if tryErr != nil && err == nil {
 		err = tryErr
@@ -102,8 +110,8 @@ func parseWeights(op, path string, data []byte, specs []Weight, orders [][]int) 
 	return w, nil
 }
 
-func (w *Weights) parse(op, path string, data []byte) error {
-	tensors, _, err := gotorch.ParseSafetensors(data)
+func (w *Weights) take(op, path string, read func() (map[string]gotorch.Tensor, error)) error {
+	tensors, err := read()
 	if err != nil {
 		return args.ValueError(op, "%s: %v", path, err)
 	}

@@ -288,18 +288,23 @@ func (a *aotiModel) Run(_ context.Context, in *Request) ([]Value, error) {
 		tensors[i] = v.Tensor
 	}
 	out, err := gotorch.Try(func() []gotorch.Tensor { return a.model.Run(tensors...) })
-	switch {
-	case errors.Is(err, gotorch.ValueError), errors.Is(err, gotorch.TypeError):
-		// The package's own check of sizes, before anything runs: of a range, or of sizes that must agree.
-		return nil, newError(InvalidArgument, "%v", err)
-	case err != nil:
-		return nil, err
+	if err != nil {
+		return nil, inputError(err)
 	}
 	values := make([]Value, len(out))
 	for i, t := range out {
 		values[i] = Value{Tensor: t}
 	}
 	return values, nil
+}
+
+// inputError is the error of compiled code for what is wrong with its inputs, before anything runs: of a range, or of
+// sizes that must agree. Others are the model's.
+func inputError(err error) error {
+	if errors.Is(err, gotorch.ValueError) || errors.Is(err, gotorch.TypeError) {
+		return newError(InvalidArgument, "%v", err)
+	}
+	return err
 }
 
 func (a *aotiModel) Close() error {

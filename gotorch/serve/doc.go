@@ -10,7 +10,9 @@
 //
 // A [Model] is anything with a [Signature] and a method Run. [FromModel] makes one of a function of tensors, such as
 // the Forward of a module or of a package that export_go wrote; [FromAOTI] of an AOTInductor package; [NewModel] of a
-// function that sees the whole request, for pre- and post-processing, texts among the inputs, parameters.
+// function that sees the whole request, for pre- and post-processing, texts among the inputs, parameters; [FromGraph] of
+// a folder that pb.export_model wrote. [Server.AddRepository] serves a whole folder of these, and follows it as it
+// changes. With [Sequences] a model keeps state between requests that belong together.
 //
 // A request waits in its model's queue until an instance is free and its batch is full, or has waited for
 // Batching.Delay. A full queue refuses: 429 over REST, RESOURCE_EXHAUSTED over gRPC. A client that goes away takes

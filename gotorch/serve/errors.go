@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 
@@ -117,8 +118,17 @@ func asError(err error) *Error {
 		code = DeadlineExceeded
 	case errors.Is(err, context.Canceled):
 		code = Canceled
-	case errors.Is(err, gotorch.MemoryError), errors.Is(err, gotorch.OutOfMemoryError):
+	case outOfMemory(err):
 		code = ResourceExhausted
 	}
 	return &Error{Code: code, Msg: err.Error(), cause: err}
+}
+
+// outOfMemory reports whether a device or the computer had no memory. Of the latter PyTorch has no class of errors.
+func outOfMemory(err error) bool {
+	if errors.Is(err, gotorch.MemoryError) || errors.Is(err, gotorch.OutOfMemoryError) {
+		return true
+	}
+	var e *gotorch.Error
+	return errors.As(err, &e) && e.Kind == gotorch.RuntimeError && strings.Contains(e.Msg, "DefaultCPUAllocator: ")
 }

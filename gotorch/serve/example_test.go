@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"time"
 
@@ -121,4 +123,57 @@ func ExampleRegisterGRPC() {
 		fmt.Println(name)
 	}
 	// Output: inference.GRPCInferenceService
+}
+
+// A folder of models: what does not load is in the index of models, with the reason, and harms nothing else.
+func ExampleServer_AddRepository() {
+	dir, err := os.MkdirTemp("", "models-")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+
+	ctx := context.Background()
+	srv := serve.New(serve.Options{Log: slog.New(slog.DiscardHandler)})
+	err = srv.AddRepository(ctx, dir, serve.RepositoryOptions{Poll: 5 * time.Second})
+	fmt.Println(err, srv.Ready("digits", ""))
+	fmt.Println(srv.Close(ctx))
+	// Output:
+	// <nil> false
+	// <nil>
+}
+
+// A model in Go that counts, for each sequence of requests, how many there were.
+func ExampleSequences() {
+	count := serve.NewModel(serve.Signature{
+		Inputs:  []serve.Spec{{Name: "x", Type: serve.FP32, Shape: []int64{1}}},
+		Outputs: []serve.Spec{{Name: "n", Type: serve.INT64, Shape: []int64{1}}},
+	}, func(_ context.Context, in *serve.Request) ([]serve.Value, error) {
+		s := in.Sequences[0]
+		n, _ := s.State.(int64)
+		s.State = n + 1
+		return []serve.Value{{Tensor: gotorch.FromSlice([]int64{n + 1})}}, nil
+	})
+	srv := serve.New()
+	if err := srv.Add("count", count, serve.Sequences{Max: 100}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for i := range 3 {
+		out, err := srv.Infer(context.Background(), serve.InferRequest{Model: "count",
+			Inputs:     []serve.Value{{Name: "x", Tensor: gotorch.Zeros([]int64{1})}},
+			Parameters: serve.Parameters{"sequence_id": "mine", "sequence_start": i == 0, "sequence_end": i == 2}})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(gotorch.Item[int64](out[0].Tensor))
+	}
+	fmt.Println(srv.Close(context.Background()))
+	// Output:
+	// 1
+	// 2
+	// 3
+	// <nil>
 }

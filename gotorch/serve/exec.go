@@ -78,7 +78,8 @@ type request struct {
 	outputs            []string // nil: all
 	priority           int64
 	timeout            time.Duration // of waiting; 0: none
-	free               func()        // called once, when nobody reads inputs any more
+	sequence           sequenceRequest
+	free               func() // called once, when nobody reads inputs any more
 }
 
 // response is what goes out over one. release gives its memory back.
@@ -108,17 +109,29 @@ func (s *Server) infer(ctx context.Context, r *request) (*response, error) {
 }
 
 func (s *Server) wait(ctx context.Context, r *request) (v *version, j *job, err error) {
+	var in *sequence
+	var entered *sequences
+	var last *job
 	for {
-		v, q, err := s.find(r.model, r.version)
+		v, q, err := s.findFor(r)
 		if err != nil {
 			r.free()
 			return nil, nil, err
 		}
 		j, err := v.newJob(r)
+		if err == nil && in == nil {
+			if in, err = s.enterSequence(ctx, v, r, &last); in != nil {
+				entered = v.sequences
+			}
+		} else if err == nil && entered != v.sequences {
+			err = newError(Unavailable, "the model was replaced by one that does not go on with its sequences")
+		}
 		if err != nil {
 			r.free()
 			return v, nil, of(v.name, v.id, err)
 		}
+		j.of, j.free, last = in, r.free, j
+		s.traceWaiting(ctx, v, j)
 		if err := ctx.Err(); err != nil { // before anything waits
 			r.free()
 			return v, nil, v.gone(err)
@@ -165,7 +178,7 @@ func (s *Server) await(ctx context.Context, v *version, q *queue, j *job, timeou
 		select {
 		case <-j.done:
 			if j.err != nil {
-				return of(v.name, v.id, j.err)
+				return of(v.name, v.id, s.whyCanceled(j.err))
 			}
 			return nil
 		case <-ctx.Done():
@@ -186,11 +199,23 @@ func (s *Server) await(ctx context.Context, v *version, q *queue, j *job, timeou
 			}
 			<-j.done // it was refused, or is done
 			if j.err != nil {
-				return of(v.name, v.id, j.err)
+				return of(v.name, v.id, s.whyCanceled(j.err))
 			}
 			return nil
 		}
 	}
+}
+
+// whyCanceled is the error of a model whose context has ended: it was not the client's doing if the server was closed.
+func (s *Server) whyCanceled(err error) error {
+	select {
+	case <-s.killed:
+		if errors.Is(err, context.Canceled) {
+			return errClosed()
+		}
+	default:
+	}
+	return err
 }
 
 // newJob checks a request against the signature. r.free stays the caller's where it fails.
@@ -273,8 +298,8 @@ func (v *version) batchable(j *job) error {
 				j.in[0].name, in.name, j.in[0].shape[0], in.shape[0])
 		}
 		key = binary.AppendUvarint(key, uint64(len(in.shape)))
-		for _, n := range in.shape[1:] {
-			key = binary.AppendUvarint(key, uint64(n))
+		for d, n := range in.shape[1:] {
+			key = v.appendSize(key, i, d+1, n)
 		}
 	}
 	rows := j.in[0].shape[0]
@@ -359,6 +384,7 @@ func (v *version) attempt(ctx context.Context, jobs []*job) (err error) {
 		}
 	}()
 	gotorch.Scope0(func(*gotorch.ScopeHandle) {
+		defer v.setThreads()()
 		gotorch.InferenceMode(func() { err = v.compute(ctx, jobs) })
 	})
 	return err
@@ -377,13 +403,26 @@ func (v *version) compute(ctx context.Context, jobs []*job) error {
 		}
 	}
 	for i := range in.Inputs {
-		in.Inputs[i] = joined(jobs, i, rows)
+		in.Inputs[i] = joined(jobs, i, rows, v.raggedOf(i))
+	}
+	if v.sequences != nil {
+		in.Sequences = make([]*Sequence, len(jobs))
+		for i, j := range jobs {
+			in.Sequences[i] = &j.of.Sequence
+		}
 	}
 	if len(jobs[0].params) > 0 {
 		in.Parameters = maps.Clone(jobs[0].params) // a model may change it, and be run again
 	}
 	ready := time.Now()
-	out, err := v.model.Run(ctx, in)
+	ctx, span := v.traceRun(ctx, jobs, max(1, rows), begin)
+	out, err := func() ([]Value, error) {
+		ended := error(errExited) // unless Run returns
+		defer func() { endSpan(span, ended) }()
+		out, err := v.model.Run(ctx, in)
+		ended = err
+		return out, err
+	}()
 	if err != nil {
 		return err
 	}
@@ -403,7 +442,7 @@ func (v *version) compute(ctx context.Context, jobs []*job) error {
 }
 
 // joined makes input i of a batch.
-func joined(jobs []*job, i, rows int) Value {
+func joined(jobs []*job, i, rows int, r *ragged) Value {
 	first := &jobs[0].in[i]
 	v := Value{Name: first.name}
 	if first.typ == BYTES {
@@ -433,10 +472,17 @@ func joined(jobs []*job, i, rows int) Value {
 	}
 	shape := slices.Clone(first.shape)
 	shape[0] = int64(rows)
+	if r != nil {
+		shape[r.dim] = r.longest(jobs)
+	}
 	v.Tensor = gotorch.Empty(shape, gotorch.TensorOptions{DType: first.typ.DType()})
 	to := gotorch.RawData(v.Tensor)
 	for _, j := range jobs {
-		to = to[copy(to, j.in[i].raw):]
+		if r != nil {
+			to = r.pad(to, &j.in[i], shape[r.dim])
+		} else {
+			to = to[copy(to, j.in[i].raw):]
+		}
 	}
 	return v
 }
@@ -477,62 +523,82 @@ func (v *version) split(jobs []*job, values []Value, rows int) error {
 			return newError(Internal, "output %q has shape %v for a batch of %d rows: with Batching the first dimension is the batch",
 				spec.Name, o.shape, rows)
 		}
+		if c := v.cutOf(i); c != nil {
+			r := v.raggedOf(c.input)
+			if longest := r.longest(jobs); c.dim >= len(o.shape) || o.shape[c.dim] != longest {
+				return newError(Internal, "output %q has shape %v, where dimension %d should be as long as dimension %d of input %q, %d",
+					spec.Name, o.shape, c.dim, r.dim, v.signature.Inputs[c.input].Name, longest)
+			}
+		}
 	}
 	at := 0
 	for _, j := range jobs {
-		j.giveResults(whole, at, rows, batched)
+		v.giveResults(j, whole, at, rows)
 		at += j.rows
 	}
 	return nil
 }
 
 // giveResults copies the results of j, which has the rows from at on of so many.
-func (j *job) giveResults(whole []output, at, rows int, batched bool) {
-	part := func(n int) (from, to int) {
-		if !batched {
-			return 0, n
+func (v *version) giveResults(j *job, whole []output, at, rows int) {
+	batched := v.options.batching.Max > 0
+	// pieces are where the job's part is among n bytes or texts of an output.
+	pieces := func(o *output, n int) parts {
+		switch c := v.cutOf(o.spec); {
+		case !batched:
+			return parts{count: 1, own: n}
+		case rows == 0 || n == 0:
+			return parts{}
+		case c != nil:
+			return c.cutParts(j, whole[o.spec].shape, at, n)
 		}
-		if rows == 0 {
-			return 0, 0
-		}
-		return n / rows * at, n / rows * (at + j.rows)
+		return parts{first: n / rows * at, count: 1, own: n / rows * j.rows}
 	}
 	size := 0
 	for i := range j.out {
-		w := &whole[j.out[i].spec]
-		from, to := part(len(w.raw))
-		size += to - from
+		o := &j.out[i]
+		w := &whole[o.spec]
+		p := pieces(o, len(w.raw))
+		size += p.count * p.own
 		if w.typ == BYTES {
-			from, to := part(len(w.bytes))
-			for _, b := range w.bytes[from:to] {
-				size += len(b)
+			p := pieces(o, len(w.bytes))
+			for k := range p.count {
+				for _, b := range w.bytes[p.first+k*p.stride:][:p.own] {
+					size += len(b)
+				}
 			}
 		}
 	}
 	j.arena = newArena(size)
 	buffer := *j.arena
-	put := func(b []byte) []byte {
-		start := len(buffer)
-		buffer = append(buffer, b...)
-		return buffer[start:len(buffer):len(buffer)]
-	}
 	for i := range j.out {
 		o := &j.out[i]
 		w := &whole[o.spec]
 		o.typ, o.shape = w.typ, slices.Clone(w.shape)
 		if batched {
 			o.shape[0] = int64(j.rows)
+			if c := v.cutOf(o.spec); c != nil {
+				o.shape[c.dim] = j.in[c.input].shape[c.inputDim]
+			}
 		}
 		if w.typ == BYTES {
-			from, to := part(len(w.bytes))
-			o.bytes = make([][]byte, 0, to-from)
-			for _, b := range w.bytes[from:to] {
-				o.bytes = append(o.bytes, put(b))
+			p := pieces(o, len(w.bytes))
+			o.bytes = make([][]byte, 0, p.count*p.own)
+			for k := range p.count {
+				for _, b := range w.bytes[p.first+k*p.stride:][:p.own] {
+					start := len(buffer)
+					buffer = append(buffer, b...)
+					o.bytes = append(o.bytes, buffer[start:len(buffer):len(buffer)])
+				}
 			}
-		} else {
-			from, to := part(len(w.raw))
-			o.raw = put(w.raw[from:to])
+			continue
 		}
+		p := pieces(o, len(w.raw))
+		start := len(buffer)
+		for k := range p.count {
+			buffer = append(buffer, w.raw[p.first+k*p.stride:][:p.own]...)
+		}
+		o.raw = buffer[start:len(buffer):len(buffer)]
 	}
 	*j.arena = buffer
 }

@@ -48,7 +48,7 @@ func (g *grpcServer) ServerLive(context.Context, *pb.ServerLiveRequest) (*pb.Ser
 }
 
 func (g *grpcServer) ServerReady(context.Context, *pb.ServerReadyRequest) (*pb.ServerReadyResponse, error) {
-	return &pb.ServerReadyResponse{Ready: !g.srv.isClosing()}, nil
+	return &pb.ServerReadyResponse{Ready: g.srv.IsReady()}, nil
 }
 
 func (g *grpcServer) ModelReady(_ context.Context, r *pb.ModelReadyRequest) (*pb.ModelReadyResponse, error) {
@@ -174,6 +174,16 @@ func (g *grpcServer) ModelStreamInfer(stream pb.GRPCInferenceService_ModelStream
 }
 
 func (g *grpcServer) infer(ctx context.Context, r *pb.ModelInferRequest) (*pb.ModelInferResponse, error) {
+	if g.srv.tracer == nil {
+		return g.answer(ctx, r)
+	}
+	ctx, span := g.srv.receive(metadataOf(ctx), ctx, "gRPC", r.ModelName, r.ModelVersion)
+	out, err := g.answer(ctx, r)
+	endSpan(span, err)
+	return out, err
+}
+
+func (g *grpcServer) answer(ctx context.Context, r *pb.ModelInferRequest) (*pb.ModelInferResponse, error) {
 	req, err := grpcRequest(r)
 	if err != nil {
 		return nil, of(r.ModelName, r.ModelVersion, err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -29,6 +30,10 @@ func (s *Server) Infer(ctx context.Context, r InferRequest) (outputs []Value, er
 	in := request{model: r.Model, version: r.Version, params: r.Parameters, outputs: r.Outputs, priority: int64(r.Priority),
 		timeout: r.Timeout, free: func() {}}
 	if err := checkParameters(r.Parameters); err != nil {
+		return nil, err
+	}
+	in.params = maps.Clone(r.Parameters)
+	if err := in.takeSequence(); err != nil {
 		return nil, err
 	}
 	err = gotorch.Try0(func() {

@@ -119,7 +119,40 @@ func (r *reader) array(what string, element func() error) error {
 // str reads a string.
 func (r *reader) str(what string) (string, error) {
 	b, err := r.bytes(what)
-	return string(b), err
+	return text(b), err
+}
+
+// text is string(b), which takes no memory for the words of nearly all requests.
+func text(b []byte) string {
+	switch string(b) {
+	case "inputs":
+		return "inputs"
+	case "outputs":
+		return "outputs"
+	case "parameters":
+		return "parameters"
+	case "name":
+		return "name"
+	case "shape":
+		return "shape"
+	case "datatype":
+		return "datatype"
+	case "data":
+		return "data"
+	case "id":
+		return "id"
+	case "binary_data_size":
+		return "binary_data_size"
+	case "binary_data_output":
+		return "binary_data_output"
+	case "binary_data":
+		return "binary_data"
+	case "FP32":
+		return "FP32"
+	case "INT64":
+		return "INT64"
+	}
+	return string(b)
 }
 
 // bytes reads a string. The result may be part of the text. As in encoding/json, what is no UTF-8 becomes U+FFFD.
@@ -321,7 +354,11 @@ func (r *reader) skip(depth int) error {
 // parameters reads an object of parameters. Those that are null are left out.
 func (r *reader) parameters(what string) (Parameters, error) {
 	p := Parameters{}
-	err := r.object(what, func(key string) (err error) {
+	return p, r.parametersInto(p, what)
+}
+
+func (r *reader) parametersInto(p Parameters, what string) error {
+	return r.object(what, func(key string) (err error) {
 		if len(p) >= 1000 {
 			return r.wrong("%s has more than 1000 entries", what)
 		}
@@ -355,7 +392,6 @@ func (r *reader) parameters(what string) (Parameters, error) {
 		}
 		return err
 	})
-	return p, err
 }
 
 // data reads the elements of a tensor, flat or nested in its shape, and appends their memory to out. Texts, for BYTES,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
@@ -21,6 +22,10 @@ type Options struct {
 	// Log gets what an operator should know: models that come and go, and failures of models with the stack of a
 	// panic, which clients do not see. Default: slog.Default().
 	Log *slog.Logger
+	// Tracer makes the server's spans of OpenTelemetry: one for each request, of kind server, that goes on with the trace in
+	// the client's header traceparent, with one for its time in the queue below it; and one for each batch that runs, below
+	// the first of its requests and with links to all. Default: no spans.
+	Tracer trace.TracerProvider
 	// MaxQueue is how many requests may wait for a model, unless its [Queue] says so. default: 256
 	MaxQueue gotorch.Scalar
 	// MaxRequestBytes bounds the body of a request over REST, as it is and unpacked. A larger one is refused with 413
@@ -33,7 +38,7 @@ type Options struct {
 	Control bool
 }
 
-// ModelOption is an argument of [Server.Add]: [Batching], [Queue], [Instances], [Version].
+// ModelOption is an argument of [Server.Add]: [Batching], [Queue], [Instances], [Version], [Threads], [Sequences], [Ragged].
 type ModelOption interface {
 	set(*modelOptions)
 }
@@ -43,6 +48,11 @@ type modelOptions struct {
 	batching  Batching
 	queue     Queue
 	instances int
+	sequences *Sequences // nil: the model keeps no state
+	ragged    []Ragged
+	threads   int // 0: as many as others
+
+	threadsGiven bool
 }
 
 // Version is the version of a model; by default it is "1". A request that names no version gets the highest one:

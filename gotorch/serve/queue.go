@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -42,11 +43,13 @@ type job struct {
 
 	in     []input
 	params Parameters
-	free   func() // gives back the memory of in; called once, when no one reads it any more
+	of     *sequence // that it belongs to, or nil
+	free   func()    // gives back the memory of in; called once, when no one reads it any more
 	out    []output
 	arena  *[]byte // in which out lies
 	err    error
 	timing timing
+	trace  jobTrace
 }
 
 type links struct{ prev, next *job }
@@ -134,6 +137,7 @@ type queue struct {
 	full     []*bucket
 	waiting  int
 	running  map[*batch]struct{}
+	gathers  bool // a goroutine is about to take a batch
 	seq      uint64
 	closed   error // why nothing comes in any more
 	timer    *time.Timer
@@ -203,7 +207,12 @@ func (q *queue) remove(j *job) {
 
 // start runs what may run now, and sets the timer for what may later.
 func (q *queue) start() {
-	for len(q.running) < q.instances {
+	for !q.gathers && len(q.running) < q.instances {
+		if q.max > 1 && q.delay == 0 && q.waiting > 0 {
+			q.gathers = true
+			go q.gather()
+			break
+		}
 		b := q.take()
 		if b == nil {
 			break
@@ -214,8 +223,22 @@ func (q *queue) start() {
 	q.tellIdle()
 }
 
+// gather runs the next batch, but first lets others run that are ready to. Of many requests that come at once the first
+// would else be a batch of its own wherever processors are few, and all others would wait for it.
+func (q *queue) gather() {
+	runtime.Gosched()
+	q.mutex.Lock()
+	q.gathers = false
+	b := q.take()
+	q.start()
+	q.mutex.Unlock()
+	if b != nil {
+		q.work(b)
+	}
+}
+
 func (q *queue) tellIdle() {
-	if q.closed == nil || q.waiting > 0 || len(q.running) > 0 || q.empty {
+	if q.closed == nil || q.waiting > 0 || len(q.running) > 0 || q.gathers || q.empty {
 		return
 	}
 	q.empty = true
@@ -231,7 +254,7 @@ func (q *queue) tellIdle() {
 
 // setTimer is for the first request whose delay ends, if there is an instance to run it.
 func (q *queue) setTimer() {
-	if len(q.running) >= q.instances || q.waiting == 0 {
+	if len(q.running) >= q.instances || q.waiting == 0 || q.gathers {
 		if q.timer != nil {
 			q.timer.Stop()
 		}

@@ -72,12 +72,39 @@ func TestWhatComesWhileABatchRunsIsTheNextBatch(t *testing.T) {
 		q := queueFor(r, queueOptions{max: 4})
 		for i := range 7 {
 			put(t, q, fmt.Sprint(i), "", 1, 0)
+			if i == 0 {
+				synctest.Wait() // until it runs
+			}
 		}
 		time.Sleep(time.Minute)
 		if got := r.text(); got != "[[0] [1 2 3 4] [5 6]]" {
 			t.Error(got)
 		}
 	})
+}
+
+// With one processor the first would run alone, and the others after it, if the queue did not let them come. Once in a
+// while the runtime changes the order of its own accord.
+func TestRequestsThatAreReadyTogetherAreOneBatch(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var got string
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			r := &ran{takes: time.Second}
+			q := queueFor(r, queueOptions{max: 8})
+			var all sync.WaitGroup
+			for range 5 {
+				all.Go(func() { put(t, q, "a", "", 1, 0) })
+			}
+			all.Wait()
+			time.Sleep(time.Minute)
+			got = r.text()
+		})
+		if got == "[[a a a a a]]" {
+			return
+		}
+	}
+	t.Error(got)
 }
 
 func TestABatchWaitsForItsDelayAndNoLonger(t *testing.T) {
@@ -127,6 +154,9 @@ func TestOnlyThoseWithTheSameKeyAreJoinedAndNoKeyStarves(t *testing.T) {
 		q := queueFor(r, queueOptions{max: 3})
 		for i, key := range []string{"x", "x", "y", "x", "z", "x", "x", "y"} {
 			put(t, q, fmt.Sprint(key, i), key, 1, 0)
+			if i == 0 {
+				synctest.Wait()
+			}
 		}
 		time.Sleep(time.Minute)
 		if got := r.text(); got != "[[x0] [x1 x3 x5] [y2 y7] [z4] [x6]]" {
@@ -140,6 +170,7 @@ func TestRowsCountAndRequestsOfOneKeyKeepTheirOrder(t *testing.T) {
 		r := &ran{takes: time.Second}
 		q := queueFor(r, queueOptions{max: 8})
 		put(t, q, "first", "", 1, 0)
+		synctest.Wait()
 		for i, rows := range []int{5, 4, 3, 8, 0, 1} {
 			put(t, q, fmt.Sprintf("%d:%d", i, rows), "", rows, 0)
 		}
@@ -155,6 +186,7 @@ func TestHigherPrioritiesRunFirst(t *testing.T) {
 		r := &ran{takes: time.Second}
 		q := queueFor(r, queueOptions{max: 2, levels: 3})
 		put(t, q, "first", "", 1, 2)
+		synctest.Wait()
 		put(t, q, "c1", "", 1, 2)
 		put(t, q, "b1", "other", 1, 1)
 		put(t, q, "a1", "", 1, 0)
@@ -172,6 +204,9 @@ func TestInstancesRunBatchesBesideEachOther(t *testing.T) {
 		q := queueFor(r, queueOptions{instances: 3})
 		for i := range 7 {
 			put(t, q, fmt.Sprint(i), "", 1, 0)
+			if i == 0 {
+				synctest.Wait() // until it runs
+			}
 		}
 		time.Sleep(500 * time.Millisecond)
 		if waiting, running := q.size(); waiting != 4 || running != 3 {

@@ -42,7 +42,7 @@ func (s *Server) HTTP() http.Handler {
 	handle("GET /v2/{$}", s.restServer)
 	handle("GET /v2/health/live", func(w http.ResponseWriter, _ *http.Request) error { return nil })
 	handle("GET /v2/health/ready", func(w http.ResponseWriter, _ *http.Request) error {
-		if s.isClosing() {
+		if !s.IsReady() {
 			w.WriteHeader(http.StatusBadRequest) // the protocol wants one of 4xx for false
 		}
 		return nil
@@ -60,7 +60,7 @@ func (s *Server) HTTP() http.Handler {
 		})
 		handle("GET "+of+"/config", s.restConfig)
 		handle("GET "+of+"/stats", s.restStats)
-		handle("POST "+of+"/infer", s.restInfer)
+		handle("POST "+of+"/infer", s.restTraced(s.restInfer))
 	}
 	handle("GET /v2/models/stats", s.restStats)
 	handle("POST /v2/repository/index", s.restIndex)
@@ -327,6 +327,7 @@ func (s *Server) index(ready bool) []indexed {
 			}
 		}
 	}
+	all = s.addFailures(all, ready)
 	slices.SortFunc(all, func(a, b indexed) int {
 		if a.Name != b.Name {
 			return strings.Compare(a.Name, b.Name)
@@ -611,6 +612,7 @@ type restParser struct {
 	explicit  []bool // whether an output says itself how it is wanted
 	allBinary bool
 	arena     *[]byte
+	scratch   Parameters // of an input; what it says is taken at once
 }
 
 const maxTensors = 1000
@@ -698,13 +700,7 @@ func (r *request) reserved() error {
 	}
 	r.priority = priority
 	r.timeout = time.Duration(min(timeout, math.MaxInt64/1000)) * time.Microsecond
-	for _, name := range []string{"sequence_id", "sequence_start", "sequence_end"} {
-		if value, ok := r.params[name]; ok && value != int64(0) && value != false && value != "" {
-			return newError(InvalidArgument, "parameter %s: the model keeps no state between requests", name)
-		}
-		delete(r.params, name)
-	}
-	return nil
+	return r.takeSequence()
 }
 
 func (p *restParser) shape() ([]int64, error) {
@@ -818,8 +814,12 @@ func (p *restParser) data(in *input) error {
 
 // inputParameters returns binary_data_size, -1 where it is not there.
 func (p *restParser) inputParameters() (int64, error) {
-	params, err := p.parameters("an input's parameters")
-	if err != nil {
+	if p.scratch == nil {
+		p.scratch = Parameters{}
+	}
+	params := p.scratch
+	clear(params)
+	if err := p.parametersInto(params, "an input's parameters"); err != nil {
 		return 0, err
 	}
 	if _, ok := params["shared_memory_region"]; ok {
@@ -879,6 +879,13 @@ func (p *restParser) output() error {
 	return err
 }
 
+// Values of headers that all answers share. Nothing writes into them: what is added to a header goes into a new slice.
+var (
+	typeBinary = []string{"application/octet-stream"}
+	typeJSON   = []string{"application/json"}
+	vary       = []string{"Accept-Encoding"}
+)
+
 // write writes a response.
 func (res *response) write(w http.ResponseWriter, r *http.Request, outputs []wanted, allBinary bool) error {
 	out := res.job.out
@@ -931,11 +938,11 @@ func (res *response) write(w http.ResponseWriter, r *http.Request, outputs []wan
 	h := w.Header()
 	if binary {
 		h.Set("Inference-Header-Content-Length", strconv.Itoa(len(text)))
-		h.Set("Content-Type", "application/octet-stream")
+		h["Content-Type"] = typeBinary
 	} else {
-		h.Set("Content-Type", "application/json")
+		h["Content-Type"] = typeJSON
 	}
-	h.Set("Vary", "Accept-Encoding")
+	h["Vary"] = vary
 	length := len(text) + binarySize
 	pieces := [][]byte{}
 	*a = text

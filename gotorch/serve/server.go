@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 )
@@ -24,11 +26,16 @@ type Server struct {
 	maxBody  int64
 	bytes    budget
 	metrics  *metrics
+	tracer   trace.Tracer // nil: no spans
+	notReady atomic.Bool
 
 	mutex   sync.RWMutex
 	models  map[string]map[string]*version // by name and version
 	latest  map[string]*version            // of those that are loaded
 	closing bool
+
+	repositories []*repository
+
 	killed  chan struct{} // closed when Close no longer waits
 	killing sync.Once
 }
@@ -54,6 +61,9 @@ func New(opts ...Options) *Server {
 	}
 	if s.options.Name == "" {
 		s.options.Name = "gotorch"
+	}
+	if o.Tracer != nil {
+		s.tracer = o.Tracer.Tracer(tracerName)
 	}
 	if o.Metrics != nil {
 		s.metrics = newMetrics(s)
@@ -87,6 +97,9 @@ type version struct {
 	queueOf   queueOptions
 	server    *Server
 	stats     *statistics
+	sequences *sequences // nil where it keeps no state
+	ragged    []ragged
+	cuts      []cut
 
 	// Guarded by the server's mutex.
 	queue   *queue   // nil while it is not loaded
@@ -119,6 +132,9 @@ func (s *Server) Add(name string, model Model, opts ...ModelOption) error {
 		return of(name, o.version, newError(InvalidArgument, "there is no model: it is nil"))
 	}
 	q, err := s.queueOptions(&o)
+	if err == nil {
+		err = o.checkThreads()
+	}
 	if err != nil {
 		return of(name, o.version, err)
 	}
@@ -129,6 +145,15 @@ func (s *Server) Add(name string, model Model, opts ...ModelOption) error {
 	}
 	if err := v.checkBatching(); err != nil {
 		return of(name, o.version, err)
+	}
+	if err := v.findRagged(); err != nil {
+		return of(name, o.version, err)
+	}
+	if v.sequences, err = newSequences(o.sequences); err != nil {
+		return of(name, o.version, err)
+	}
+	if g, ok := model.(*graphModel); ok && len(g.state) > 0 && v.sequences == nil {
+		return of(name, o.version, newError(InvalidArgument, "the model keeps state from call to call: add it with serve.Sequences"))
 	}
 
 	s.mutex.Lock()
@@ -142,6 +167,9 @@ func (s *Server) Add(name string, model Model, opts ...ModelOption) error {
 		s.models[name] = versions
 	}
 	old := versions[v.id]
+	if old != nil && old.sequences != nil && v.sequences != nil {
+		v.sequences = old.sequences.share(v.sequences)
+	}
 	versions[v.id] = v
 	s.open(v)
 	last := func() {}
@@ -233,6 +261,9 @@ func (v *version) waits() []<-chan struct{} {
 }
 
 func (v *version) closeModel() {
+	if v.sequences != nil {
+		v.sequences.unshare()
+	}
 	closer, ok := v.model.(io.Closer)
 	if !ok {
 		return
@@ -316,6 +347,14 @@ func (s *Server) Ready(name, version string) bool {
 	return err == nil
 }
 
+// SetReady says what the server answers to who asks whether it is ready; it changes nothing else. A server is ready from
+// [New] until [Server.Close]. One that loads its models, or will be closed soon, should not be: what balances load then
+// sends its requests elsewhere.
+func (s *Server) SetReady(ready bool) { s.notReady.Store(!ready) }
+
+// IsReady reports what the server answers to who asks whether it is ready: see [Server.SetReady].
+func (s *Server) IsReady() bool { return !s.notReady.Load() && !s.isClosing() }
+
 // some returns versions of a model: one, or with "" all of them.
 func (s *Server) some(name, id string) ([]*version, error) {
 	versions := s.models[name]
@@ -375,14 +414,19 @@ func waitAll(ctx context.Context, waits []<-chan struct{}, name string) error {
 }
 
 // Load puts a version of a model that was unloaded into service again, or with "" all of them. One that is in service
-// stays as it is.
+// stays as it is. One of a folder ([Server.AddRepository]) is as the folder is now; where that cannot be loaded, what was
+// there before goes into service, and an [*Error] of code Unavailable says why.
 func (s *Server) Load(name, version string) error {
+	failed := s.reload(name, version)
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if s.closing {
 		return errClosed()
 	}
 	versions, err := s.some(name, version)
+	if err != nil && failed != nil {
+		return failed
+	}
 	if err != nil {
 		return err
 	}
@@ -392,7 +436,7 @@ func (s *Server) Load(name, version string) error {
 			s.log.Info("serve: model loaded", "model", name, "version", v.id)
 		}
 	}
-	return nil
+	return failed
 }
 
 // Remove is [Server.Unload] for good: the server forgets the model, or the version, and closes it.
@@ -433,7 +477,7 @@ func (s *Server) Close(ctx context.Context) error {
 	first := !s.closing
 	s.closing = true
 	var queues []*queue
-	var waits []<-chan struct{}
+	waits := s.stopRepositories()
 	var last []func()
 	for _, versions := range s.models {
 		for _, v := range versions {

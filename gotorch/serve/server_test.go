@@ -48,6 +48,32 @@ func infer(srv *serve.Server, name string, values ...float32) string {
 	return fmt.Sprint(numbers(out[0]))
 }
 
+// untilRunning waits until a batch of model m runs: what comes from then on waits.
+func untilRunning(t *testing.T, srv *serve.Server) {
+	t.Helper()
+	until(t, srv, "a batch runs", func(s serve.Statistics) bool { return s.Running == 1 })
+}
+
+// untilWaiting waits until n requests for model m do.
+func untilWaiting(t *testing.T, srv *serve.Server, n int) {
+	t.Helper()
+	until(t, srv, fmt.Sprintf("%d requests wait", n), func(s serve.Statistics) bool { return s.Waiting == n })
+}
+
+func until(t *testing.T, srv *serve.Server, what string, is func(serve.Statistics) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Microsecond) {
+		stats, err := srv.Statistics("m", "")
+		testhelp.Must(t, err)
+		if is(stats[0]) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v: it has been a minute, and not that %s", stats[0], what)
+		}
+	}
+}
+
 func TestRequestsAreJoinedAndTheirResultsAreTheirOwn(t *testing.T) {
 	srv := newServer(t)
 	var runs atomic.Int64
@@ -59,6 +85,9 @@ func TestRequestsAreJoinedAndTheirResultsAreTheirOwn(t *testing.T) {
 	}), serve.Batching{Max: 100}))
 	var all sync.WaitGroup
 	for i := range 20 {
+		if i == 1 {
+			untilRunning(t, srv)
+		}
 		all.Go(func() {
 			f := float32(i)
 			if got, want := infer(srv, "m", f, f+0.5), fmt.Sprint([]float32{2 * f, 2*f + 1}); got != want {
@@ -66,14 +95,7 @@ func TestRequestsAreJoinedAndTheirResultsAreTheirOwn(t *testing.T) {
 			}
 		})
 	}
-	for { // until all but the first wait
-		stats, err := srv.Statistics("m", "")
-		testhelp.Must(t, err)
-		if stats[0].Waiting == 19 {
-			break
-		}
-		runtime.Gosched()
-	}
+	untilWaiting(t, srv, 19)
 	close(gate)
 	all.Wait()
 	stats, err := srv.Statistics("m", "1")
@@ -104,6 +126,9 @@ func TestOneWrongRequestOfABatchFailsAlone(t *testing.T) {
 		var all sync.WaitGroup
 		var failed atomic.Int64
 		for i := range 12 {
+			if i == 1 {
+				untilRunning(t, srv)
+			}
 			all.Go(func() {
 				f := float32(i)
 				if i%4 == 3 {
@@ -120,14 +145,7 @@ func TestOneWrongRequestOfABatchFailsAlone(t *testing.T) {
 				}
 			})
 		}
-		for {
-			stats, err := srv.Statistics("m", "")
-			testhelp.Must(t, err)
-			if stats[0].Waiting == 11 {
-				break
-			}
-			runtime.Gosched()
-		}
+		untilWaiting(t, srv, 11)
 		close(gate)
 		all.Wait()
 		if failed.Load() != 3 {

@@ -197,6 +197,8 @@ type Request struct {
 	Parameters Parameters
 	// Rows are how many rows each of the joined requests has, in order; nil where the model has no [Batching].
 	Rows []int
+	// Sequences are what the joined requests belong to, one for each, in order; nil where the model has no [Sequences].
+	Sequences []*Sequence
 }
 
 // Input returns the input of a name, and the zero Value where there is none.

@@ -1,5 +1,6 @@
 """`make bench`: measures, and writes docs/benchmarks.md and build/bench.json. `make bench-peers`
-measures beside other libraries, and writes docs/benchmarks-peers.md.
+measures beside other libraries, and writes docs/benchmarks-peers.md; `make bench-serve` measures
+package serve beside other servers (`serving`), and writes docs/benchmarks-serving.md.
 
 `functions` are calls of single functions from Go, `training` are training steps, `loading` are data
 loaders, `graphs` are compiled graphs; `measuring` says how.

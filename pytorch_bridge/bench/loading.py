@@ -43,7 +43,7 @@ def family() -> Family:
         text=(
             "An epoch in random order; the times are of a whole epoch. Python's workers are "
             "processes that stay (`persistent_workers`), and decode with Pillow; Go's are "
-            "goroutines, and decode to the same bits with package vision/imageio, in Go alone. CPU "
+            "goroutines, and decode to the same bits with package vision/imageio, without C. CPU "
             "time is without Python's processes."
         ),
         base="python",

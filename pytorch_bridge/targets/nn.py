@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..schema import docs_url, page_of
 from ..schema.nn import Argument, Based, Function, Layers, Module, layers
 from .api import Parameter, Wrapped
-from .go import DOCS_URL, GENERATED, _paragraph
+from .go import GENERATED, _paragraph
 from .go_types import go
 
 FUNCTIONAL = Path("gotorch/nn/functional")
@@ -97,7 +98,7 @@ def _says(text: str, arguments: tuple[Argument, ...]) -> str:
 
 def _see(full: str) -> Iterator[str]:
     yield "//"
-    yield f"// See {DOCS_URL.format(full)}."
+    yield f"// See {docs_url(page_of(full))}."
 
 
 # Functions ----------------------------------------------------------------------------------------
@@ -208,14 +209,14 @@ def _function(f: Function, ops: dict[str, Wrapped], options: bool) -> Iterator[s
         yield from _with_indices(f, lines, values, ops)
 
 
-# Functions whose form in place has no page of its own.
-_NO_PAGE_IN_PLACE = ("celu", "selu")
+# Functions whose form in place has a page of its own.
+_PAGE_IN_PLACE = ("elu", "hardtanh", "leaky_relu", "relu", "rrelu", "threshold")
 
 
 def _in_place(f: Function) -> Iterator[str]:
     yield f"// {f.go}_ is [{f.go}] that overwrites its input, and returns it."
-    page = f.python if f.python in _NO_PAGE_IN_PLACE else f"{f.python}_"
-    yield from ("//", f"// See {DOCS_URL.format(f'torch.nn.functional.{page}')}.")
+    page = f"{f.python}_" if f.python in _PAGE_IN_PLACE else f.python
+    yield from _see(f"torch.nn.functional.{page}")
     yield f"func {f.go}_({_signature(f)}) gotorch.Tensor {{"
     yield "opt := args.Option(opts)"
     yield "opt.InPlace = true"
@@ -229,9 +230,9 @@ def _with_indices(
     native = ops[f.native if f.with_indices == "first" else f.with_indices]
     yield from _paragraph(
         f"{f.go}WithIndices is [{f.go}] that also returns where each element was: its place in its "
-        "flattened picture, an int64."
+        "channel, flattened, an int64."
     )
-    yield from ("//", f"// See {DOCS_URL.format(f'torch.nn.functional.{f.python}')}.")
+    yield from _see(f"torch.nn.functional.{f.python}")
     yield (f"func {f.go}WithIndices({_signature(f)}) (largest, indices gotorch.Tensor) {{")
     yield from lines
     yield f"return {_call(f, values, native)}"
@@ -286,6 +287,8 @@ def _passed_on(module: Module) -> str:
     for a in f.arguments:
         if a.python in taken:
             value = taken[a.python]
+            if pads == "circular":  # of which PyTorch's module says what F.pad would say otherwise
+                value = f'batchedOrNot("nn.{module.name}", {value}, {module.directions + 1})'
         elif pads and a.python == "pad":
             value = "m.Padding"
         elif pads and a.python == "mode":
@@ -421,7 +424,7 @@ def _rest_of_forward(
     if module.function.with_indices:
         yield from _paragraph(
             "ForwardWithIndices is Forward that also returns where each element was: its place in "
-            "its flattened picture, an int64."
+            "its channel, flattened, an int64."
         )
         results = "(largest, indices gotorch.Tensor)"
         yield f"func (m *{type_}) ForwardWithIndices({parameters}) {results} {{"

@@ -1,5 +1,5 @@
 // Serve runs models for tests/serve/test_clients.py, over REST and gRPC, until its standard input ends. It prints
-// the two addresses.
+// the two addresses. With an argument it serves the folder of models, too, that it names (test_repository.py).
 package main
 
 import (
@@ -44,6 +44,12 @@ func main() {
 	srv := serve.New(serve.Options{Name: "tested", Version: "7", Control: true, Metrics: registry, MaxQueue: 4, MaxRequestBytes: 8 << 20})
 	add := func(name string, m serve.Model, opts ...serve.ModelOption) {
 		if err := srv.Add(name, m, opts...); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if len(os.Args) > 1 {
+		err := srv.AddRepository(context.Background(), os.Args[1], serve.RepositoryOptions{Poll: 50 * time.Millisecond})
+		if err != nil {
 			log.Fatal(err)
 		}
 	}

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ...cli import called
 from ...errors import BridgeError, BridgeValueError
+from ...toolchain import fix
 from .export import export_go
 
 
@@ -28,9 +30,10 @@ def main(options: argparse.Namespace) -> int:
         )
     except BridgeError as e:
         lines = str(e).splitlines() or [type(e).__name__]
-        print(f"python -m pytorch_bridge export: {lines[0]}", *lines[1:], sep="\n", file=sys.stderr)
+        print(f"{called()} export: {lines[0]}", *lines[1:], sep="\n", file=sys.stderr)
         return 1
-    print(f"wrote {folder}; to check it, type: cd {folder} && go test .")
+    libraries = fix("", ' && eval "$(gotorch env)"')
+    print(f"wrote {folder}; to check it, type: cd {folder}{libraries} && go test .")
     return 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ... import toolchain
+from ... import __version__, toolchain
 from ...rewrite.devices import device_name
 from . import abi, folder, go_file, go_names, golden, weights
 from .c_file import PackageFunction
@@ -41,7 +41,7 @@ module {module}
 
 go 1.26.0
 
-require gotorch.dev v0.0.0
+require gotorch.dev {version}
 
 replace gotorch.dev => {root}
 """
@@ -106,7 +106,8 @@ def _go_mod(module: str) -> str:
 
     root = str(toolchain.ROOT)
     quoted = json.dumps(root) if any(c in root for c in " \t'\"") else root
-    return GO_MOD.format(mark=folder.GENERATED, module=module, root=quoted)
+    version = f"v{__version__}" if toolchain.INSTALLED else "v0.0.0"
+    return GO_MOD.format(mark=folder.GENERATED, module=module, root=quoted, version=version)
 
 
 def _package(made: Source, package: str, name: str) -> Package:

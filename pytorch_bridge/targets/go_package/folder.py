@@ -7,7 +7,7 @@ import ctypes
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ... import replacing
@@ -47,44 +47,51 @@ def _ours(folder: Path) -> list[str]:
     ]
 
 
-def write(folder: Path, files: Mapping[str, bytes]) -> None:
+def write(
+    folder: Path,
+    files: Mapping[str, bytes],
+    by: str = "export_go",
+    written: Callable[[Path], list[str]] = _ours,
+) -> None:
     """Makes `folder` hold these files, beside those of the user.
 
     The folder is made anew beside the old one, and takes its place when it is complete. Files that
-    an earlier export has written are gone. ExportError where a file of the user has the name of a
-    new one, or the folder is none.
+    an earlier export has written, which `written` tells, are gone. ExportError where a file of the
+    user has the name of a new one, or the folder is none; it says that `by` wanted to write.
     """
     # A link to a folder stays one.
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
-        raise ExportError(f"export_go: {folder} is a file, not a folder")
+        raise ExportError(f"{by}: {folder} is a file, not a folder")
     if Path.cwd().is_relative_to(folder):
         raise ExportError(
-            f"export_go: {folder} is the current folder, or has it in it; give one below it"
+            f"{by}: {folder} is the current folder, or has it in it; give one below it"
         )
     if (folder / "testdata").is_symlink():
         raise ExportError(
-            f"export_go: {folder / 'testdata'} is a link: what it leads to is not written; remove "
+            f"{by}: {folder / 'testdata'} is a link: what it leads to is not written; remove "
             "it, or give another folder"
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with replacing.folder_beside(folder, lambda left: _rescue(left, folder)) as temporary:
-            _swap(folder, temporary, files, _replaced(folder, files))
+            _swap(folder, temporary, files, _replaced(folder, files, by, written))
         replacing.sync_folder(folder.parent)
     except OSError as e:
         if isinstance(e, ExportError):
             raise
-        raise ExportError(f"export_go: {folder} cannot be written: {e}") from e
+        raise ExportError(f"{by}: {folder} cannot be written: {e}") from e
 
 
-def _replaced(folder: Path, files: Mapping[str, bytes]) -> list[str]:
+def _replaced(
+    folder: Path, files: Mapping[str, bytes], by: str, written: Callable[[Path], list[str]]
+) -> list[str]:
     """What an earlier export has written. ExportError where `files` would replace anything else."""
-    old = _ours(folder) if folder.exists() else []
+    old = written(folder) if folder.exists() else []
     foreign = [n for n in files if n not in old and os.path.lexists(folder / n)]
     if foreign:
         raise ExportError(
-            f"export_go: {folder / foreign[0]} was not written by export_go, or does not say so "
+            f"{by}: {folder / foreign[0]} was not written by {by}, or does not say so "
             "any more; remove it, or give another folder"
         )
     return old

@@ -1,0 +1,365 @@
+package serve_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/modeltest"
+	"gotorch.dev/gotorch/internal/testhelp"
+	"gotorch.dev/gotorch/serve"
+)
+
+// soon waits until something is so.
+func soon(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// ask runs a model of modeltest on a 2, in a scope.
+func ask(srv *serve.Server, model, version string, params serve.Parameters, values ...float32) (y float32, err error) {
+	if values == nil {
+		values = []float32{2}
+	}
+	gotorch.Scope0(func(*gotorch.ScopeHandle) {
+		x := gotorch.Full([]int64{1, 2}, values[0])
+		var out []serve.Value
+		out, err = srv.Infer(context.Background(), serve.InferRequest{Model: model, Version: version, Parameters: params,
+			Inputs: []serve.Value{{Name: "x", Tensor: x}}})
+		if err == nil {
+			y = gotorch.ToSlice[float32](out[0].Tensor)[0]
+		}
+	})
+	return y, err
+}
+
+func says(t *testing.T, srv *serve.Server, model, version string, want float32) {
+	t.Helper()
+	if got, err := ask(srv, model, version, nil); err != nil || got != want {
+		t.Errorf("model %s %s says %v, %v, not %v", model, version, got, err, want)
+	}
+}
+
+// lockedBuffer is a log that may be read.
+type lockedBuffer struct {
+	mutex sync.Mutex
+	text  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) count(what string) int {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return strings.Count(b.text.String(), what)
+}
+
+func repository(t *testing.T, dir string, options serve.Options, opts ...serve.RepositoryOptions) (*serve.Server, *lockedBuffer) {
+	t.Helper()
+	log := &lockedBuffer{}
+	options.Log = slog.New(slog.NewTextHandler(log, nil))
+	srv := serve.New(options)
+	t.Cleanup(func() { srv.Close(context.Background()) })
+	if opts == nil {
+		opts = []serve.RepositoryOptions{{Poll: 5 * time.Millisecond}}
+	}
+	testhelp.Must(t, srv.AddRepository(t.Context(), dir, opts...))
+	return srv, log
+}
+
+type indexEntry struct{ Name, Version, State, Reason string }
+
+func index(t *testing.T, srv *serve.Server) map[string]indexEntry {
+	t.Helper()
+	w := httptest.NewRecorder()
+	srv.HTTP().ServeHTTP(w, httptest.NewRequest("POST", "/v2/repository/index", nil))
+	var all []indexEntry
+	testhelp.Must(t, json.Unmarshal(w.Body.Bytes(), &all))
+	found := map[string]indexEntry{}
+	for _, e := range all {
+		found[e.Name+"/"+e.Version] = e
+	}
+	return found
+}
+
+func TestAFolderOfModelsIsServedAndFollowed(t *testing.T) {
+	dir := t.TempDir()
+	modeltest.Write(t, filepath.Join(dir, "a/1"), 3, false)
+	modeltest.Write(t, filepath.Join(dir, "b"), 5, false)
+	testhelp.Must(t, os.MkdirAll(filepath.Join(dir, ".hidden/1"), 0o777))
+	srv, _ := repository(t, dir, serve.Options{})
+	says(t, srv, "a", "", 6)
+	says(t, srv, "b", "1", 10)
+
+	// A version that appears takes over.
+	modeltest.Write(t, filepath.Join(dir, "a/2"), 4, false)
+	soon(t, "version 2", func() bool { return srv.Ready("a", "2") })
+	says(t, srv, "a", "", 8)
+	says(t, srv, "a", "1", 6)
+
+	// A content that is replaced by renaming is loaded, and one that is gone is unloaded.
+	modeltest.Write(t, filepath.Join(dir, ".new"), 7, false)
+	testhelp.Must(t, os.Rename(filepath.Join(dir, "b"), filepath.Join(dir, ".old")))
+	testhelp.Must(t, os.Rename(filepath.Join(dir, ".new"), filepath.Join(dir, "b")))
+	soon(t, "the new b", func() bool { y, err := ask(srv, "b", "", nil); return err == nil && y == 14 })
+	testhelp.Must(t, os.RemoveAll(filepath.Join(dir, "a/2")))
+	soon(t, "version 2 to go", func() bool { return !srv.Ready("a", "2") })
+	says(t, srv, "a", "", 6)
+	testhelp.Must(t, os.RemoveAll(filepath.Join(dir, "a")))
+	soon(t, "a to go", func() bool { _, err := ask(srv, "a", "", nil); return errors.Is(err, serve.NotFound) })
+}
+
+func TestADamagedFolderLeavesTheOldInServiceAndIsReportedOnce(t *testing.T) {
+	dir := t.TempDir()
+	at := filepath.Join(dir, "a/1")
+	modeltest.Write(t, at, 3, false)
+	srv, log := repository(t, dir, serve.Options{})
+	good, err := os.ReadFile(filepath.Join(at, "model.so"))
+	testhelp.Must(t, err)
+
+	// As by cp: another manifest first, then the library, bit by bit.
+	modeltest.Write(t, filepath.Join(dir, ".new"), 4, false)
+	for _, name := range []string{"manifest.json", "weights.safetensors"} {
+		data, err := os.ReadFile(filepath.Join(dir, ".new", name))
+		testhelp.Must(t, err)
+		testhelp.Must(t, os.WriteFile(filepath.Join(at, name), data, 0o666))
+	}
+	f, err := os.Create(filepath.Join(at, "model.so"))
+	testhelp.Must(t, err)
+	for i := range 10 {
+		_, err := f.Write(good[len(good)*i/10 : len(good)*(i+1)/11])
+		testhelp.Must(t, err)
+		time.Sleep(10 * time.Millisecond)
+		says(t, srv, "a", "", 6)
+	}
+	soon(t, "a reason in the index", func() bool {
+		e := index(t, srv)["a/1"]
+		return e.State == "READY" && strings.Contains(e.Reason, "not yet complete")
+	})
+	if n := log.count("is not loaded"); n == 0 || n > 4 { // one for each way in which it was not complete
+		t.Errorf("it is in the log %d times", n)
+	}
+	testhelp.Must(t, os.WriteFile(filepath.Join(at, "model.so"), good, 0o666))
+	f.Close()
+	defer func() { // what is in service is damaged on the disk alone
+		testhelp.Must(t, os.WriteFile(filepath.Join(at, "model.so"), good[:100], 0o666))
+		soon(t, "that the index says so", func() bool { return strings.Contains(index(t, srv)["a/1"].Reason, "100 bytes") })
+		says(t, srv, "a", "", 8)
+	}()
+	soon(t, "the whole folder", func() bool { y, err := ask(srv, "a", "", nil); return err == nil && y == 8 })
+	if e := index(t, srv)["a/1"]; e.Reason != "" {
+		t.Errorf("then the index says %q", e.Reason)
+	}
+}
+
+func TestWhatNeverLoadedIsInTheIndexWithTheReason(t *testing.T) {
+	dir := t.TempDir()
+	modeltest.Write(t, filepath.Join(dir, "good"), 3, false)
+	m := modeltest.Write(t, filepath.Join(dir, "old"), 3, false)
+	m["abi"] = "ABI0"
+	modeltest.Manifest(t, filepath.Join(dir, "old"), m)
+	testhelp.Must(t, os.MkdirAll(filepath.Join(dir, "empty/1"), 0o777))
+	modeltest.Write(t, filepath.Join(dir, "wrong"), 3, false)
+	config(t, dir, "wrong", `{"batchin": {}}`)
+	srv, _ := repository(t, dir, serve.Options{Control: true}, serve.RepositoryOptions{Poll: -1})
+	says(t, srv, "good", "", 6)
+	found := index(t, srv)
+	for key, want := range map[string]string{"old/1": "export the model again", "empty/1": "has neither", "wrong/1": "batchin"} {
+		if e := found[key]; e.State != "UNAVAILABLE" || !strings.Contains(e.Reason, want) {
+			t.Errorf("%s is %+v", key, e)
+		}
+	}
+	if err := srv.Load("old", ""); !errors.Is(err, serve.Unavailable) || !strings.Contains(err.Error(), "export the model again") {
+		t.Errorf("load says %v", err)
+	}
+	// It is mended, and a client loads it.
+	modeltest.Write(t, filepath.Join(dir, "old"), 4, false)
+	testhelp.Must(t, srv.Load("old", ""))
+	says(t, srv, "old", "", 8)
+}
+
+func TestAClientUnloadsAndLoadsWhatIsInTheFolder(t *testing.T) {
+	dir := t.TempDir()
+	modeltest.Write(t, filepath.Join(dir, "a/1"), 3, false)
+	srv, _ := repository(t, dir, serve.Options{Control: true})
+	testhelp.Must(t, srv.Unload(t.Context(), "a", ""))
+	modeltest.Write(t, filepath.Join(dir, "a/1"), 4, false)
+	time.Sleep(50 * time.Millisecond)
+	if srv.Ready("a", "") {
+		t.Error("it is in service again, where nobody has loaded it")
+	}
+	testhelp.Must(t, srv.Load("a", ""))
+	says(t, srv, "a", "", 8)
+}
+
+func config(t *testing.T, dir, model, text string) {
+	t.Helper()
+	testhelp.Must(t, os.WriteFile(filepath.Join(dir, model, "config.json"), []byte(text), 0o666))
+}
+
+func TestConfigurationsAreCheckedAsOptionsAre(t *testing.T) {
+	dir := t.TempDir()
+	modeltest.Write(t, filepath.Join(dir, "a"), 3, false)
+	srv, _ := repository(t, dir, serve.Options{}, serve.RepositoryOptions{Poll: -1})
+	for text, want := range map[string]string{
+		`{"batching": {"max": -1}}`:                            "Batching.Max is -1",
+		`{"batching": {"delay": "2ms"}}`:                       "no Max",
+		`{"batching": {"max": 2, "delay": 2}}`:                 "no duration",
+		`{"queue": {"max": 0}}`:                                "Queue.Max is 0",
+		`{"queue": {"levels": 2, "default_level": 3}}`:         "DefaultLevel",
+		`{"instances": 0}`:                                     "Instances is 0",
+		`{"threads": 0}`:                                       "Threads is 0",
+		`{"sequences": {"max": 0}}`:                            "Sequences.Max is 0",
+		`{"ragged": [{"input": "x", "dim": 1}]}`:               "Ragged is for models with Batching",
+		`{"batching": {"max": 2}, "ragged": [{"input": "q"}]}`: "input \"q\"",
+		`{"versions": -1}`:                                     "versions is -1",
+		`{"warmup": [{"x": [1, 3]}]}`:                          "warm-up",
+		`{"warmup": [{"z": [1, 2]}]}`:                          "warm-up",
+		`{"outputs": [{"name": "y", "type": "FP32"}]}`:         "AOTInductor",
+		`{} {}`:                             "after the configuration",
+		`[]`:                                "config.json",
+		`{"instances": 1e99}`:               "config.json",
+		`{"batching": {"max": 2, "Max": 3}`: "config.json",
+		strings.Repeat(" ", 1<<20) + `{}`:   "bytes",
+		`{"batching": {"max": 2, "preferred": [1, 2, 3]}}`:      "Preferred",
+		`{"batching": {"max": 2}, "queue": {"timeout": "-1s"}}`: "Timeout",
+	} {
+		config(t, dir, "a", text)
+		err := srv.Load("a", "")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s: %v", text, err)
+		}
+		says(t, srv, "a", "", 6)
+	}
+	config(t, dir, "a", `{"batching": {"max": 8, "delay": "1ms", "preferred": [4]}, "queue": {"max": 9, "timeout": "1s", "levels": 2},
+		"instances": 2, "threads": 1, "warmup": [{"x": [4, 2]}, {}], "versions": 1}`)
+	testhelp.Must(t, srv.Load("a", ""))
+	says(t, srv, "a", "", 6)
+}
+
+func TestOnlyTheHighestVersionsAreServedIfTheConfigurationSaysSo(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 3 {
+		modeltest.Write(t, filepath.Join(dir, "a", fmt.Sprint(9+i)), float32(i), false)
+	}
+	config(t, dir, "a", `{"versions": 2}`)
+	srv, _ := repository(t, dir, serve.Options{})
+	if srv.Ready("a", "9") || !srv.Ready("a", "10") || !srv.Ready("a", "11") {
+		t.Error("not 10 and 11")
+	}
+	says(t, srv, "a", "", 4)
+	modeltest.Write(t, filepath.Join(dir, "a/12"), 5, false)
+	soon(t, "12 instead of 10", func() bool { return srv.Ready("a", "12") && !srv.Ready("a", "10") })
+}
+
+func TestNoRequestIsDroppedWhileVersionsAreReplaced(t *testing.T) {
+	dir := t.TempDir()
+	place := filepath.Join(dir, "a/1")
+	modeltest.Write(t, place, 1, false)
+	config(t, dir, "a", `{"batching": {"max": 8}, "warmup": [{"x": [8, 2]}]}`)
+	goroutines := runtime.NumGoroutine()
+	srv, _ := repository(t, dir, serve.Options{})
+	var stop atomic.Bool
+	var asked atomic.Int64
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			last := float32(0)
+			for !stop.Load() {
+				y, err := ask(srv, "a", "", nil)
+				if err != nil || y < last {
+					t.Errorf("got %v after %v, %v", y, last, err)
+					return
+				}
+				last = y
+				asked.Add(1)
+			}
+		})
+	}
+	for i := range 20 {
+		before := asked.Load()
+		modeltest.Write(t, filepath.Join(dir, ".new"), float32(i+2), false)
+		testhelp.Must(t, os.Rename(place, filepath.Join(dir, ".old")))
+		testhelp.Must(t, os.Rename(filepath.Join(dir, ".new"), place))
+		testhelp.Must(t, os.RemoveAll(filepath.Join(dir, ".old")))
+		soon(t, "the new version", func() bool { y, err := ask(srv, "a", "", nil); return err == nil && y == float32(2*(i+2)) })
+		if asked.Load() == before {
+			soon(t, "requests", func() bool { return asked.Load() > before })
+		}
+	}
+	stop.Store(true)
+	clients.Wait()
+	testhelp.Must(t, srv.Close(t.Context()))
+	testhelp.NoMoreGoroutines(t, goroutines)
+	text, err := os.ReadFile("/proc/self/maps")
+	testhelp.Must(t, err)
+	if n := strings.Count(string(text), "gotorch-model"); n > 0 {
+		t.Errorf("%d parts of libraries are still mapped", n)
+	}
+}
+
+func TestTheProgramsOwnModelsAreLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	log := &lockedBuffer{}
+	srv := serve.New(serve.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+	t.Cleanup(func() { srv.Close(context.Background()) })
+	own := serve.FromModel(func(x gotorch.Tensor) gotorch.Tensor { return x.MulScalar(100) }, serve.Signature{
+		Inputs: []serve.Spec{{Name: "x", Type: serve.FP32}}, Outputs: []serve.Spec{{Name: "y", Type: serve.FP32}}})
+	testhelp.Must(t, srv.Add("a", own))
+	modeltest.Write(t, filepath.Join(dir, "a"), 3, false)
+	testhelp.Must(t, srv.AddRepository(t.Context(), dir, serve.RepositoryOptions{Poll: 5 * time.Millisecond}))
+	says(t, srv, "a", "", 200)
+	if !strings.Contains(index(t, srv)["a/1"].Reason, "itself") {
+		t.Errorf("the index is %v", index(t, srv))
+	}
+	testhelp.Must(t, os.RemoveAll(filepath.Join(dir, "a")))
+	time.Sleep(40 * time.Millisecond)
+	says(t, srv, "a", "", 200)
+}
+
+func TestWatchingEndsWithTheContextAndWithTheServer(t *testing.T) {
+	dir := t.TempDir()
+	goroutines := runtime.NumGoroutine()
+	ctx, cancel := context.WithCancel(t.Context())
+	srv := serve.New()
+	testhelp.Must(t, srv.AddRepository(ctx, dir, serve.RepositoryOptions{Poll: time.Millisecond}))
+	cancel()
+	testhelp.NoMoreGoroutines(t, goroutines)
+	testhelp.Must(t, srv.AddRepository(t.Context(), dir, serve.RepositoryOptions{Poll: time.Millisecond, Only: []string{"a"}}))
+	modeltest.Write(t, filepath.Join(dir, "a"), 3, false)
+	modeltest.Write(t, filepath.Join(dir, "b"), 3, false)
+	soon(t, "a", func() bool { return srv.Ready("a", "") })
+	if srv.Ready("b", "") {
+		t.Error("b is served, which is none of Only")
+	}
+	testhelp.Must(t, srv.Close(t.Context()))
+	testhelp.NoMoreGoroutines(t, goroutines)
+	if err := srv.AddRepository(t.Context(), dir); !errors.Is(err, serve.Unavailable) {
+		t.Errorf("after Close: %v", err)
+	}
+	var e *os.PathError
+	if err := serve.New().AddRepository(t.Context(), filepath.Join(dir, "none")); !errors.As(err, &e) {
+		t.Errorf("no folder: %v", err)
+	}
+}

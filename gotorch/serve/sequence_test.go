@@ -1,0 +1,237 @@
+package serve_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/graph"
+	"gotorch.dev/gotorch/internal/modeltest"
+	"gotorch.dev/gotorch/internal/testhelp"
+	"gotorch.dev/gotorch/serve"
+)
+
+func part(id any, start, end bool) serve.Parameters {
+	return serve.Parameters{"sequence_id": id, "sequence_start": start, "sequence_end": end}
+}
+
+// running serves the model that returns the largest of x*1 in a sequence so far.
+func running(t *testing.T, opts ...serve.ModelOption) *serve.Server {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "m")
+	modeltest.Write(t, dir, 1, true)
+	m, err := graph.Open(dir)
+	testhelp.Must(t, err)
+	srv := serve.New()
+	testhelp.Must(t, srv.Add("max", serve.FromGraph(m), opts...))
+	t.Cleanup(func() { srv.Close(context.Background()) })
+	return srv
+}
+
+func TestASequenceGoesOnWhereItWas(t *testing.T) {
+	srv := running(t, serve.Sequences{})
+	step := func(want float32, x float32, params serve.Parameters) {
+		t.Helper()
+		if got, err := ask(srv, "max", "", params, x); err != nil || got != want {
+			t.Errorf("got %v, %v, not %v", got, err, want)
+		}
+	}
+	step(3, 3, part(int64(7), true, false))
+	step(0, -5, part("other", true, false)) // zeros begin it
+	step(3, 2, part(int64(7), false, false))
+	step(4, 4, part("7", false, false)) // a number is its digits
+	step(1, 1, part("other", false, true))
+	step(4, 1, part(int64(7), false, true))
+	step(0, -1, part(int64(7), true, true)) // anew
+	for _, params := range []serve.Parameters{nil, part(int64(7), false, false), part(int64(0), true, false), part("", true, false)} {
+		if _, err := ask(srv, "max", "", params); !errors.Is(err, serve.InvalidArgument) {
+			t.Errorf("%v: %v", params, err)
+		}
+	}
+	for _, params := range []serve.Parameters{{"sequence_id": true}, {"sequence_id": "a", "sequence_start": int64(1)}} {
+		if _, err := ask(srv, "max", "", params); !errors.Is(err, serve.InvalidArgument) {
+			t.Errorf("%v: %v", params, err)
+		}
+	}
+}
+
+func TestAModelWithStateNeedsSequences(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "m")
+	modeltest.Write(t, dir, 1, true)
+	m, err := graph.Open(dir)
+	testhelp.Must(t, err)
+	defer m.Close()
+	if err := serve.New().Add("max", serve.FromGraph(m)); !errors.Is(err, serve.InvalidArgument) {
+		t.Errorf("got %v", err)
+	}
+	if got := serve.FromGraph(m).Signature(); len(got.Inputs) != 1 || len(got.Outputs) != 1 || got.Inputs[0].Name != "x" {
+		t.Errorf("clients see %v", got)
+	}
+}
+
+func TestSequencesAreBoundedAndEndWhenTheyAreIdle(t *testing.T) {
+	srv := running(t, serve.Sequences{Max: 2, Idle: 50 * time.Millisecond})
+	for i := range 2 {
+		_, err := ask(srv, "max", "", part(int64(i+1), true, false))
+		testhelp.Must(t, err)
+	}
+	if _, err := ask(srv, "max", "", part("third", true, false)); !errors.Is(err, serve.ResourceExhausted) {
+		t.Errorf("the third: %v", err)
+	}
+	soon(t, "room", func() bool { _, err := ask(srv, "max", "", part("third", true, false)); return err == nil })
+	if _, err := ask(srv, "max", "", part(int64(1), false, false)); !errors.Is(err, serve.InvalidArgument) {
+		t.Errorf("one that was idle: %v", err)
+	}
+}
+
+// state is a list that a model in Go keeps.
+type state struct {
+	seen   []float32
+	closed *int
+}
+
+func (s *state) Close() error {
+	*s.closed++
+	return nil
+}
+
+func TestRequestsOfASequenceRunInOrderOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mutex sync.Mutex
+		inside, closed := map[string]bool{}, 0
+		var order []float32
+		model := serve.NewModel(serve.Signature{Inputs: []serve.Spec{{Name: "x", Type: serve.FP32, Shape: []int64{-1, 2}}},
+			Outputs: []serve.Spec{{Name: "y", Type: serve.FP32}}}, func(_ context.Context, in *serve.Request) ([]serve.Value, error) {
+			mutex.Lock()
+			for _, s := range in.Sequences {
+				if inside[s.ID] {
+					t.Errorf("two requests of %s run at once", s.ID)
+				}
+				inside[s.ID] = true
+			}
+			mutex.Unlock()
+			time.Sleep(time.Millisecond)
+			mutex.Lock()
+			defer mutex.Unlock()
+			for i, s := range in.Sequences {
+				inside[s.ID] = false
+				if s.State == nil {
+					s.State = &state{closed: &closed}
+				}
+				kept := s.State.(*state)
+				kept.seen = append(kept.seen, gotorch.ToSlice[float32](in.Inputs[0].Tensor)[2*i])
+				if s.ID == "a" {
+					order = kept.seen
+				}
+			}
+			return []serve.Value{{Tensor: in.Inputs[0].Tensor.Clone()}}, nil
+		})
+		srv := serve.New()
+		testhelp.Must(t, srv.Add("m", model, serve.Sequences{}, serve.Batching{Max: 4}, serve.Instances(3)))
+		ask(srv, "m", "", part("a", true, false), 0)
+		ask(srv, "m", "", part("b", true, false), 0)
+		var clients sync.WaitGroup
+		for i := range 10 {
+			clients.Go(func() { ask(srv, "m", "", part("a", false, false), float32(i+1)) })
+			clients.Go(func() { ask(srv, "m", "", part("b", false, false), float32(i+1)) })
+			synctest.Wait() // it is in line
+		}
+		clients.Wait()
+		if got := fmt.Sprint(order); got != "[0 1 2 3 4 5 6 7 8 9 10]" {
+			t.Errorf("the order was %s", got)
+		}
+		_, err := ask(srv, "m", "", part("a", false, true), 0)
+		testhelp.Must(t, err)
+		synctest.Wait()
+		if closed != 1 {
+			t.Errorf("%d states were closed, where one sequence has ended", closed)
+		}
+		testhelp.Must(t, srv.Close(t.Context()))
+		if closed != 2 {
+			t.Errorf("%d states were closed with the server", closed)
+		}
+	})
+}
+
+func TestANewVersionGoesOnWithSequences(t *testing.T) {
+	dir := t.TempDir()
+	modeltest.Write(t, filepath.Join(dir, "max/1"), 1, true)
+	srv, _ := repository(t, dir, serve.Options{})
+	step := func(want float32, x float32, params serve.Parameters) {
+		t.Helper()
+		if got, err := ask(srv, "max", "", params, x); err != nil || got != want {
+			t.Errorf("got %v, %v, not %v", got, err, want)
+		}
+	}
+	step(3, 3, part("a", true, false))
+	modeltest.Write(t, filepath.Join(dir, "max/1"), 10, true)
+	soon(t, "the new content", func() bool { y, err := ask(srv, "max", "", part("b", true, true), 1); return err == nil && y == 10 })
+	step(3, 0, part("a", false, false))
+	// Another version does not take a sequence away from the one where it is.
+	modeltest.Write(t, filepath.Join(dir, "max/2"), 100, true)
+	soon(t, "version 2", func() bool { return srv.Ready("max", "2") })
+	step(20, 2, part("a", false, false))
+	step(200, 2, part("c", true, true))
+}
+
+// Whatever becomes of the requests, no tensor and no sequence stays.
+func TestNothingStaysOfSequences(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "m")
+	modeltest.Write(t, dir, 1, true)
+	m, err := graph.Open(dir)
+	testhelp.Must(t, err)
+	srv := serve.New()
+	testhelp.Must(t, srv.Add("max", serve.FromGraph(m), serve.Sequences{Max: 8, Idle: 10 * time.Millisecond}, serve.Batching{Max: 4}, serve.Queue{Max: 16}))
+	// What a sequence has is compared with Go's own maximum.
+	round := func(n int) {
+		var clients sync.WaitGroup
+		for c := range 6 {
+			clients.Go(func() {
+				random := rand.New(rand.NewPCG(1, uint64(c)))
+				for i := range n {
+					id, largest := fmt.Sprintf("%d-%d", c, i), float32(0)
+					for k := range 1 + random.IntN(5) {
+						x := float32(random.IntN(200) - 100)
+						if random.IntN(10) == 0 { // one that goes away, which may have run or not
+							ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(100))*time.Microsecond)
+							gotorch.Scope0(func(*gotorch.ScopeHandle) {
+								srv.Infer(ctx, serve.InferRequest{Model: "max", Parameters: part(id, k == 0, false),
+									Inputs: []serve.Value{{Name: "x", Tensor: gotorch.Full([]int64{1, 2}, x)}}})
+							})
+							cancel()
+							break
+						}
+						largest = max(largest, x)
+						got, err := ask(srv, "max", "", part(id, k == 0, random.IntN(4) == 0), x)
+						if err != nil {
+							if !errors.Is(err, serve.ResourceExhausted) && !errors.Is(err, serve.InvalidArgument) {
+								t.Error(err)
+							}
+							break
+						}
+						if got != largest {
+							t.Errorf("got %v, not %v", got, largest)
+						}
+					}
+				}
+			})
+		}
+		clients.Wait()
+	}
+	round(20)
+	time.Sleep(50 * time.Millisecond)
+	before := gotorch.MemoryStats().LiveHandles
+	round(100)
+	testhelp.Must(t, srv.Close(t.Context()))
+	// Tensors that were closed a moment ago may be owed, 32 for each thread.
+	if after := gotorch.MemoryStats().LiveHandles; after > before+64 {
+		t.Errorf("%d tensors live, where %d did", after, before)
+	}
+}

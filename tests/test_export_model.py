@@ -1,0 +1,271 @@
+"""Folders of pb.export_model: what is in them, and that Go gets from them what PyTorch computes.
+
+tests/export_model is the Go program. `CONFORMANCE=full` exports hundreds of random graphs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from graph import random_graphs
+from safetensors.torch import save_file
+from torch import nn
+
+import pytorch_bridge as pb
+from pytorch_bridge import TensorType, ops
+from pytorch_bridge.errors import BridgeError, BridgeTypeError, BridgeValueError, MissingMethodError
+from pytorch_bridge.targets.go_package import abi
+from pytorch_bridge.testing.gotests import run_go
+from pytorch_bridge.toolchain import ROOT
+
+GRAPHS = 300 if os.environ.get("CONFORMANCE") == "full" else 6
+
+
+@pytest.fixture(scope="module")
+def opener(tmp_path_factory):
+    program = tmp_path_factory.mktemp("opener") / "open"
+    built = run_go("build", "-buildvcs=false", "-o", str(program), "./tests/export_model")
+    assert built.returncode == 0, built.stderr
+    return program
+
+
+def golden(folder: Path, runs: list[tuple[list[Any], list[Any] | None]]) -> None:
+    """Writes inputs and what comes of them, None for an error."""
+    tensors: dict[str, Any] = {}
+    for k, (given, results) in enumerate(runs):
+        tensors |= {f"{k}.in.{i}": t for i, t in enumerate(given)}
+        if results is None:
+            tensors[f"{k}.fails"] = torch.ones(1)
+        else:
+            tensors |= {f"{k}.out.{i}": t for i, t in enumerate(results)}
+    save_file(
+        {n: t.detach().clone().contiguous() for n, t in tensors.items()}, str(folder) + ".golden"
+    )
+
+
+def manifest(folder: Path) -> Any:
+    return json.loads((folder / "manifest.json").read_text())
+
+
+class Cell(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.take, self.keep = nn.Linear(3, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Any, h: Any) -> Any:
+        h = torch.tanh(self.take(x) + self.keep(h))
+        return {"y": h.sum(1), "h_out": h}
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("n", torch.zeros(()))
+
+    def forward(self, x: Any) -> Any:
+        self.n.add_(1)
+        return x + self.n
+
+
+def cell() -> Any:
+    torch.manual_seed(0)
+    batch = torch.export.Dim("batch", min=1, max=64)
+    given = torch.rand(2, 3), torch.rand(2, 4)
+    return torch.export.export(Cell().eval(), given, dynamic_shapes=({0: batch}, {0: batch}))
+
+
+def exported(seed: int, folder: Path) -> bool:
+    """Exports the random graph of a seed, with what eager PyTorch computes; False where there is none."""
+    graph = random_graphs.Maker(seed).make()
+    rng = random.Random(seed)
+    variables = [t(f"v{i}") for i, t in enumerate(graph.types)]
+    try:
+        built = graph.run(ops, variables)
+        pb.export_model((variables, [built[i] for i in graph.outputs]), folder)
+    except BridgeError:
+        return False
+    runs = []
+    for shapes in [graph.shapes, *(random_graphs.other_shapes(graph, rng) for _ in range(2))]:
+        given = random_graphs.inputs_of(graph, rng, shapes)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                values = graph.run(torch.ops.aten, [v.clone() for v in given])
+            if any(v.numel() > 1_000_000 for v in values):
+                continue
+            runs.append((given, [values[i] for i in graph.outputs]))
+        except (RuntimeError, IndexError, ValueError):
+            continue
+    if not runs:
+        return False
+    golden(folder, runs)
+    return True
+
+
+def test_go_gets_what_pytorch_computes(opener, tmp_path):
+    model = tmp_path / "cell"
+    program = cell()
+    pb.export_model(program, model, state={"h_out": "h"})
+    module = program.module()
+    runs = []
+    for n in (1, 2, 64):
+        given = [torch.randn(n, 3), torch.randn(n, 4)]
+        found = module(*given)
+        runs.append((given, [found["y"], found["h_out"]]))
+    # What the program was not exported for is an error, not a crash: of a range, and sizes that must agree.
+    runs.append(([torch.randn(65, 3), torch.randn(65, 4)], None))
+    runs.append(([torch.randn(2, 3), torch.randn(3, 4)], None))
+    runs.append(([torch.randn(2, 3, dtype=torch.float64), torch.randn(2, 4)], None))
+    golden(model, runs)
+    # What calls change is the opened model's: buffers.
+    counter = tmp_path / "counter"
+    x = torch.rand(3)
+    pb.export_model(torch.export.export(Counter(), (x,)), counter)
+    assert manifest(counter)["changes"]
+    golden(counter, [([x], [x + n]) for n in (1, 2, 3)])
+    folders = [model, counter]
+    seed = 0
+    while len(folders) <= GRAPHS:
+        folder = tmp_path / f"g{seed}"
+        if exported(seed, folder):
+            folders.append(folder)
+        seed += 1
+    done = subprocess.run([opener, *folders], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"0 of {len(folders)} folders differ" in done.stdout
+
+
+def test_the_manifest_says_what_the_model_takes_and_needs(tmp_path):
+    folder = pb.export_model(cell(), tmp_path / "cell", name="cell", state={"h_out": "h"})
+    found = manifest(folder)
+    assert [(s["name"], s["dtype"], s["shape"]) for s in found["inputs"]] == [
+        ("x", "float32", [-1, 3]),
+        ("h", "float32", [-1, 4]),
+    ]
+    assert [s["name"] for s in found["outputs"]] == ["y", "h_out"]
+    assert {(s["input"], s["dim"], s["symbol"]) for s in found["sizes"]} == {
+        ("x", 0, found["sizes"][0]["symbol"]),
+        ("h", 0, found["sizes"][0]["symbol"]),
+    }
+    assert found["sizes"][0]["max"] == 64
+    assert found["state"] == [{"output": "h_out", "input": "h"}]
+    assert (found["abi"], found["name"]) == (abi.ABI, "cell")
+    assert found["torch"] == torch.__version__.partition("+")[0]
+    for file in (found["library"], found["weights"]):
+        data = (folder / file["file"]).read_bytes()
+        assert (hashlib.sha256(data).hexdigest(), len(data)) == (file["sha256"], file["bytes"])
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "manifest.json", "model.so", "weights.safetensors"
+    ]  # fmt: skip
+
+
+def test_gos_abi_is_pythons():
+    assert f'const abi = "{abi.ABI}"' in (ROOT / "gotorch/graph/graph.go").read_text()
+    assert (
+        f'const ABI = "{abi.ABI}"' in (ROOT / "gotorch/internal/modeltest/modeltest.go").read_text()
+    )
+
+
+def test_exporting_again_gives_the_same_bytes_and_keeps_what_is_the_users(tmp_path):
+    folder = tmp_path / "cell"
+    pb.export_model(cell(), folder)
+    (folder / "config.json").write_text("{}")
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    # In another process, where dicts and paths are others.
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); import test_export_model as t, pytorch_bridge as pb; "
+        f"pb.export_model(t.cell(), {str(folder)!r})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+    # One without weights leaves none of the old.
+    x = TensorType("float32", (None,))("x")
+    pb.export_model(([x], ops.relu(x)), folder)
+    assert sorted(p.name for p in folder.iterdir()) == ["config.json", "manifest.json", "model.so"]
+
+
+def test_files_of_others_are_not_replaced(tmp_path):
+    x = TensorType("float32", (None,))("x")
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m/manifest.json").write_text('{"format": "theirs"}')
+    with pytest.raises(pb.ExportError, match=r"manifest\.json was not written by export_model"):
+        pb.export_model(([x], ops.relu(x)), tmp_path / "m")
+    assert (tmp_path / "m/manifest.json").read_text() == '{"format": "theirs"}'
+
+
+def test_names_are_the_users_or_the_graphs(tmp_path):
+    x, y = TensorType("float32", (2,))("x"), TensorType("int64", ())()
+    folder = pb.export_model(([x, y], [ops.relu(x), x + y]), tmp_path / "m")
+    found = manifest(folder)
+    assert [s["name"] for s in found["inputs"]] == ["x", "input1"]
+    assert [s["name"] for s in found["outputs"]] == ["output0", "output1"]
+    assert found["outputs"][1]["shape"] == [2]
+    pb.export_model(([x, y], [ops.relu(x), x + y]), folder, inputs=["a", "b"], outputs=["c", "d"])
+    found = manifest(folder)
+    assert [s["name"] for s in [*found["inputs"], *found["outputs"]]] == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "text"),
+    [
+        ({"inputs": ["a"]}, BridgeValueError, "1 names of inputs"),
+        ({"outputs": ["a", "a"]}, BridgeValueError, "two outputs"),
+        ({"inputs": ["a", ""]}, BridgeValueError, "cannot be called ''"),
+        ({"state": {"no": "x"}}, BridgeValueError, "names the output 'no'"),
+        ({"state": {"output0": "no"}}, BridgeValueError, "names the input 'no'"),
+        ({"state": {"output1": "x"}}, BridgeValueError, "float64"),
+        ({"state": {"output0": "h"}}, BridgeValueError, "shape"),
+        ({"state": {"output0": "x", "output1": "x"}}, BridgeValueError, "float64|same input"),
+    ],
+)
+def test_wrong_arguments_write_nothing(tmp_path, how, error, text):
+    x, h = TensorType("float32", (None, 2))("x"), TensorType("float32", (None, 3))("h")
+    graph = [x, h], [ops.relu(x), h * pb.constant(torch.ones(3, dtype=torch.float64))]
+    with pytest.raises(error, match=text):
+        pb.export_model(graph, tmp_path / "m", **how)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_no_folder_can_hold_is_refused(tmp_path):
+    n = pb.schema_type("int")("n")
+    x = TensorType("float32", (None,))("x")
+    open_ = TensorType(None, (None,))("x")
+    for graph, text in (
+        (([x, n], x + n), "tensors of a known dtype"),
+        (([open_], ops.relu(open_)), "dtype"),
+    ):
+        with pytest.raises((BridgeTypeError, MissingMethodError), match=text):
+            pb.export_model(graph, tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_library_needs_libc_and_shows_three_symbols(tmp_path):
+    folder = pb.export_model(cell(), tmp_path / "cell")
+    dynamic = subprocess.run(
+        ["readelf", "-d", "--dyn-syms", "-W", folder / "model.so"], capture_output=True, text=True
+    ).stdout
+    needed = {line.split("[")[1].split("]")[0] for line in dynamic.splitlines() if "NEEDED" in line}
+    assert needed <= {"libc.so.6", "libm.so.6"}
+    shown = {
+        line.split()[-1]
+        for line in dynamic.splitlines()
+        if " GLOBAL " in line and " UND " not in line and " DEFAULT " in line
+    }
+    assert shown == {"gotorch_model_abi", "gotorch_model_call", "gotorch_model_layout"}
+    assert str(tmp_path).encode() not in (folder / "model.so").read_bytes()
+    with pytest.raises(OSError, match="undefined symbol"):  # for its functions are the program's
+        ctypes.CDLL(str(folder / "model.so"), mode=os.RTLD_NOW)
