@@ -5,14 +5,15 @@
 #   TORCH_INDEX=URL        take torch from this index, for instance one of PyTorch's CPU wheels
 #   PYTHON=python3.12      the Python that makes .venv
 #   CXX=clang++            the C++ compiler
+#   TORCHES="2.14.1 2.13.0"  for which torches, besides that of .venv, make release compiles a library
 #   ARGS='-k name'         more arguments for pytest
 #   DURATION=10m           how long make soak takes
 #   FUZZ_TIME=10m          for how long `make fuzz` runs each test
 
 .DEFAULT_GOAL := build
-SOAKS := soak-torture soak-training soak-run soak-graphs
+SOAKS := soak-torture soak-training soak-run soak-serve soak-graphs
 LINTS := lint-format lint-vet lint-staticcheck lint-ruff lint-mypy
-.PHONY: help setup build generate protocol demo test test-torch test-cuda test-address fuzz lint $(LINTS) format bench bench-peers soak $(SOAKS) \
+.PHONY: help setup build generate protocol demo test release test-torch test-arm64 test-cuda test-address fuzz lint $(LINTS) format bench bench-peers bench-serve soak $(SOAKS) \
 	conformance zoo mutants doctor clean distclean
 
 # A variable that is empty is as good as none, wherever it comes from.
@@ -30,7 +31,7 @@ IN_ENV = eval "$$($(BRIDGE) env)" &&
 GO = $(IN_ENV) go
 
 help: ## what can be made
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: ## .venv with torch and everything else that is needed
 	@command -v $(PYTHON) >/dev/null || { echo "make: there is no $(PYTHON) on PATH." \
@@ -87,6 +88,9 @@ test-torch: ## build for another torch and run the smoke tests: make test-torch 
 	@GOTORCH_BUILD_DIR=build/$(TORCH_VERSION) .venv-$(TORCH_VERSION)/bin/python -m pytorch_bridge build
 	@GOTORCH_BUILD_DIR=build/$(TORCH_VERSION) .venv-$(TORCH_VERSION)/bin/python -m pytest -m smoke $(ARGS)
 
+test-arm64: setup ## the library, C programs and Go smoke tests for linux/arm64, by a cross compiler and qemu-user
+	@$(PY) -m pytorch_bridge.testing.arm64 $(ARGS)
+
 # The packages whose tests start no Python, which has leaks of its own.
 WITHOUT_PYTHON = ./gotorch $(patsubst %,./gotorch/%/...,data nn optim train)
 
@@ -128,6 +132,10 @@ soak-training: build
 soak-run: build
 	@$(IN_ENV) SOAK=1 go test ./gotorch/train -run '^TestALongRunStaysSmall$$' -v -count=1 -timeout=0
 
+# A million requests, some minutes, whatever DURATION is.
+soak-serve: build
+	@$(IN_ENV) SOAK=1 go test ./gotorch/serve -run '^TestMemoryIsFlat$$' -v -count=1 -timeout=0
+
 # What a fuzz test finds is written to testdata/fuzz, where every later `go test` tries it again. Go would
 # spend up to a minute on making each input smaller that reaches new code, and on slow tests all the time.
 FUZZ_TIME ?= 1m
@@ -154,7 +162,7 @@ test-cuda: build ## what needs a GPU; where there is none it says so
 
 lint: $(LINTS) ## format and static checks
 
-GO_FOLDERS = $(wildcard gotorch examples bench tests pytorch_bridge/bundle)
+GO_FOLDERS = $(wildcard gotorch cmd examples bench tests pytorch_bridge/bundle)
 C_FILES = $(wildcard $(foreach dir,cgotorch cgotorch/test bench pytorch_bridge/boundary,$(dir)/*.h $(dir)/*.c $(dir)/*.cc))
 HANDWRITTEN_C = $(foreach file,$(C_FILES),$(if $(findstring _gen,$(file)),,$(file)))
 
@@ -193,6 +201,9 @@ bench-peers: ## measure beside tch-rs (needs cargo) and GoMLX; writes docs/bench
 	@GOTORCH_BUILD_DIR=build/$(PEERS_TORCH) .venv-$(PEERS_TORCH)/bin/python -m pytorch_bridge build
 	@$(IN_PEERS) .venv-$(PEERS_TORCH)/bin/python -m pytorch_bridge bench --peers
 
+bench-serve: build ## measure serve beside FastAPI, MLServer, BentoML, TorchServe; writes docs/benchmarks-serving.md
+	@$(IN_ENV) $(BRIDGE) bench --serve
+
 conformance: build ## all of PyTorch's operator samples through Go; writes docs/conformance.md
 	@CONFORMANCE=full $(PY) -m pytest tests/conformance $(ARGS)
 
@@ -217,6 +228,17 @@ $(GRAMMARS)/ready: | setup
 
 mutants: build $(GRAMMARS)/ready ## break the code, one place at a time, and see whether a test fails
 	@$(IN_ENV) PYTHONPATH=$(GRAMMARS) $(PY) -m pytorch_bridge.testing.mutants $(ARGS)
+
+# Each other torch is installed in a folder of its own, as for test-torch; its library takes minutes.
+INSTALLED_TORCH = $(shell sed -n "s/^__version__ = '\([^+']*\).*/\1/p" $(VENV)/lib/python3*/site-packages/torch/version.py)
+TORCHES ?= $(shell $(PY) -c 'from pytorch_bridge import versions; print(*versions.SUPPORTED_TORCH)')
+OTHER_TORCHES = $(filter-out $(INSTALLED_TORCH),$(TORCHES))
+release: build ## write a wheel and a module proxy for users into dist/; TORCHES="2.15.0" chooses libraries
+	@for torch in $(OTHER_TORCHES); do \
+	  $(MAKE) --no-print-directory setup VENV=.venv-$$torch TORCH_VERSION=$$torch && \
+	  GOTORCH_BUILD_DIR=build/$$torch .venv-$$torch/bin/python -m pytorch_bridge release --library || exit 1; done
+	@rm -f dist/*.whl
+	@$(BRIDGE) release $(foreach torch,$(OTHER_TORCHES),--add build/$(torch)/release)
 
 doctor: ## what is installed, what is missing, what to type
 	@if [ -x $(PY) ]; then $(BRIDGE) doctor; else $(PYTHON) -m pytorch_bridge doctor; fi

@@ -11,10 +11,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pytorch_bridge.toolchain import Missing
+from pytorch_bridge import __version__
+from pytorch_bridge.errors import CompileError
+from pytorch_bridge.toolchain import INSTALLED, Missing
 
 Run = Callable[[argparse.Namespace], int]
 _commands: dict[str, Callable[[argparse.ArgumentParser], Run]] = {}
+_OF_A_CHECKOUT = ("generate", "coverage", "bench", "release")
+"""What writes into a checkout, or needs what only a checkout has."""
 
 
 def command(setup: Callable[[argparse.ArgumentParser], Run]) -> Callable[..., Run]:
@@ -145,14 +149,21 @@ def bench(parser: argparse.ArgumentParser) -> Run:
         help="beside tch-rs and GoMLX, with the torch of tch-rs; writes docs/benchmarks-peers.md",
     )
     parser.add_argument(
+        "--serve",
+        action="store_true",
+        help="package serve beside other servers; writes docs/benchmarks-serving.md",
+    )
+    parser.add_argument(
         "--section",
         choices=["functions", "training", "loading", "graphs"],
         help="measure this section of docs/benchmarks.md again, and leave the others",
     )
 
     def run(options: argparse.Namespace) -> int:
-        from pytorch_bridge.bench import ROUNDS, again, main
+        from pytorch_bridge.bench import ROUNDS, again, machine, main, serving
 
+        if options.serve:
+            return serving.main(machine(), options.cases, (options.rounds or ROUNDS) / ROUNDS)
         if options.section:
             return again(options.section, options.rounds or ROUNDS)
         return main(options.rounds or ROUNDS, options.cases, beside_peers=options.peers)
@@ -177,6 +188,34 @@ def export(parser: argparse.ArgumentParser) -> Run:
         from pytorch_bridge.targets.go_package.command import main
 
         return main(options)
+
+    return run
+
+
+@command
+def release(parser: argparse.ArgumentParser) -> Run:
+    """Write a wheel and a module proxy, what users install, into dist/."""
+    parser.add_argument(
+        "--library", action="store_true", help="only the library for the torch of this Python"
+    )
+    parser.add_argument(
+        "--add",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="the folder of a library that --library has made with another torch",
+    )
+    parser.add_argument("--out", "-o", type=Path, default=Path("dist"), help="the folder: dist")
+    parser.add_argument("--jobs", "-j", type=int, help="compilers at once; default one per core")
+
+    def run(options: argparse.Namespace) -> int:
+        from pytorch_bridge.release import main, make_library
+
+        if options.library:
+            print(make_library(options.jobs).path)
+            return 0
+        return main(options.out, options.add, options.jobs)
 
     return run
 
@@ -208,22 +247,29 @@ def env(parser: argparse.ArgumentParser) -> Run:
     return run
 
 
+def called() -> str:
+    """This program as it was typed: pip installs the command `gotorch`, which is the same."""
+    return "gotorch" if Path(sys.argv[0]).name == "gotorch" else "python -m pytorch_bridge"
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     parser = argparse.ArgumentParser(
-        # As it was typed: pip installs the command `gotorch`, which is the same.
-        prog="gotorch" if Path(sys.argv[0]).name == "gotorch" else "python -m pytorch_bridge",
+        prog=called(),
         description="Writes, builds and checks gotorch.",
     )
+    parser.add_argument("--version", action="version", version=f"gotorch {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, setup in sorted(_commands.items()):
+        if INSTALLED and name in _OF_A_CHECKOUT:
+            continue
         summary = (setup.__doc__ or "").strip().splitlines()[0]
         subparser = subparsers.add_parser(name, help=summary, description=summary)
         subparser.set_defaults(run=setup(subparser))
     options = parser.parse_args(argv)
     try:
         return int(options.run(options))
-    except Missing as err:
+    except (CompileError, Missing) as err:
         print(f"{parser.prog}: {err}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

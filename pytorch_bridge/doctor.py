@@ -1,9 +1,10 @@
-"""`python -m pytorch_bridge doctor`: what is installed, what is missing, and what to type."""
+"""`gotorch doctor`: what is installed, what is missing, and what to type."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytorch_bridge import toolchain, versions
+from pytorch_bridge import __version__, provided, toolchain, versions
+from pytorch_bridge.errors import CompileError
 from pytorch_bridge.toolchain import ROOT, Missing
 
 
@@ -33,11 +35,20 @@ class Finding:
 def check_python() -> Finding:
     detail = f"{sys.version.split()[0]}, {sys.executable}"
     if sys.version_info < versions.OLDEST_PYTHON:
-        return Finding("python", "wrong", detail, "make PYTHON=python3.12")
-    if Path(sys.prefix).parent != ROOT:
+        newer = toolchain.fix("make PYTHON=python3.12", "python3.12 -m venv /a/new/environment")
+        return Finding("python", "wrong", detail, newer)
+    if not toolchain.INSTALLED and Path(sys.prefix).parent != ROOT:
         fix = "make build; then .venv/bin/python -m pytorch_bridge doctor"
         return Finding("python", "wrong", f"{detail}, which is not the repository's", fix)
     return Finding("python", "ok", detail)
+
+
+def check_gotorch() -> Finding:
+    detail = f"{__version__}, {Path(__file__).parent}"
+    if toolchain.INSTALLED:
+        has = ", ".join(provided.manifest()["libraries"]) or "no torch"
+        detail += f", with libraries for torch {has}"
+    return Finding("gotorch", "ok", detail)
 
 
 def check_torch() -> Finding:
@@ -47,7 +58,10 @@ def check_torch() -> Finding:
     numbers = [int(n) for n in torch.release.split(".")[:2]]
     if numbers < [int(n) for n in versions.OLDEST_TORCH.split(".")[:2]]:
         oldest = versions.OLDEST_TORCH
-        fix = f"make build TORCH_VERSION={versions.REFERENCE_TORCH}"
+        reference = versions.REFERENCE_TORCH
+        fix = toolchain.fix(
+            f"make build TORCH_VERSION={reference}", f"pip install torch=={reference}"
+        )
         return Finding("torch", "wrong", f"{detail}: older than {oldest}", fix)
     return Finding("torch", "ok", detail)
 
@@ -78,33 +92,40 @@ def check_cc() -> Finding:
 
 
 def check_library() -> Finding:
-    """libcgotorch.so is there, is of the installed torch, and loads."""
+    """libcgotorch.so is there, is of the installed torch, and loads. Without a checkout it is put
+    there first, as by whatever needs it."""
     name = "libcgotorch.so"
-    lib = toolchain.build_dir() / "lib"
-    library = lib / name
+    try:
+        library = provided.ensure()
+    except CompileError as err:
+        return Finding(name, "wrong", str(err), "export CXX=clang++   (or a newer compiler)")
+    lib = library.parent
+    again = toolchain.fix("make build", f"rm -r {shlex.quote(str(lib.parent))}; gotorch doctor")
     try:
         facts = json.loads((lib / "cgotorch.json").read_text())
     except (OSError, ValueError):
         facts = None
     if facts is None or not library.exists():
-        return Finding(name, "missing", f"{library} is not built", "make build")
+        return Finding(name, "missing", f"{library} is not built", again)
     try:
         torch = toolchain.find_torch()
     except Missing:
-        return Finding(name, "wrong", f"{library} has no torch to go with", "make build")
+        return Finding(name, "wrong", f"{library} has no torch to go with", again)
     for built, installed in [
         (facts["torch"], torch.version),
         (facts["torch_dir"], str(torch.dir)),
     ]:
         if built != installed:
             detail = f"was built for torch {built}; installed is {installed}"
-            return Finding(name, "wrong", detail, "make build")
+            return Finding(name, "wrong", detail, again)
     # In a process of its own: a library that does not fit may take the process with it.
     load = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", load, library], capture_output=True, text=True)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        return Finding(name, "wrong", f"does not load: {said[-1]}", "make clean build")
+        return Finding(
+            name, "wrong", f"does not load: {said[-1]}", toolchain.fix("make clean build", again)
+        )
     return Finding(name, "ok", f"for torch {facts['torch']}, {library}")
 
 
@@ -112,18 +133,22 @@ def check_pkgconfig() -> Finding:
     found = shutil.which("pkg-config") or shutil.which("pkgconf")
     if found:
         return Finding("pkg-config", "ok", found)
-    detail = "only for programs outside this repository that use cgotorch.pc"
+    detail = "only for programs that use cgotorch.pc: in C, or in Go with -tags pkgconfig"
     return Finding("pkg-config", "optional", detail, toolchain.install_line("pkg-config"))
 
 
 def check_disk() -> Finding:
-    free = shutil.disk_usage(ROOT).free / 2**30
+    place = toolchain.build_dir()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free / 2**30
     if free < 0.5:
-        return Finding("disk", "wrong", f"{free:.1f} GB free in {ROOT}", "make room there")
+        return Finding("disk", "wrong", f"{free:.1f} GB free in {place}", "make room there")
     return Finding("disk", "ok", f"{free:.0f} GB free")
 
 
 CHECKS: dict[str, Callable[[], Finding]] = {
+    "gotorch": check_gotorch,
     "python": check_python,
     "torch": check_torch,
     "C++ compiler": check_compiler,

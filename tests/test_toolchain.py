@@ -33,6 +33,16 @@ def test_half_removed_torch_is_missing(tmp_path):
         toolchain.find_torch(tmp_path)
 
 
+def test_torch_has_the_same_folder_wherever_one_is(monkeypatch):
+    """The library names it, and is loaded from anywhere."""
+    site = toolchain.find_torch().dir.parent
+    monkeypatch.chdir(site.parent)
+    for given in (Path(site.name), Path(site.name) / "torch"):
+        found = toolchain.find_torch(given).dir
+        assert found.is_absolute()
+        assert found.samefile(site / "torch")
+
+
 @pytest.mark.parametrize(
     ("banner", "reason"),
     [
