@@ -49,9 +49,10 @@ func loaderOf(kind, folder string, workers int) *data.Loader[data.Pair] {
 	case "arrays":
 		return data.NewLoader(rows(), o)
 	case "samples": // a data set of one's own, which has samples and no batches
+		o.Scoped = true // samples are freed when they are joined, as in Python
 		return data.NewLoader[data.Pair](own{rows()}, o)
 	case "jpegs":
-		o.BatchSize = jpegBatch
+		o.BatchSize, o.Scoped = jpegBatch, true
 		return data.NewLoader[data.Pair](jpegs(folder), o)
 	}
 	panic("no loader " + kind)

@@ -22,7 +22,7 @@
 //
 // Where a batch is of another type than its samples, [NewLoaderWith] takes the function that joins them;
 // [DefaultCollate] is one, for structs of numbers, texts and tensors. A data set that also has the method of
-// [Batcher] makes whole batches itself, which is faster.
+// [Batcher] makes whole batches itself, which is faster, and one with that of [BulkDataset] gets the samples of a batch in one go.
 //
 // [Transform], [Subset], [RandomSplit], [Concat] and [Stack] make data sets of data sets, and [TransformIterable],
 // [Shuffle], [Interleave] and [Chain] iterables of iterables. A [Sampler] says which samples an epoch has.
@@ -53,6 +53,15 @@ type Dataset[S any] interface {
 type Batcher[S any] interface {
 	Dataset[S]
 	Batch(indices []int, rng *rand.Rand) (S, error)
+}
+
+// BulkDataset is a Dataset that gives the samples of a batch in one go, as one query of a database does. A loader whose data
+// set is no [Batcher] calls Samples in place of At, and joins what it returns: as many samples as indices, in their order.
+// If it fails, and the loader goes on where samples fail, it calls At for each to find out which it is. Samples must not
+// keep indices. Its counterpart is the method __getitems__ of a data set in Python.
+type BulkDataset[S any] interface {
+	Dataset[S]
+	Samples(indices []int) ([]S, error)
 }
 
 // ContextDataset is a Dataset that can be interrupted, for samples that take long to come. A loader calls AtContext in

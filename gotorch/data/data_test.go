@@ -514,6 +514,40 @@ func TestRandomTransformsDoNotDependOnTheWorkers(t *testing.T) {
 	}
 }
 
+// The samples come in their order, so that what differs is what transforms draw.
+func TestEachEpochAndEachSeedDrawsOtherTransforms(t *testing.T) {
+	withRandom := func(s number, rng *rand.Rand) (number, error) { return number{values: []int{rng.IntN(1 << 50)}}, nil }
+	again := func(s number, rng *rand.Rand) (number, error) {
+		return number{values: append(slices.Clone(s.values), rng.IntN(1<<50))}, nil
+	}
+	set := data.Transform(data.Transform[number](&numbers{n: 40}, withRandom), again)
+	stream := data.TransformIterable(data.TransformIterable(data.IterableOf(func(yield func(number, error) bool) {
+		for range 40 {
+			if !yield(number{}, nil) {
+				return
+			}
+		}
+	}), withRandom), again)
+	for name, make := range map[string]func(o data.LoaderOptions) *data.Loader[number]{
+		"a set":    func(o data.LoaderOptions) *data.Loader[number] { return data.NewLoader(set, o) },
+		"a stream": func(o data.LoaderOptions) *data.Loader[number] { return data.NewIterableLoader(stream, o) },
+	} {
+		seen := map[int]string{}
+		for _, seed := range []int{5, 6} {
+			l := make(data.LoaderOptions{BatchSize: 7, Seed: seed, Workers: 2})
+			for epoch := range 3 {
+				here := fmt.Sprintf("seed %d, epoch %d", seed, epoch)
+				for _, drawn := range slices.Concat(walk(t, l)...) {
+					if before, is := seen[drawn]; is {
+						t.Errorf("%s: %s draws what was drawn in %s", name, here, before)
+					}
+					seen[drawn] = here
+				}
+			}
+		}
+	}
+}
+
 func TestSamplesThatCannotBeJoinedSaySo(t *testing.T) {
 	set := data.Transform[number](&numbers{n: 2}, func(s number, _ *rand.Rand) (string, error) { return "a", nil })
 	for _, err := range data.NewLoader(set).All() {

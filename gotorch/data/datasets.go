@@ -44,6 +44,15 @@ func batcherOf[S any](set Dataset[S]) Batcher[S] {
 	return b
 }
 
+// bulkOf returns set as one that gives the samples of a batch in one go, or nil.
+func bulkOf[S any](set Dataset[S]) BulkDataset[S] {
+	if s, is := set.(*subset[S]); is && s.bulk == nil {
+		return nil
+	}
+	b, _ := set.(BulkDataset[S])
+	return b
+}
+
 // nameIn returns the name of a sample, or "".
 func nameIn(set any, i int) string {
 	if n, is := set.(Namer); is {
@@ -79,7 +88,7 @@ func checkFunction(op string, isNil bool) {
 // See https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.Subset.
 func Subset[S any](set Dataset[S], indices []int) Dataset[S] {
 	checkSets("data.Subset", set)
-	return &subset[S]{set, indices, getterOf(set), batcherOf(set)}
+	return &subset[S]{set, indices, getterOf(set), batcherOf(set), bulkOf(set)}
 }
 
 type subset[S any] struct {
@@ -87,6 +96,7 @@ type subset[S any] struct {
 	indices []int
 	inner   getter[S]
 	batcher Batcher[S]
+	bulk    BulkDataset[S]
 }
 
 func (d *subset[S]) Len() int { return len(d.indices) }
@@ -106,13 +116,30 @@ func (d *subset[S]) get(ctx context.Context, i int, rng *rand.Rand) (S, error) {
 	return d.inner(ctx, d.indices[i], rng)
 }
 
-func (d *subset[S]) Batch(indices []int, rng *rand.Rand) (none S, err error) {
+// within returns where in the set samples are.
+func (d *subset[S]) within(indices []int) ([]int, error) {
 	inner := make([]int, len(indices))
 	for i, at := range indices {
 		if at < 0 || at >= len(d.indices) {
-			return none, noSample("data.Subset", at, len(d.indices))
+			return nil, noSample("data.Subset", at, len(d.indices))
 		}
 		inner[i] = d.indices[at]
+	}
+	return inner, nil
+}
+
+func (d *subset[S]) Samples(indices []int) ([]S, error) {
+	inner, err := d.within(indices)
+	if err != nil {
+		return nil, err
+	}
+	return d.bulk.Samples(inner)
+}
+
+func (d *subset[S]) Batch(indices []int, rng *rand.Rand) (none S, err error) {
+	inner, err := d.within(indices)
+	if err != nil {
+		return none, err
 	}
 	if d.batcher != nil {
 		return d.batcher.Batch(inner, rng)
@@ -402,13 +429,16 @@ func RandomSplit[S any, N int | float64](set Dataset[S], lengths []N, opts ...Ra
 
 // fractionsOf returns the lengths of parts that are fractions of n.
 func fractionsOf(op string, n int, fractions []float64) []int {
-	sum := 0.0
+	sum, lost := 0.0, 0.0 // as Python adds floats: with what rounding has lost, so that 20 times 0.05 is 1
 	for i, f := range fractions {
 		if !(f >= 0 && f <= 1) {
 			panic(args.ValueError(op, "Fraction at index %d is not between 0 and 1", i))
 		}
-		sum += f
+		next := sum + f
+		lost += (max(sum, f) - next) + min(sum, f)
+		sum = next
 	}
+	sum += lost
 	if !(math.Abs(sum-1) <= 1e-9*max(sum, 1)) || sum > 1 {
 		panic(args.ValueError(op, "the fractions must sum up to 1, and sum up to %v", sum))
 	}

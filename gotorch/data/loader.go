@@ -22,6 +22,7 @@ type LoaderOptions struct {
 	Generator    *gotorch.Generator // where the order and seeds come from, in place of Seed
 	DropLast     bool               // leave out the last batch if it is smaller than the others
 	NoBatching   bool               // give samples as they are, not joined: what batch_size=None is in Python
+	Scoped       bool               // free what samples are made of when they are joined; see [Loader.All] for what may not be kept
 	Workers      int                // goroutines that prepare batches; default: the one that takes them
 	Prefetch     gotorch.Scalar     // batches that each worker prepares ahead; default: 2
 	MaxErrors    int                // how many samples of an epoch may fail and are left out, -1 for any number
@@ -41,6 +42,7 @@ type Loader[B any] struct {
 	batchSampler        Sampler[[]int]
 	batchSize           int
 	dropLast, noBatches bool
+	scoped              bool
 	generator           *gotorch.Generator // nil: the default one
 
 	mu     sync.Mutex
@@ -63,9 +65,9 @@ func NewLoader[S any](set Dataset[S], opts ...LoaderOptions) *Loader[S] {
 	if set == nil {
 		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the data set is nil"})
 	}
-	m := &mapped[S, S]{set: set, get: getterOf(set), batcher: batcherOf(set), collate: collate[S]}
+	m := &mapped[S, S]{set: set, get: getterOf(set), batcher: batcherOf(set), bulk: bulkOf(set), collate: collate[S]}
 	if opt.NoBatching {
-		m.batcher, m.collate, m.unjoined = nil, single[S], true
+		m.batcher, m.bulk, m.collate, m.unjoined = nil, nil, single[S], true
 	}
 	return newLoader(op, m, opt)
 }
@@ -83,7 +85,7 @@ func NewLoaderWith[S, B any](set Dataset[S], collate func(samples []S) (B, error
 	if opt.NoBatching {
 		panic(args.ValueError(op, "with NoBatching there is nothing to join: use NewLoader"))
 	}
-	return newLoader(op, &mapped[S, B]{set: set, get: getterOf(set), collate: collate}, opt)
+	return newLoader(op, &mapped[S, B]{set: set, get: getterOf(set), bulk: bulkOf(set), collate: collate}, opt)
 }
 
 // NewIterableLoader is [NewLoader] for an [Iterable]. One goroutine reads it, and workers make of what was read what
@@ -135,7 +137,7 @@ func single[S any](samples []S) (S, error) { return samples[0], nil }
 func newLoader[B any](op string, src source[B], opt LoaderOptions) *Loader[B] {
 	l := &Loader[B]{
 		source: src, shuffle: opt.Shuffle, dropLast: opt.DropLast, workers: opt.Workers, sampler: opt.Sampler,
-		batchSampler: opt.BatchSampler, noBatches: opt.NoBatching, maxErrors: opt.MaxErrors, onError: opt.OnError,
+		batchSampler: opt.BatchSampler, noBatches: opt.NoBatching, scoped: opt.Scoped, maxErrors: opt.MaxErrors, onError: opt.OnError,
 		batchSize: int(args.Int(op, "BatchSize", opt.BatchSize, 1)), prefetch: int(args.Int(op, "Prefetch", opt.Prefetch, 2)),
 		generator: opt.Generator,
 	}
@@ -179,12 +181,27 @@ func (l *Loader[B]) Len() int {
 	return numBatches(n, l.batchSize, l.dropLast)
 }
 
+// SetEpoch tells the sampler which epoch is next, from 0, if it has such a method, as that of [DistributedSampler] has.
+func (l *Loader[B]) SetEpoch(epoch int) {
+	for _, s := range []any{l.sampler, l.batchSampler} {
+		if s, is := s.(interface{ SetEpoch(epoch int) }); is {
+			s.SetEpoch(epoch)
+		}
+	}
+}
+
 // All is one epoch: it yields each batch once. After an error, which comes with an empty batch, it
 // ends; what a data set, a transform or a function that joins samples returns or panics with is a [SampleError].
 // A loop that is left early stops the workers and waits for them; what they had prepared is
 // closed, if it has a method Close.
 //
 // A batch belongs to whoever took it: the collector frees it, or Close does it sooner.
+//
+// A batch that was joined is a copy, and the tensors of its samples are left to the collector, which finds them some batches
+// later. With Scoped each batch is prepared in a [gotorch.Scope] instead, and all but the batch is freed when it is done, as
+// Python does. A data set, transform or function that joins must then keep no tensor that it makes for a sample beyond the
+// batch, but for those that it makes in [gotorch.Unscoped]; what it keeps nevertheless is a closed tensor, and using it a
+// ValueError. Of an [Iterable] it is what transforms and joining make that is freed, and not what was read.
 //
 // Besides the batch that was taken last, at most Workers·Prefetch of them are prepared or being made (one, if Prefetch is
 // 0); of an [Iterable], the samples of two more are read.
@@ -346,7 +363,7 @@ func (w *walk[B]) take() (r result[B], more bool) {
 	if !more {
 		return r, false
 	}
-	return w.loader.source.prepare(w.ctx, w.epoch, j), true
+	return prepared(w.ctx, w.loader.source, w.epoch, j), true
 }
 
 // stop ends the epoch.
@@ -373,6 +390,7 @@ type epoch struct {
 	length  int    // of the data set
 	goOn    bool   // where a sample fails
 	noBatch bool   // samples are not joined
+	scoped  bool   // a batch is prepared in a Scope
 	end     func() // what is drawn when it is over
 
 	batchSize int
@@ -402,7 +420,7 @@ func (l *Loader[B]) draw(base *gotorch.Generator) *epoch {
 	if known && n < 0 {
 		panic(args.ValueError("data.Loader", "the data set's Len is %d", n))
 	}
-	e := &epoch{length: n, batchSize: l.batchSize, goOn: l.maxErrors != 0, noBatch: l.noBatches, end: nothing}
+	e := &epoch{length: n, batchSize: l.batchSize, goOn: l.maxErrors != 0, noBatch: l.noBatches, scoped: l.scoped, end: nothing}
 	own := l.generator
 	if own == nil {
 		own = base

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -782,6 +783,53 @@ func TestASampleThatABatcherDoesNotHaveIsNamed(t *testing.T) {
 	for _, err := range data.NewLoader(set, data.LoaderOptions{Sampler: data.SubsetRandomSampler([]int{7}), Workers: 1}).All() {
 		if e, is := errors.AsType[*data.SampleError](err); !is || e.Index != 7 || !errors.Is(err, gotorch.IndexError) {
 			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// groupsOf is a batch sampler of what it is.
+type groupsOf [][]int
+
+func (g groupsOf) Len() int             { return len(g) }
+func (g groupsOf) All() iter.Seq[[]int] { return slices.Values(g) }
+
+func TestABatchOfNoSamplesIsJoinedToo(t *testing.T) {
+	join := func(samples []number) (int, error) { return len(samples), nil }
+	for _, workers := range []int{0, 2} {
+		o := data.LoaderOptions{BatchSampler: groupsOf{{1, 2}, {}, {3}}, Workers: workers}
+		var got []int
+		for n, err := range data.NewLoaderWith[number](&numbers{n: 5}, join, o).All() {
+			testhelp.Must(t, err)
+			got = append(got, n)
+		}
+		if !slices.Equal(got, []int{2, 0, 1}) {
+			t.Errorf("%d workers: got batches of %v", workers, got)
+		}
+		got = nil
+		for batch, err := range data.NewLoader(pairs(5), o).All() { // which makes its batches itself
+			testhelp.Must(t, err)
+			got = append(got, batch.Len())
+		}
+		if !slices.Equal(got, []int{2, 0, 1}) {
+			t.Errorf("%d workers: got batches of %v", workers, got)
+		}
+	}
+}
+
+// Of floats that are added one by one, twenty times 0.05 is more than 1.
+func TestFractionsThatAreOneInDecimalsSplit(t *testing.T) {
+	for _, n := range []int{3, 10, 20, 40, 49, 100, 1000} {
+		fractions := slices.Repeat([]float64{1 / float64(n)}, n)
+		for i, part := range data.RandomSplit[number](&numbers{n: 3 * n}, fractions) {
+			if part.Len() < 2 || part.Len() > 4 { // of 3·n·(1/n), which may be below 3
+				t.Errorf("part %d of %d has %d samples", i, n, part.Len())
+			}
+		}
+	}
+	for _, fractions := range [][]float64{{0.5, 0.5000001}, {0.5, 0.4999}, {0.5, math.Nextafter(0.5, 1), 1e-16}} {
+		err := gotorch.Try0(func() { data.RandomSplit[number](&numbers{n: 10}, fractions) })
+		if e, is := errors.AsType[*gotorch.Error](err); !is || e.Kind != gotorch.ValueError {
+			t.Errorf("%v: %v", fractions, err)
 		}
 	}
 }

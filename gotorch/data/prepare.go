@@ -6,6 +6,9 @@ import (
 	"iter"
 	"math/rand/v2"
 	"sync"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 )
 
 // job is a batch that is to be prepared.
@@ -41,6 +44,18 @@ type source[B any] interface {
 	discard(batch B)
 }
 
+// prepared makes a batch, and frees what it was made of, if the loader is to.
+func prepared[B any](ctx context.Context, src source[B], e *epoch, j job) (r result[B]) {
+	if !e.scoped {
+		return src.prepare(ctx, e, j)
+	}
+	r.batch = gotorch.Scope(func(*gotorch.ScopeHandle) B {
+		r = src.prepare(ctx, e, j)
+		return r.batch
+	})
+	return r
+}
+
 // discard closes a batch that nobody will take.
 func discard(batch any) {
 	switch b := batch.(type) {
@@ -57,7 +72,8 @@ func discard(batch any) {
 type mapped[S, B any] struct {
 	set     Dataset[S]
 	get     getter[S]
-	batcher Batcher[B] // nil: there is none
+	batcher Batcher[B]     // nil: there is none
+	bulk    BulkDataset[S] // the same
 	collate func([]S) (B, error)
 
 	unjoined bool // samples are given as they are
@@ -104,10 +120,16 @@ func (m *mapped[S, B]) prepare(ctx context.Context, e *epoch, j job) result[B] {
 			return gather(ctx, e, j, m.at(ctx, e, j), m.fail(j), m.collate) // which says which
 		}
 	}
-	if m.batcher == nil {
+	var whole func() (B, error)
+	switch {
+	case m.batcher != nil:
+		whole = func() (B, error) { return m.batcher.Batch(j.indices, e.rand(j.number)) }
+	case m.bulk != nil:
+		whole = func() (B, error) { return m.joined(j.indices) }
+	default:
 		return gather(ctx, e, j, m.at(ctx, e, j), m.fail(j), m.collate)
 	}
-	batch, err := guarded(func() (B, error) { return m.batcher.Batch(j.indices, e.rand(j.number)) })
+	batch, err := guarded(whole)
 	switch {
 	case err == nil:
 		return result[B]{job: j, batch: batch, n: max(j.count, 1)}
@@ -116,6 +138,18 @@ func (m *mapped[S, B]) prepare(ctx context.Context, e *epoch, j job) result[B] {
 	}
 	// Which of them it is that fails comes out one by one.
 	return gather(ctx, e, j, m.at(ctx, e, j), m.fail(j), m.collate)
+}
+
+// joined makes a batch of samples that come in one go.
+func (m *mapped[S, B]) joined(indices []int) (none B, err error) {
+	samples, err := m.bulk.Samples(indices)
+	if err != nil {
+		return none, err
+	}
+	if len(samples) != len(indices) {
+		return none, args.ValueError("data.Loader", "the data set's Samples gave %d for %d indices", len(samples), len(indices))
+	}
+	return m.collate(samples)
 }
 
 // at returns the k-th sample of a batch.
@@ -402,5 +436,5 @@ func (a *ahead[B]) close() {
 func work[B any](ctx context.Context, src source[B], e *epoch, p place[B]) {
 	r := result[B]{ended: true}
 	defer func() { p.result <- r }()
-	r = src.prepare(ctx, e, p.job)
+	r = prepared(ctx, src, e, p.job)
 }

@@ -5,6 +5,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/datadoor"
 )
 
 // progress is how far an epoch has come, and what it began with.
@@ -239,6 +240,38 @@ func (l *Loader[B]) LoadStateDict(dict gotorch.Dict) (err error) {
 		l.resume = &r
 	}
 	return nil
+}
+
+func init() {
+	datadoor.KeepPlace = func(loader any) (func() error, bool) {
+		if l, is := loader.(interface{ keepPlace() func() error }); is {
+			return l.keepPlace(), true
+		}
+		return nil, false
+	}
+}
+
+func (l *Loader[B]) keepPlace() (restore func() error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, resume, generator := l.at, l.resume, stateOf(l.generator)
+	var sampler gotorch.Dict
+	s := l.samplerState()
+	if s != nil {
+		sampler = s.StateDict()
+	}
+	return func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.at, l.resume = at, resume
+		if generator != nil {
+			setState(l.generator, generator)
+		}
+		if s != nil {
+			return s.LoadStateDict(sampler)
+		}
+		return nil
+	}
 }
 
 // plain returns an int64 as an int.

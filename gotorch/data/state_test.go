@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"gotorch.dev/gotorch"
@@ -541,5 +542,38 @@ func TestAnEpochThatCannotBeginIsBegunAgainAtItsPlace(t *testing.T) {
 	sampler.fail = false
 	if got := epochOf(t, again); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// counted counts the goroutines while its samples are made.
+type counted struct {
+	numbers
+	most *atomic.Int64
+}
+
+func (d *counted) At(i int) (number, error) {
+	d.most.Store(max(d.most.Load(), int64(runtime.NumGoroutine())))
+	return d.numbers.At(i)
+}
+
+func TestThereAreNoMoreWorkersThanBatchesAreLeft(t *testing.T) {
+	set := &counted{numbers{n: 20}, new(atomic.Int64)}
+	first := data.NewLoader[number](set, data.LoaderOptions{BatchSize: 2})
+	n := 0
+	for _, err := range first.All() {
+		testhelp.Must(t, err)
+		if n++; n == 9 {
+			break
+		}
+	}
+	second := data.NewLoader[number](set, data.LoaderOptions{BatchSize: 2, Workers: 16})
+	testhelp.Must(t, second.LoadStateDict(first.StateDict()))
+	before := int64(runtime.NumGoroutine())
+	set.most.Store(0)
+	if got := walk(t, second); len(got) != 1 {
+		t.Fatalf("got %v", got)
+	}
+	if more := set.most.Load() - before; more > 2 { // the one that says what is to be done, and a worker
+		t.Errorf("%d goroutines were started for one batch", more)
 	}
 }

@@ -93,6 +93,9 @@ func TestAFolderOfShards(t *testing.T) {
 			t.Error(rows, err)
 		}
 	}
+	if got, err := f.Rows("b", 0, 3); err != nil || got.Numel() != 12 {
+		t.Error(err)
+	}
 	if got, err := f.Rows("b", 3, 3); err != nil || got.Numel() != 0 {
 		t.Error(err)
 	}
@@ -290,7 +293,12 @@ func TestFilesOfTorchSave(t *testing.T) {
 	got, err = f.Rows("b", 1, 3)
 	testhelp.Must(t, err)
 	gotorchtest.AssertEqual(t, got, count(6).View([]int64{3, 2}).Narrow(0, 1, 2))
-	if _, err := f.Rows("b", 2, 9); !errors.Is(err, gotorch.IndexError) {
+	for _, rows := range [][2]int64{{-1, 1}, {2, 1}, {0, 4}, {4, 4}} {
+		if _, err := f.Rows("b", rows[0], rows[1]); !errors.Is(err, gotorch.IndexError) {
+			t.Error(rows, err)
+		}
+	}
+	if got, err := f.Rows("b", 3, 3); err != nil || got.Numel() != 0 {
 		t.Error(err)
 	}
 	testhelp.Must(t, f.Close())
@@ -433,6 +441,9 @@ func TestHostileFolders(t *testing.T) {
 		if c.index != "" && !errors.As(err, &shard) {
 			t.Errorf("%s: %T is no ShardError", name, err)
 		}
+		if name == "a missing tensor" && (shard.Index != filepath.Join(dir, "model.safetensors.index.json") || shard.Shard != "x.safetensors" || shard.Tensor != "b") {
+			t.Errorf("%s: the error is of %+v", name, *shard)
+		}
 		if f != nil || testhelp.Descriptors(t) != descriptors {
 			t.Errorf("%s: something is left open", name)
 		}
@@ -443,6 +454,18 @@ func TestHostileFolders(t *testing.T) {
 		if _, err := hub.Open(dir, hub.OpenOptions{FollowLinks: true}); err == nil {
 			t.Error(what, "is opened")
 		}
+	}
+}
+
+func TestAnIndexThatIsTooLargeIsNotRead(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "model.safetensors.index.json")
+	write(t, dir, filepath.Base(path), []byte(`{"weight_map":{"a":"x.safetensors"}}`))
+	testhelp.Must(t, os.Truncate(path, 256<<20+1)) // has no blocks on the disk
+	_, err := hub.Open(dir)
+	var shard *gotorch.ShardError
+	if !errors.As(err, &shard) || !errors.Is(err, gotorch.ValueError) || !strings.Contains(err.Error(), "268435457 bytes") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -115,6 +115,7 @@ const never = "\x00"
 func (l *load) look() error {
 	l.origin, l.skipped = map[string][]string{}, map[string]bool{}
 	dict := nn.StateDict{}
+	var other error
 	err := gotorch.Try0(func() {
 		gotorch.Scope0(func(*gotorch.ScopeHandle) {
 			for _, s := range l.plan.steps {
@@ -135,12 +136,13 @@ func (l *load) look() error {
 			err := l.model.LoadStateDict(dict, nn.LoadOptions{Report: &found, Assign: l.opt.Assign})
 			var fits *nn.StateDictError
 			if err != nil && !errors.As(err, &fits) && !errors.Is(err, gotorch.ValueError) {
-				panic(err)
+				other = err
+				return
 			}
 			l.found(found)
 		})
 	})
-	return err
+	return errors.Join(err, other)
 }
 
 // becomes is the dtype that a tensor of the folder is read in.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/gotorchtest"
@@ -142,6 +143,17 @@ func TestLoadInto(t *testing.T) {
 			for _, p := range m.Parameters() {
 				if !p.RequiresGrad() || !p.IsLeaf() {
 					t.Error("a parameter does not learn any more")
+				}
+			}
+			frozen := newNet(false, device)
+			for _, p := range frozen.Parameters() {
+				p.RequiresGrad_(false)
+			}
+			_, err = hub.LoadInto(frozen, folderOf(t, weights()), opt)
+			testhelp.Must(t, err)
+			for name, p := range frozen.NamedParameters() {
+				if p.RequiresGrad() {
+					t.Errorf("%s learns, and was frozen", name)
 				}
 			}
 		}
@@ -380,6 +392,38 @@ func TestSaveReplacesWhatWasThere(t *testing.T) {
 	testhelp.Must(t, hub.Save(dir, weights(), hub.SaveOptions{DType: gotorch.Float16}))
 	if info, _ := open(t, dir).Lookup("head.weight"); info.DType != gotorch.Float16 {
 		t.Errorf("%+v", info)
+	}
+}
+
+func TestWhatAKilledSaveHasLeftGoesADayLater(t *testing.T) {
+	dir := t.TempDir()
+	leave := func(name string, age time.Duration) {
+		path := filepath.Join(dir, name)
+		testhelp.Must(t, os.Mkdir(path, 0o777))
+		write(t, path, "model.safetensors", nil)
+		at := time.Now().Add(-age)
+		testhelp.Must(t, os.Chtimes(path, at, at))
+	}
+	leave(".gotorch-1.part", 25*time.Hour)
+	leave(".gotorch-2.part", 23*time.Hour) // another process may be writing it
+	leave("other-1.part", 25*time.Hour)
+	file := filepath.Join(dir, ".gotorch-4.part") // which is somebody else's
+	write(t, dir, filepath.Base(file), nil)
+	testhelp.Must(t, os.Chtimes(file, time.Time{}, time.Now().Add(-25*time.Hour)))
+	outside := t.TempDir()
+	testhelp.Must(t, os.Symlink(outside, filepath.Join(dir, ".gotorch-3.part")))
+	testhelp.Must(t, hub.Save(dir, nn.StateDict{"a": count(3)}))
+	var names []string
+	entries, err := os.ReadDir(dir)
+	testhelp.Must(t, err)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if want := []string{".gotorch-2.part", ".gotorch-3.part", ".gotorch-4.part", "model.safetensors", "other-1.part"}; !slices.Equal(names, want) {
+		t.Errorf("there are %v, not %v", names, want)
+	}
+	if _, err := os.Stat(outside); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -245,7 +245,7 @@ func TestTablesThatDoNotFitAreRefused(t *testing.T) {
 		filestest.WantBroken(t, first, path, text)
 	}
 	filestest.NoFiles(t, func(path string) error { _, err := csvdata.Open(path, layout); return err })
-	for _, opt := range []csvdata.Options{{Comma: "ab"}, {Comma: "\""}, {Comment: "\n"}, {Comment: ","}, {MaxRow: 0}} {
+	for _, opt := range []csvdata.Options{{Comma: "ab"}, {Comma: "\""}, {Comment: "\n"}, {Comma: "\r"}, {Comment: "\r"}, {Comma: "\x00"}, {Comment: ","}, {MaxRow: 0}} {
 		filestest.WantKind(t, gotorch.ValueError, func() { csvdata.NewStream(nil, layout, opt) })
 	}
 	for _, l := range []tabular.Layout{{}, {Targets: []tabular.Column{{Name: "a", Classes: []string{"x", "x"}}}}} {
@@ -353,6 +353,56 @@ func TestNothingStays(t *testing.T) {
 	testhelp.Must(t, os.Truncate(path, 100))
 	_, err = set.At(99)
 	filestest.WantBroken(t, err, path, "row ")
+}
+
+func TestErrorsTellTheLineHoweverFarItIs(t *testing.T) {
+	var table strings.Builder
+	table.WriteString("a,b\n")
+	line := 1
+	lines := map[int]int{} // of rows that are broken
+	for i := range 3000 {
+		line++
+		switch {
+		case i%100 == 99:
+			lines[i] = line
+			table.WriteString("x,1\n")
+		case i%7 == 0: // a row of two lines
+			line++
+			fmt.Fprintf(&table, "%d,\"%d\n\"\n", i, i)
+		default:
+			fmt.Fprintf(&table, "%d,%030d\n", i, i)
+		}
+	}
+	path := filestest.Write(t, "a.csv", []byte(table.String()))
+	set, err := csvdata.Open(path, tabular.Layout{Inputs: tabular.Columns("a"), Targets: tabular.Columns("b")})
+	testhelp.Must(t, err)
+	defer set.Close()
+	for row, line := range lines {
+		_, err := set.At(row)
+		filestest.WantBroken(t, err, path, fmt.Sprintf("row %d (line %d)", row, line))
+	}
+}
+
+func TestTheEndOfALineIsNoPartOfItsLength(t *testing.T) {
+	layout := tabular.Layout{Inputs: tabular.Columns("a"), Targets: tabular.Columns("b")}
+	for _, c := range []struct {
+		row  string
+		fits bool
+	}{
+		{"1234,56789\r\n", true}, // ten bytes
+		{"1234,56789\n", true},
+		{"1234,56789", true},
+		{"1234,5678901\r\n", false},
+		{"1234,567890123\n", false},
+	} {
+		path := filestest.Write(t, "a.csv", []byte("a,b\n1,2\n"+c.row))
+		_, err := csvdata.Open(path, layout, csvdata.Options{MaxRow: 10})
+		if c.fits {
+			testhelp.Must(t, err)
+		} else {
+			filestest.WantBroken(t, err, path, "the row has more than 10 bytes")
+		}
+	}
 }
 
 // FuzzTable looks for a table whose rows differ by the way in which they are read.

@@ -410,3 +410,24 @@ func TestFoldersWithLinksToEachOtherAreAnErrorSoon(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestAFolderMayBeBehindAHundredLinks(t *testing.T) {
+	dir, behind := t.TempDir(), t.TempDir()
+	testhelp.Must(t, os.Mkdir(filepath.Join(dir, "class"), 0o755))
+	testhelp.Must(t, os.WriteFile(filepath.Join(behind, "a.png"), nil, 0o644)) // nothing is decoded yet
+	link := func(i int) {
+		testhelp.Must(t, os.Symlink(behind, filepath.Join(dir, "class", fmt.Sprint(i))))
+	}
+	for i := range 100 {
+		link(i)
+	}
+	set, err := imagefolder.Open(dir)
+	testhelp.Must(t, err)
+	if set.Len() != 100 {
+		t.Errorf("got %d pictures", set.Len())
+	}
+	link(100)
+	if _, err := imagefolder.Open(dir); err == nil || !strings.Contains(err.Error(), "in more than 100 ways") {
+		t.Errorf("got %v", err)
+	}
+}

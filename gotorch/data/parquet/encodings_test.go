@@ -19,6 +19,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/data/internal/columns"
 	"gotorch.dev/gotorch/data/tabular"
 	"gotorch.dev/gotorch/internal/filestest"
 	"gotorch.dev/gotorch/internal/testhelp"
@@ -155,7 +156,7 @@ func written(tb testing.TB, rows []record, options ...format.WriterOption) []byt
 
 func TestEveryEncodingIsReadAsItWasWritten(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	for i := range 60 {
+	for i := range testhelp.Rounds(60) {
 		rows := random(rng, []int{1, 7, 8, 9, 129, 1000}[rng.IntN(6)])
 		file := written(t, rows, format.Compression(codecs[i%len(codecs)]), format.DataPageVersion(1+rng.IntN(2)), format.PageBufferSize([]int{64, 1 << 16}[rng.IntN(2)]))
 		set, err := Open([]string{filestest.Write(t, "a.parquet", file)}, all)
@@ -273,7 +274,7 @@ func TestTextsThatBeginAsTheOnesBeforeHaveABound(t *testing.T) {
 		{page(steps(1000, 0, 0), steps(1000, 2, 0)), 1 << 20, "text 500 should have 2 more bytes, and the page has 0"},
 	} {
 		n, sum := 0, 0
-		err := texts(c.b, meta.DeltaByteArray, 1000, c.most, func(text []byte) { n, sum = n+1, sum+len(text) })
+		err := texts(c.b, meta.DeltaByteArray, 1000, c.most, new([]int64), func(text []byte) { n, sum = n+1, sum+len(text) })
 		switch {
 		case c.text == "" && (err != nil || n != 1000 || sum != 500500):
 			t.Errorf("got %d texts of %d bytes, and %v", n, sum, err)
@@ -326,11 +327,11 @@ func TestAFooterOfStructuresWithinOthersEndsNoProgram(t *testing.T) {
 }
 
 func TestAColumnHasOneDictionaryAndPagesOfNothingAreNotUnpacked(t *testing.T) {
-	v := &values{kind: meta.Int64}
+	v, b := of(t, meta.Int64), &buffers{}
 	table := &Table{maxPage: 1 << 20}
 	dictionary := &meta.PageHeader{Type: meta.DictionaryPage, DictionaryPageHeader: thrift.New(meta.DictionaryPageHeader{})}
-	testhelp.Must(t, table.page(v, dictionary, meta.Uncompressed, nil, false, 5))
-	if err := table.page(v, dictionary, meta.Uncompressed, nil, false, 5); err == nil || !strings.Contains(err.Error(), "the column has one") {
+	testhelp.Must(t, table.page(v, dictionary, meta.Uncompressed, nil, b, false, 5))
+	if err := table.page(v, dictionary, meta.Uncompressed, nil, b, false, 5); err == nil || !strings.Contains(err.Error(), "the column has one") {
 		t.Errorf("got %v", err)
 	}
 	for _, nothing := range []*meta.PageHeader{
@@ -338,15 +339,19 @@ func TestAColumnHasOneDictionaryAndPagesOfNothingAreNotUnpacked(t *testing.T) {
 		{Type: meta.DataPageV2, UncompressedPageSize: 1 << 20, DataPageHeaderV2: thrift.New(meta.DataPageHeaderV2{})},
 		{Type: meta.IndexPage, UncompressedPageSize: 1 << 20},
 	} {
-		testhelp.Must(t, table.page(v, nothing, meta.Zstd, []byte("no frame"), true, 5))
+		testhelp.Must(t, table.page(v, nothing, meta.Zstd, []byte("no frame"), b, true, 5))
 	}
 }
 
 func TestDamagedPagesAreErrorsAndCostNoMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
-	for i := range 300 {
-		codec := codecs[i%len(codecs)]
-		b := written(t, random(rng, 200), format.Compression(codec), format.DataPageVersion(1+i%2))
+	var files [][]byte // to write one takes much longer than to read it
+	for i := range 2 * len(codecs) {
+		files = append(files, written(t, random(rng, 200), format.Compression(codecs[i/2]), format.DataPageVersion(1+i%2)))
+	}
+	for i := range testhelp.Rounds(300) {
+		codec := codecs[i%len(files)/2]
+		b := slices.Clone(files[i%len(files)])
 		for range 1 + rng.IntN(3) {
 			b[rng.IntN(len(b))] = byte(rng.Uint32())
 		}
@@ -402,24 +407,90 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
+// of returns a column without values yet.
+func of(tb testing.TB, kind meta.Type) values {
+	tb.Helper()
+	v, err := newValues(kind, false, nil)
+	testhelp.Must(tb, err)
+	return v
+}
+
+// dictionaryOf3 is the page of a dictionary that has three values.
+func dictionaryOf3(kind meta.Type) bits {
+	switch kind {
+	case meta.ByteArray:
+		return bits("\x03\x00\x00\x00red\x00\x00\x00\x00\x01\x00\x00\x00x")
+	case meta.Boolean:
+		return bits{5}
+	}
+	return slices.Repeat([]byte{0, 0, 0x80, 0x40, 0, 0, 0, 0}, 3)
+}
+
+// plan3 has a column in which values may be missing.
+var plan3 = func() *columns.Plan {
+	p, err := columns.Of("test", tabular.Layout{Targets: []tabular.Column{{Name: "a", Missing: 3}}}, []string{"a"})
+	if err != nil {
+		panic(err)
+	}
+	return p
+}()
+
+func TestTheMemoryOfAColumnIsUsedAgain(t *testing.T) {
+	v := of(t, meta.Int64).(*typed[int64])
+	var all *int64
+	var there *uint8
+	for i := range 3 {
+		v.begin(100)
+		if v.count() != 0 || v.there != nil {
+			t.Fatalf("at the beginning there are %d values, there %v", v.count(), v.there)
+		}
+		// A page of 50 values that are there, and one of 50 that are missing.
+		plain := slices.Repeat([]byte{byte(i + 1), 0, 0, 0, 0, 0, 0, 0}, 50)
+		testhelp.Must(t, v.data(plain, bits{100, 1}, meta.Plain, 50, 1<<20))
+		testhelp.Must(t, v.data(nil, bits{100, 0}, meta.Plain, 50, 1<<20))
+		if v.all[0] != int64(i+1) || v.all[49] != int64(i+1) || v.there[49] != 1 || v.there[50] != 0 {
+			t.Errorf("got %v, there %v", v.all, v.there)
+		}
+		if i > 0 && (&v.all[0] != all || &v.there[0] != there) {
+			t.Error("the memory is another")
+		}
+		all, there = &v.all[0], &v.there[0]
+	}
+}
+
 // FuzzPage looks for a page of which no values come out, or others than it should have. No checksum keeps it from what
 // decodes them, and no recover hides what that does.
 func FuzzPage(f *testing.F) {
 	for encoding := range 10 {
 		for kind := range 7 {
-			f.Add(append(steps(9, 1, 1), 4, 0, 0, 0, 3, 0, 0, 0, 'r', 'e', 'd'), []byte{18, 1}, byte(kind), byte(encoding), uint16(9), false)
-			f.Add([]byte{2, 18, 1, 18, 2, 3, 0xff, 0xff}, []byte{3, 0x55, 2, 1}, byte(kind), byte(encoding), uint16(9), true)
+			f.Add(append(steps(9, 1, 1), 4, 0, 0, 0, 3, 0, 0, 0, 'r', 'e', 'd'), []byte{18, 1}, byte(kind), byte(encoding), uint16(9), false, kind == 1)
+			f.Add([]byte{2, 18, 1, 18, 2, 3, 0xff, 0xff}, []byte{3, 0x55, 2, 1}, byte(kind), byte(encoding), uint16(9), true, kind == 2)
 		}
 	}
-	f.Fuzz(func(t *testing.T, b, levels []byte, kind, encoding byte, n uint16, optional bool) {
-		v := &values{kind: meta.Type(kind), classes: map[string]int{"red": 1}, dictionary: []uint64{5, 6, 7}}
+	f.Fuzz(func(t *testing.T, b, levels []byte, kind, encoding byte, n uint16, optional, unsigned bool) {
+		v, err := newValues(meta.Type(kind), unsigned, map[string]int{"red": 1})
+		if err != nil {
+			return
+		}
+		if err := v.setDictionary(dictionaryOf3(meta.Type(kind)), 3, 1<<20); err != nil {
+			t.Fatal(err)
+		}
 		there := bits(nil)
 		if optional {
 			there = append(bits{}, levels...)
 		}
-		err := v.data(b, there, meta.Encoding(encoding), int(n), 1<<20)
-		if err == nil && (len(v.all) != int(n) || v.missing != nil && len(v.missing) != int(n)) {
-			t.Fatalf("%d values came out, and %d should", len(v.all), n)
+		err = v.data(b, there, meta.Encoding(encoding), int(n), 1<<20)
+		if err != nil {
+			return
+		}
+		if v.count() != int(n) {
+			t.Fatalf("%d values came out, and %d should", v.count(), n)
+		}
+		c := plan3.Column(0)
+		for i := range int(n) { // each is there, or not
+			if _, err := v.number(c, i); err != nil && !strings.Contains(err.Error(), "none of the column's") {
+				t.Fatalf("value %d: %v", i, err)
+			}
 		}
 	})
 }

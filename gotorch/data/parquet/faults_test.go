@@ -44,7 +44,12 @@ func TestWhatAPageCannotHaveIsSaid(t *testing.T) {
 		{meta.Int32, meta.DeltaByteArray, make([]byte, 63), "which is not read"},
 		{meta.Int96, meta.Plain, make([]byte, 96), "which is not read"},
 	} {
-		v := &values{kind: c.kind, dictionary: []uint64{5, 6, 7}}
+		v, err := newValues(c.kind, false, nil)
+		if err != nil {
+			wantText(t, err, c.text)
+			continue
+		}
+		testhelp.Must(t, v.setDictionary(dictionaryOf3(c.kind), 3, 1<<20))
 		wantText(t, v.data(c.content, nil, c.encoding, 8, 1<<20), c.text)
 	}
 }
@@ -53,14 +58,14 @@ func TestAPageIsWhatItsHeaderSays(t *testing.T) {
 	table := &Table{maxPage: 1 << 20}
 	plain := binary.LittleEndian.AppendUint64(nil, 7)
 	v1 := &meta.PageHeader{Type: meta.DataPage, UncompressedPageSize: 8, CRC: 1, DataPageHeader: thrift.New(meta.DataPageHeader{NumValues: 1})}
-	wantText(t, table.page(&values{kind: meta.Int64}, v1, meta.Uncompressed, plain, false, 5), "not what its checksum is of")
+	wantText(t, table.page(of(t, meta.Int64), v1, meta.Uncompressed, plain, &buffers{}, false, 5), "not what its checksum is of")
 	// Levels of what cannot repeat are passed over; what says so is not packed, in a column that is.
 	head := meta.DataPageHeaderV2{NumValues: 2, RepetitionLevelsByteLength: 3, DefinitionLevelsByteLength: 2, IsCompressed: thrift.New(false)}
 	v2 := &meta.PageHeader{Type: meta.DataPageV2, UncompressedPageSize: 13, DataPageHeaderV2: thrift.New(head)}
-	v := &values{kind: meta.Int64}
-	testhelp.Must(t, table.page(v, v2, meta.Zstd, slices.Concat([]byte{4, 0, 0}, []byte{3, 2}, plain), true, 5))
-	if !slices.Equal(v.all, []uint64{0, 7}) || !slices.Equal(v.missing, []bool{true, false}) {
-		t.Errorf("got %v, missing %v", v.all, v.missing)
+	v := of(t, meta.Int64).(*typed[int64])
+	testhelp.Must(t, table.page(v, v2, meta.Zstd, slices.Concat([]byte{4, 0, 0}, []byte{3, 2}, plain), &buffers{}, true, 5))
+	if len(v.all) != 2 || v.all[1] != 7 || !slices.Equal(v.there, []uint8{0, 1}) {
+		t.Errorf("got %v, there %v", v.all, v.there)
 	}
 	wantText(t, table.checkSizes(&meta.PageHeader{CompressedPageSize: 9}, 8), "it should have 9 bytes, and the column ends after 8")
 }
@@ -80,7 +85,7 @@ func TestWhatAPageUnpacksToHasABound(t *testing.T) {
 		{meta.Lz4Raw, []byte{0}, 1 << 22, false},
 	} {
 		var err error
-		n := filestest.Allocated(func() { _, err = unpack(c.codec, c.content, c.size) })
+		n := filestest.Allocated(func() { _, err = unpack(new([]byte), c.codec, c.content, c.size) })
 		if (err == nil) != c.fits || !c.fits && c.size != 1<<22-1 && n > 1<<20 {
 			t.Errorf("%s to %d bytes: got %v, and %d bytes were allocated", c.codec, c.size, err, n)
 		}
@@ -142,7 +147,7 @@ func TestWhatAFooterCannotSayIsAnError(t *testing.T) {
 
 func TestAnEncryptedColumnIsNotRead(t *testing.T) {
 	f := &file{groups: []rowGroup{{Columns: []chunk{{}}, NumRows: 1}}}
-	_, err := (&Table{}).column(f, group{rows: 1}, column{SchemaElement: &meta.SchemaElement{}}, nil)
+	err := (&Table{}).column(f, group{rows: 1}, column{SchemaElement: &meta.SchemaElement{}}, of(t, meta.Int64), &buffers{})
 	wantText(t, err, "it is encrypted")
 }
 

@@ -18,9 +18,10 @@
 // stored as. Decimals, 16-bit floats, INT96 and columns within others (lists, maps, structs) are refused when the table is
 // opened, and so is a file whose columns are of other types than those of the first: a *data.FileError says which.
 //
-// At decodes the whole group of rows that a row is in, and remembers the last few groups. Rows in random order from all
-// over a large table would have each group decoded many times: write such tables in random order, with small groups, or
-// go through the Stream.
+// At decodes the whole group of rows that a row is in, and remembers the last few groups; a value takes the bytes of its
+// type, of a bool one and of a text four, and one more where values may be missing. A batch has each group decoded once. Rows
+// in random order from all over a large table have each group decoded for nearly every batch: write such tables in random
+// order, with small groups, or go through the Stream.
 package parquet
 
 import (
@@ -29,7 +30,6 @@ import (
 	"hash/crc32"
 	"io"
 	"iter"
-	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -49,7 +49,7 @@ import (
 
 // Options bound the memory that a table takes.
 type Options struct {
-	Groups  gotorch.Scalar // groups of rows that are remembered; default: 4
+	Groups  gotorch.Scalar // groups of rows that are remembered, beside the memory of one that was; default: 4
 	MaxRows gotorch.Scalar // rows of the largest group that is read; default: 1<<24
 	MaxPage gotorch.Scalar // bytes of the largest page, a part of a column, packed or not; default: 1<<28
 }
@@ -68,6 +68,7 @@ type Table struct {
 	mutex  sync.Mutex
 	cache  map[int]*decoded // by the group
 	recent []int            // the groups in cache, the last used at the end
+	spare  []values         // of a group that was forgotten: memory for another one
 	closed bool
 }
 
@@ -90,17 +91,9 @@ type decoded struct {
 	once    sync.Once
 	columns []values
 	err     error
-}
 
-// values is a column of a group.
-type values struct {
-	kind     meta.Type
-	unsigned bool
-	classes  map[string]int
-
-	all        []uint64 // int64s, of text those of its classes, or the bits of float64s
-	missing    []bool   // nil: none is
-	dictionary []uint64
+	users     int // that may read columns; guarded by the table's mutex, as is what follows
+	forgotten bool
 }
 
 // Open opens files of one table, and reads what they say of themselves. It panics with a ValueError or TypeError for a
@@ -197,38 +190,108 @@ func (t *Table) Len() int { return int(t.n) }
 
 // At reads the i-th row, from 0. The error is a *data.FileError if the row does not fit the layout, or its file is damaged.
 func (t *Table) At(i int) (data.Pair, error) {
-	rows := t.plan.Rows(1)
-	if err := t.read(rows, i); err != nil {
+	rows, err := t.read([]int{i})
+	if err != nil {
 		return data.Pair{}, err
 	}
 	return rows.One()
 }
 
-// Batch reads the rows at indices.
+// Batch reads the rows at indices, of each group of rows together.
 func (t *Table) Batch(indices []int, _ *rand.Rand) (data.Pair, error) {
-	rows := t.plan.Rows(len(indices))
-	for _, i := range indices {
-		if err := t.read(rows, i); err != nil {
-			return data.Pair{}, err
-		}
+	rows, err := t.read(indices)
+	if err != nil {
+		return data.Pair{}, err
 	}
 	return rows.Batch()
 }
 
-func (t *Table) read(to *columns.Rows, i int) error {
-	if i < 0 || int64(i) >= t.n {
-		return files.OutOfRange("parquet.Table", "row", i, int(t.n))
+// read reads rows. The error is the one of the first that has one.
+func (t *Table) read(indices []int) (*columns.Rows, error) {
+	var failed error
+	first := len(indices) // where failed is
+	fails := func(at int, err error) {
+		if at < first {
+			first, failed = at, err
+		}
 	}
-	at := sort.Search(len(t.groups), func(k int) bool { return t.groups[k].begin > int64(i) }) - 1
+	order, of := []int{}, map[int][]columns.Place{} // the groups, and what is wanted of them
+	last := -1
+	for k, i := range indices {
+		if i < 0 || int64(i) >= t.n {
+			fails(k, files.OutOfRange("parquet.Table", "row", i, int(t.n)))
+			break
+		}
+		if last < 0 || int64(i) < t.groups[last].begin || int64(i) >= t.groups[last].begin+t.groups[last].rows {
+			last = sort.Search(len(t.groups), func(k int) bool { return t.groups[k].begin > int64(i) }) - 1
+		}
+		if of[last] == nil {
+			order = append(order, last)
+		}
+		of[last] = append(of[last], columns.Place{From: i - int(t.groups[last].begin), To: k})
+	}
+	rows := t.plan.Block(len(indices))
+	for _, at := range t.rememberedFirst(order) {
+		places := of[at]
+		if places[0].To > first {
+			continue // what is wrong comes before
+		}
+		if k, err := t.fromGroup(rows, at, places); err != nil {
+			fails(places[k].To, err)
+		}
+	}
+	if failed != nil {
+		return nil, failed
+	}
+	return rows, nil
+}
+
+// fromGroup fills rows of a group. The error is about the first of the places that has one, which it says.
+func (t *Table) fromGroup(to *columns.Rows, at int, places []columns.Place) (int, error) {
 	d, err := t.decoded(at)
+	if d != nil {
+		defer t.release(d)
+	}
 	if err != nil {
-		return err
+		return 0, err
 	}
-	g := t.groups[at]
-	if err := t.row(to, d, int64(i)-g.begin); err != nil {
-		return t.broken(g, int64(i)-g.begin, err)
+	return t.fill(to, t.groups[at], d.columns, places)
+}
+
+// rememberedFirst is the order in which groups are read, so that none is forgotten that is still needed.
+func (t *Table) rememberedFirst(groups []int) []int {
+	if len(groups) < 2 {
+		return groups
 	}
-	return nil
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	slices.SortStableFunc(groups, func(a, b int) int {
+		switch _, left := t.cache[a]; {
+		case left == (t.cache[b] != nil):
+			return 0
+		case left:
+			return -1
+		}
+		return 1
+	})
+	return groups
+}
+
+// fill puts rows of a group where they belong. The error is about the first of the places that has one, which it says.
+func (t *Table) fill(to *columns.Rows, g group, all []values, places []columns.Place) (int, error) {
+	first := len(places)
+	for k, v := range all {
+		first = min(first, v.fill(to, k, places[:first]))
+	}
+	if first == len(places) {
+		return first, nil
+	}
+	row, k := places[first].From, -1
+	err := t.plan.Rows(1).Add(func(c *columns.Column) (columns.Number, error) {
+		k++
+		return all[k].number(c, row)
+	})
+	return first, t.broken(g, int64(row), err)
 }
 
 // broken is the error for a row of a group.
@@ -242,28 +305,7 @@ func (t *Table) broken(g group, row int64, err error) error {
 	return files.Errorf(t.files[g.file].path, fmt.Sprintf("row %d", before+row), "%v", err)
 }
 
-// row adds a row of a group.
-func (t *Table) row(to *columns.Rows, d *decoded, row int64) error {
-	k := -1
-	return to.Add(func(c *columns.Column) (columns.Number, error) {
-		k++
-		v := &d.columns[k]
-		word := v.all[row]
-		switch {
-		case v.missing != nil && v.missing[row]:
-			return c.Missing()
-		case v.kind == meta.Float || v.kind == meta.Double:
-			return columns.OfFloat(math.Float64frombits(word)), nil
-		case v.kind == meta.Int64 && v.unsigned && word > math.MaxInt64:
-			return columns.OfFloat(float64(word)), nil
-		case v.classes != nil && int64(word) < 0:
-			return columns.Number{}, fmt.Errorf("the text is none of the column's %d classes", len(c.Classes))
-		}
-		return columns.OfInt(int64(word)), nil
-	})
-}
-
-// decoded returns a group's columns, which several goroutines may wait for.
+// decoded returns a group's columns, which several goroutines may wait for. They are read until the group is released.
 func (t *Table) decoded(at int) (*decoded, error) {
 	t.mutex.Lock()
 	if t.closed {
@@ -275,23 +317,55 @@ func (t *Table) decoded(at int) (*decoded, error) {
 		d = &decoded{}
 		t.cache[at] = d
 	}
+	d.users++
 	t.recent = append(slices.DeleteFunc(t.recent, func(k int) bool { return k == at }), at)
 	if len(t.recent) > t.keep {
+		old := t.cache[t.recent[0]]
 		delete(t.cache, t.recent[0])
 		t.recent = t.recent[1:]
+		old.forgotten = true
+		t.recycle(old)
+	}
+	var spare []values
+	if !known { // or two goroutines might take it, of which one decodes
+		spare, t.spare = t.spare, nil
 	}
 	t.mutex.Unlock()
-	d.once.Do(func() { d.columns, d.err = t.decode(t.groups[at]) })
+	d.once.Do(func() { d.columns, d.err = t.decode(t.groups[at], spare) })
 	return d, d.err
 }
 
-// decode reads the columns of a group that are needed.
-func (t *Table) decode(g group) ([]values, error) {
+// release is called for what decoded returned, also with an error, when it is not read any more.
+func (t *Table) release(d *decoded) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	d.users--
+	t.recycle(d)
+}
+
+// recycle keeps the memory of a group that nobody will read again. The mutex is held.
+func (t *Table) recycle(d *decoded) {
+	if d.forgotten && d.users == 0 && d.columns != nil && !t.closed {
+		t.spare, d.columns = d.columns, nil
+	}
+}
+
+// decode reads the columns of a group that are needed, in the memory of those of another group, if there are any.
+func (t *Table) decode(g group, spare []values) ([]values, error) {
 	f := t.files[g.file]
 	all := make([]values, len(f.columns))
+	b := buffersPool.Get().(*buffers)
+	defer b.put()
 	for i, c := range f.columns {
 		where := fmt.Sprintf("row group %d, column %q", g.index, c.Name)
-		v, err := safely(func() (values, error) { return t.column(f, g, c, t.plan.Column(i).Classes) })
+		v, err := safely(func() (v values, err error) {
+			if spare != nil {
+				v = spare[i]
+			} else if v, err = newValues(c.Type.V, c.unsigned(), t.plan.Column(i).Classes); err != nil {
+				return nil, err
+			}
+			return v, t.column(f, g, c, v, b)
+		})
 		if err != nil {
 			return nil, files.Wrap(f.path, where, err)
 		}
@@ -301,47 +375,48 @@ func (t *Table) decode(g group) ([]values, error) {
 }
 
 // column decodes a column of a group, page by page.
-func (t *Table) column(f *file, g group, col column, classes map[string]int) (v values, err error) {
-	v = values{kind: col.Type.V, classes: classes, unsigned: col.unsigned()}
+func (t *Table) column(f *file, g group, col column, v values, b *buffers) error {
 	c := &f.groups[g.index].Columns[col.chunk]
 	m := c.MetaData
 	switch {
 	case c.FilePath != "":
-		return v, fmt.Errorf("it lies in another file, %.60q, which is not read", c.FilePath)
+		return fmt.Errorf("it lies in another file, %.60q, which is not read", c.FilePath)
 	case m == nil:
-		return v, errors.New("it is encrypted, which is not read")
+		return errors.New("it is encrypted, which is not read")
 	}
 	begin := m.DataPageOffset
 	if m.DictionaryPageOffset != 0 {
 		begin = m.DictionaryPageOffset
 	}
 	if begin < 0 || m.TotalCompressedSize < 0 || begin > f.size || m.TotalCompressedSize > f.size-begin {
-		return v, fmt.Errorf("it should lie at byte %d with %d bytes, and the file has %d", begin, m.TotalCompressedSize, f.size)
+		return fmt.Errorf("it should lie at byte %d with %d bytes, and the file has %d", begin, m.TotalCompressedSize, f.size)
 	}
+	// A value has a bit at least, but for those of runs: memory for all is taken as far as there is as much of the file.
+	v.begin(int(min(g.rows, 8*m.TotalCompressedSize)))
 	end := begin + m.TotalCompressedSize
-	for at := begin; at < end && int64(len(v.all)) < g.rows; {
+	for at := begin; at < end && int64(v.count()) < g.rows; {
 		header, length, err := readHeader(f.file, at, end)
 		if err != nil {
-			return v, fmt.Errorf("the header of the page at byte %d is damaged: %w", at, err)
+			return fmt.Errorf("the header of the page at byte %d is damaged: %w", at, err)
 		}
 		packed := int64(header.CompressedPageSize)
 		err = t.checkSizes(header, end-at-length)
 		if err == nil {
-			content := make([]byte, packed) // the file has as many
+			content := sized(&b.packed, packed) // the file has as many
 			if _, err = f.file.ReadAt(content, at+length); err == nil {
-				err = t.page(&v, header, m.Codec, content, col.optional(), int(g.rows)-len(v.all))
+				err = t.page(v, header, m.Codec, content, b, col.optional(), int(g.rows)-v.count())
 			}
 		}
 		if err != nil {
-			return v, fmt.Errorf("the page at byte %d: %w", at, err)
+			return fmt.Errorf("the page at byte %d: %w", at, err)
 		}
 		at += length + packed
 	}
-	if n := int64(len(v.all)); n != g.rows {
-		return v, fmt.Errorf("its pages have %d values, and the group %d rows", n, g.rows)
+	if n := int64(v.count()); n != g.rows {
+		return fmt.Errorf("its pages have %d values, and the group %d rows", n, g.rows)
 	}
-	v.dictionary = nil
-	return v, nil
+	v.done()
+	return nil
 }
 
 // readHeader reads the header of the page at a byte, and returns how long it is.
@@ -376,8 +451,8 @@ func (t *Table) checkSizes(header *meta.PageHeader, left int64) error {
 }
 
 // page decodes a page to v, which lacks so many values.
-func (t *Table) page(v *values, header *meta.PageHeader, codec meta.CompressionCodec, content []byte, optional bool, left int) error {
-	if sum := crc32.ChecksumIEEE(content); header.CRC != 0 && sum != uint32(header.CRC) {
+func (t *Table) page(v values, header *meta.PageHeader, codec meta.CompressionCodec, content []byte, b *buffers, optional bool, left int) error {
+	if header.CRC != 0 && crc32.ChecksumIEEE(content) != uint32(header.CRC) {
 		return errors.New("it is damaged: it is not what its checksum is of")
 	}
 	count := func(n int32) (int, error) {
@@ -394,7 +469,7 @@ func (t *Table) page(v *values, header *meta.PageHeader, codec meta.CompressionC
 		if err != nil || n == 0 {
 			return err
 		}
-		if content, err = unpack(codec, content, unpacked); err != nil {
+		if content, err = unpack(&b.unpacked, codec, content, unpacked); err != nil {
 			return err
 		}
 		rest, levels := bits(content), bits(nil)
@@ -424,26 +499,21 @@ func (t *Table) page(v *values, header *meta.PageHeader, codec meta.CompressionC
 		if compressed := v2.V.IsCompressed; compressed.Valid && !compressed.V || begin == int64(len(content)) {
 			codec = meta.Uncompressed
 		}
-		rest, err := unpack(codec, content[begin:], unpacked-begin)
+		rest, err := unpack(&b.unpacked, codec, content[begin:], unpacked-begin)
 		if err != nil {
 			return err
 		}
 		return v.data(rest, levels, v2.V.Encoding, n, t.maxPage)
 	case header.Type == meta.DictionaryPage && dictionary.Valid:
 		n := int(dictionary.V.NumValues) // which may be more than there are rows: some are in no row
-		if n < 0 || v.dictionary != nil {
-			return fmt.Errorf("it is a dictionary of %d values, and the column has one of %d", n, len(v.dictionary))
-		}
 		var err error
-		if content, err = unpack(codec, content, unpacked); err != nil {
+		if content, err = unpack(&b.unpacked, codec, content, unpacked); err != nil {
 			return err
 		}
 		if e := dictionary.V.Encoding; e != meta.Plain && e != plainDictionary {
 			return fmt.Errorf("the dictionary is encoded as %s, which is not read", e)
 		}
-		words, err := v.words(content, meta.Plain, n, t.maxPage)
-		v.dictionary = slices.Grow(words, 1) // one of no values is one
-		return err
+		return v.setDictionary(content, n, t.maxPage)
 	case header.Type == meta.IndexPage: // of a column, which no one writes
 		return nil
 	}
@@ -457,7 +527,7 @@ func (t *Table) Close() error {
 	if t.closed {
 		return nil
 	}
-	t.closed, t.cache, t.recent = true, nil, nil
+	t.closed, t.cache, t.recent, t.spare = true, nil, nil, nil
 	var all []error
 	for _, f := range t.files {
 		all = append(all, f.file.Close())
@@ -484,6 +554,7 @@ func (t *Table) Stream() *Stream {
 func (s *Stream) All() iter.Seq2[data.Pair, error] {
 	return func(yield func(data.Pair, error) bool) {
 		t := s.table
+		var all []values
 		for _, g := range t.groups {
 			if s.at.Sample >= g.begin+g.rows {
 				continue
@@ -495,23 +566,18 @@ func (s *Stream) All() iter.Seq2[data.Pair, error] {
 				yield(data.Pair{}, files.Closed(t.files[0].path))
 				return
 			}
-			columns, err := t.decode(g)
-			if err != nil {
+			var err error
+			if all, err = t.decode(g, all); err != nil {
 				s.at.Sample = g.begin + g.rows
 				if !yield(data.Pair{}, err) {
 					return
 				}
 				continue
 			}
-			d := &decoded{columns: columns}
 			for s.at.Sample < g.begin+g.rows {
-				row := s.at.Sample - g.begin
-				rows := t.plan.Rows(1)
-				pair := data.Pair{}
-				err := t.row(rows, d, row)
-				if err != nil {
-					err = t.broken(g, row, err)
-				} else {
+				rows, pair := t.plan.Block(1), data.Pair{}
+				_, err := t.fill(rows, g, all, []columns.Place{{From: int(s.at.Sample - g.begin)}})
+				if err == nil {
 					pair, err = rows.One()
 				}
 				s.at.Sample++

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 
 	"gotorch.dev/gotorch"
@@ -97,6 +98,61 @@ func TestSeveralFilesAreOneTable(t *testing.T) {
 	}
 	_, err = parquet.Open([]string{"testdata/plain.parquet", "testdata/other.parquet"}, layout)
 	filestest.WantBroken(t, err, "testdata/other.parquet", `column "a": ValueError: it is INT32, and in testdata/plain.parquet it is INT64`)
+}
+
+// The memory of a group that is forgotten is another one's, but not while somebody reads it.
+func TestGroupsAreForgottenWhenNobodyReadsThem(t *testing.T) {
+	set, err := parquet.Open([]string{"testdata/plain.parquet", "testdata/packed.parquet"}, layout, parquet.Options{Groups: 1})
+	testhelp.Must(t, err)
+	defer set.Close()
+	var all sync.WaitGroup
+	for worker := range 4 {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(1, uint64(worker)))
+			for range 50 {
+				indices := make([]int, rng.IntN(20))
+				for k := range indices {
+					indices[k] = rng.IntN(2000)
+				}
+				batch, err := set.Batch(indices, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got, targets := gotorch.ToSlice[float64](batch.Input), gotorch.ToSlice[int](batch.Target)
+				for k, i := range indices {
+					if !slices.Equal(got[5*k:][:5], row(i%1000)) || targets[k] != i%1000%3 {
+						t.Errorf("row %d is %v and %d", i, got[5*k:][:5], targets[k])
+						return
+					}
+				}
+				batch.Close()
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestTheErrorOfABatchIsThatOfItsFirstRow(t *testing.T) {
+	l := tabular.Layout{Inputs: tabular.Columns("c"), Targets: []tabular.Column{{Name: "kind", Classes: kinds[:2]}}}
+	set, err := parquet.Open([]string{"testdata/plain.parquet"}, l)
+	testhelp.Must(t, err)
+	defer set.Close()
+	for _, c := range []struct {
+		indices []int
+		text    string
+	}{
+		{[]int{1, 999, 2, 5}, `row 2: ValueError: column "kind"`}, // 999 is there, in the last group; 2 is no class, and 5 missing
+		{[]int{1, 5, 2}, `row 5: ValueError: column "c"`},
+		{[]int{1, 995, 2, -1}, `row 995: ValueError: column "c"`},
+		{[]int{1, 998, 2}, `row 998: ValueError: column "kind"`},
+	} {
+		_, err := set.Batch(c.indices, nil)
+		filestest.WantBroken(t, err, "testdata/plain.parquet", c.text)
+	}
+	if _, err := set.Batch([]int{1, 1000, 2}, nil); !errors.Is(err, gotorch.IndexError) {
+		t.Error(err)
+	}
 }
 
 func TestRowsThatDoNotFitAreErrorsOfTheirOwn(t *testing.T) {
@@ -197,7 +253,7 @@ func TestFilesThatLieAreErrorsAndCostNoMemory(t *testing.T) {
 	}
 	// Wherever a byte is another, there is an error or another number, and no more memory.
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range 300 {
+	for range testhelp.Rounds(300) {
 		b := slices.Clone(whole)
 		for range 1 + rng.IntN(3) {
 			b[rng.IntN(len(b))] = byte(rng.Uint32())

@@ -2,13 +2,13 @@ package parquet
 
 import (
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
 
 	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
 	meta "github.com/parquet-go/parquet-go/format"
@@ -17,9 +17,32 @@ import (
 
 var errSize = errors.New("it does not unpack to the size in its header")
 
+// buffers are what the pages of a column are read and unpacked to, one after the other.
+type buffers struct{ packed, unpacked []byte }
+
+var buffersPool = sync.Pool{New: func() any { return &buffers{} }}
+
+// put gives the buffers back, but for such as are rarely needed.
+func (b *buffers) put() {
+	const most = 1 << 22
+	if cap(b.packed) <= most && cap(b.unpacked) <= most {
+		buffersPool.Put(b)
+	}
+}
+
+// sized returns n bytes of a buffer, which is made longer if need be.
+func sized(buffer *[]byte, n int64) []byte {
+	if int64(cap(*buffer)) < n {
+		*buffer = make([]byte, n)
+	}
+	*buffer = (*buffer)[:n]
+	return *buffer
+}
+
 // unpack returns what content unpacks to, which must have the size that its header says. Memory is taken for what is there,
 // and no more for what is only said: a byte of the formats whose size must be known before stands for some hundred at most.
-func unpack(codec meta.CompressionCodec, content []byte, size int64) ([]byte, error) {
+// It may be in buffer, until that is used again.
+func unpack(buffer *[]byte, codec meta.CompressionCodec, content []byte, size int64) ([]byte, error) {
 	most := 256*int64(len(content)) + 256
 	var r io.Reader
 	switch codec {
@@ -32,12 +55,12 @@ func unpack(codec meta.CompressionCodec, content []byte, size int64) ([]byte, er
 		if n, err := snappy.DecodedLen(content); err != nil || int64(n) != size || size > most {
 			return nil, errSize
 		}
-		return snappy.Decode(nil, content)
+		return snappy.Decode(sized(buffer, size), content)
 	case meta.Lz4Raw:
 		if size > most {
 			return nil, errSize
 		}
-		unpacked := make([]byte, size)
+		unpacked := sized(buffer, size)
 		if n, err := lz4.UncompressBlock(content, unpacked); err != nil || int64(n) != size {
 			return nil, errSize
 		}
@@ -53,6 +76,13 @@ func unpack(codec meta.CompressionCodec, content []byte, size int64) ([]byte, er
 	case meta.Zstd:
 		unzip := zstds.Get().(*zstd.Decoder)
 		defer zstds.Put(unzip)
+		if size <= min(most, mostZstd) { // beyond which there are pages of zeros, but their memory is taken as they come
+			unpacked, err := unzip.DecodeAll(content, sized(buffer, size)[:0])
+			if err != nil || int64(len(unpacked)) != size {
+				return nil, errSize
+			}
+			return unpacked, nil
+		}
 		if err := unzip.Reset(bytes.NewReader(content)); err != nil {
 			return nil, err
 		}
@@ -60,15 +90,19 @@ func unpack(codec meta.CompressionCodec, content []byte, size int64) ([]byte, er
 	default:
 		return nil, fmt.Errorf("it is packed by %s, which is not read", codec)
 	}
-	var unpacked bytes.Buffer
+	unpacked := bytes.NewBuffer((*buffer)[:0])
+	unpacked.Grow(int(min(size, most)) + bytes.MinRead)
+	defer func() { *buffer = unpacked.Bytes() }()
 	if n, err := unpacked.ReadFrom(io.LimitReader(r, size+1)); err != nil || n != size {
 		return nil, errSize
 	}
 	return unpacked.Bytes(), nil
 }
 
+const mostZstd = 1 << 28 // bytes of a window, or of what is unpacked in one go
+
 var zstds = sync.Pool{New: func() any {
-	unzip, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(1<<28))
+	unzip, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(mostZstd), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
 		panic(err) // of the options
 	}

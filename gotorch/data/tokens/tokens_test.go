@@ -199,6 +199,9 @@ func TestFilesThatAreNoTokensAreRefused(t *testing.T) {
 		filestest.WantKind(t, gotorch.ValueError, func() { _, _ = tokens.Open(path, 2, opt) })
 	}
 	filestest.WantKind(t, gotorch.ValueError, func() { _, _ = tokens.Open(path, 0) })
+	filestest.WantKind(t, gotorch.ValueError, func() { _, _ = tokens.Open(path, 1<<30+1) })
+	_, err = tokens.Open(path, 1<<30)
+	filestest.WantBroken(t, err, path, "tokens are no window of 1073741824")
 	filestest.WantKind(t, gotorch.TypeError, func() { _, _ = tokens.Open(path, 2, tokens.Options{DType: gotorch.Float32}) })
 	filestest.WantKind(t, gotorch.ValueError, func() { small.Random(-1) })
 }

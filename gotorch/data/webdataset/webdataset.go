@@ -289,11 +289,12 @@ func (s *Stream) readShard(shard string, yield func(result) bool) bool {
 			sample = &Sample{Shard: shard, Key: key}
 			clear(names)
 		}
+		tooLong := head.Size > s.maxSample-size // where nothing overflows
 		size += head.Size
 		switch {
 		case broken != nil:
 			continue
-		case size > s.maxSample || head.Size > s.maxSample:
+		case tooLong:
 			broken = files.Errorf(shard, key, "the sample has %d bytes or more, and MaxSample allows %d", size, s.maxSample)
 			continue
 		case names[name]:

@@ -122,6 +122,8 @@ func TestWhatIsBrokenIsPassedByIfTheLoopGoesOn(t *testing.T) {
 	}{
 		"twice":   {filestest.Tar("a.x", "1", "b.x", "1", "b.X", "2", "c.x", "3"), []string{"a x=1", "broken", "c x=3", "z a=1"}, `b: ValueError: it has two files "x"`},
 		"large":   {filestest.Tar("a.x", "1", "b.x", strings.Repeat("1", 60), "b.y", strings.Repeat("1", 60), "c.x", "3"), []string{"a x=1", "broken", "c x=3", "z a=1"}, "MaxSample allows 100"},
+		"fits":    {filestest.Tar("a.x", strings.Repeat("1", 40), "a.y", strings.Repeat("2", 60), "b.x", strings.Repeat("3", 100)), []string{"a x=" + strings.Repeat("1", 40) + " y=" + strings.Repeat("2", 60), "b x=" + strings.Repeat("3", 100), "z a=1"}, ""},
+		"over":    {filestest.Tar("a.x", strings.Repeat("1", 40), "a.y", strings.Repeat("1", 61), "b.x", "3"), []string{"broken", "b x=3", "z a=1"}, "the sample has 101 bytes or more, and MaxSample allows 100"},
 		"cut":     {filestest.Tar("a.x", "1", "b.x", strings.Repeat("1", 90))[:512+512+512+50], []string{"a x=1", "broken", "z a=1"}, "the archive is damaged: unexpected EOF"},
 		"changed": {append(filestest.Tar("a.x", "1")[:1024], bytes.Repeat([]byte("x"), 512)...), []string{"broken", "z a=1"}, "after a.x: the archive is damaged"},
 		"gzip":    {filestest.Gzip(filestest.Tar("a.x", "1"))[:8], []string{"broken", "z a=1"}, "gzip header"},

@@ -23,22 +23,30 @@ type Column struct {
 	missing *Number
 }
 
-// Number is a field: an integer, as far as it is one that an int64 holds, and a float.
+// Number is a field: an integer, as far as it is one that an int64 holds, and the floats next to it. A float32 that was
+// rounded to a float64 before may be another one.
 type Number struct {
 	Int     int64
 	Float   float64
+	Single  float32
 	Integer bool
 }
 
 // OfInt is an integer.
-func OfInt(n int64) Number { return Number{n, float64(n), true} }
+func OfInt(n int64) Number { return Number{n, float64(n), float32(n), true} }
+
+// OfUint is an integer that is not negative.
+func OfUint(n uint64) Number {
+	return Number{int64(n & math.MaxInt64), float64(n), float32(n), n <= math.MaxInt64}
+}
 
 // OfFloat is a float, which may be a whole number.
 func OfFloat(f float64) Number {
+	n := Number{Float: f, Single: float32(f)}
 	if f == math.Trunc(f) && f >= -1<<63 && f < 1<<63 {
-		return Number{int64(f), f, true}
+		n.Int, n.Integer = int64(f), true
 	}
-	return Number{Float: f}
+	return n
 }
 
 // Plan is a layout whose columns are found in a table.
@@ -91,8 +99,11 @@ func find(op string, wanted []tabular.Column, names []string) ([]Column, error) 
 		found[i] = Column{Name: c.Name, At: at}
 		if args.Given(c.Missing) {
 			n := OfFloat(args.Float(op, "Missing", c.Missing, 0))
-			if v := reflect.Indirect(reflect.ValueOf(c.Missing)); v.CanInt() {
+			switch v := reflect.Indirect(reflect.ValueOf(c.Missing)); {
+			case v.CanInt():
 				n = OfInt(v.Int())
+			case v.CanUint():
+				n = OfUint(v.Uint())
 			}
 			found[i].missing = &n
 		}
@@ -145,6 +156,9 @@ func (c *Column) Text(text string) (Number, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil && (n != 0 || text[0] != '-') { // a float's zero has a sign
 		return OfInt(n), nil
 	}
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil && n > math.MaxInt64 {
+		return OfUint(n), nil
+	}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil && !math.IsInf(f, 0) || strings.ContainsAny(text, "_xX") {
 		return Number{}, fmt.Errorf("%.60q is no number", text)
@@ -193,7 +207,7 @@ func (s *side) add(n Number) error {
 		}
 		s.ints = append(s.ints, n.Int)
 	case gotorch.Float32:
-		s.singly = append(s.singly, float32(n.Float))
+		s.singly = append(s.singly, n.Single)
 	default:
 		s.floats = append(s.floats, n.Float)
 	}

@@ -210,7 +210,7 @@ func affineMatrix(op string, center [2]float64, angle float64, translate []float
 	if len(shear) != 2 {
 		panic(args.ValueError(op, "shear must be one number or two, not %v", shear))
 	}
-	rot, sx, sy := angle*degree, shear[0]*degree, shear[1]*degree
+	rot, sx, sy := float64(angle*degree), float64(shear[0]*degree), float64(shear[1]*degree)
 	cx, cy := center[0], center[1]
 	cosSY, tanSX := libm.Cos(sy), libm.Tan(sx)
 	farX, farY := cx+translate[0], cy+translate[1]

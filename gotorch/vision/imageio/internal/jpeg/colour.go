@@ -43,7 +43,12 @@ func cutOff(v int) byte { return byte(min(max(v>>16, 0), 255)) }
 // planes makes a row of colours. What is cut off is rare in most pictures, so that some pixels are looked at together.
 func planes(r, g, b, luma, cb, cr []byte) {
 	const together = 32
-	for x := 0; x < len(r); x += together {
+	x := 0
+	if n := len(r) &^ 15; vectors && n > 0 {
+		planesAVX2(&r[0], &g[:n][0], &b[:n][0], &luma[:n][0], &cb[:n][0], &cr[:n][0], n)
+		x = n
+	}
+	for ; x < len(r); x += together {
 		n := min(x+together, len(r))
 		r, g, b, luma, cb, cr := r[x:n], g[x:n], b[x:n], luma[x:n], cb[x:n], cr[x:n]
 		if within(chroma, r, g, b, luma, cb, cr)&beyond != 0 {

@@ -51,6 +51,9 @@ func (b *block) samples(to []byte, stride int, q *quant) {
 		b.flat(to, stride)
 		b.words[0] = 0
 		return
+	case vectors:
+		transformAVX2(&b.words, &to[:7*stride+8][0], stride)
+		return
 	case b.last <= lastNear:
 		if !b.near(to, stride) {
 			b.exact(to, stride)

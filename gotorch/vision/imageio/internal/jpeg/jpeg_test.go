@@ -82,6 +82,20 @@ func decoded(file []byte) (w, h, channels int, pixels []byte, err error) {
 	return w, h, channels, pixels, err
 }
 
+// withoutVectors is decoded with the code in Go.
+func withoutVectors(tb testing.TB, file []byte) (w, h, channels int, pixels []byte, err error) {
+	defer switched(tb, false)()
+	return decoded(file)
+}
+
+// switched sets whether vectors are used, where there are some, and returns what sets it back.
+func switched(tb testing.TB, on bool) func() {
+	tb.Helper()
+	before := vectors
+	vectors = on && before
+	return func() { vectors = before }
+}
+
 func TestPixelsArePillowsToTheLastBit(t *testing.T) {
 	list := pictures(t)
 	if len(list) < 100 {
@@ -93,6 +107,8 @@ func TestPixelsArePillowsToTheLastBit(t *testing.T) {
 			t.Errorf("%s: %d×%d×%d, not %d×%d×%d: %v", p.name, w, h, channels, p.w, p.h, p.channels, err)
 		} else if sum := fmt.Sprintf("%x", sha256.Sum256(pixels)); sum != p.pixelsAsPillows {
 			t.Errorf("%s: the pixels differ", p.name)
+		} else if _, _, _, other, err := withoutVectors(t, p.file); err != nil || !bytes.Equal(other, pixels) {
+			t.Errorf("%s: the code in Go has other pixels: %v", p.name, err)
 		}
 	}
 }

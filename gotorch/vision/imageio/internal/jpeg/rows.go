@@ -241,9 +241,21 @@ func smoothX(to []byte, from []uint64) {
 // smoothXY is smoothX of a row that lies between two.
 func smoothXY(to []byte, near, far []uint64) {
 	far = far[:len(near)]
+	at, i := 0, 1
 	v := 3*near[0] + far[0]
 	before := v << 48
-	for at, i := 0, 1; at <= len(to)-8 && i < len(near); at, i = at+8, i+1 {
+	if n := min(len(near), len(to)/8+1) - 2; vectors && n >= 4 {
+		// The first word has none before, and the last none behind.
+		n &^= 3
+		next := 3*near[1] + far[1]
+		left, right := v<<16|before>>48, v>>16|next<<48
+		a, b := 3*v+left+8*one, 3*v+right+7*one
+		put8(to, 0, a>>4&lanes|b<<4&(lanes<<8))
+		smoothAVX2(&to[8:][:8*n][0], &near[1:][:n+1][0], &far[1:][:n+1][0], n)
+		at, i = 8*(n+1), n+2
+		before, v = 3*near[n]+far[n], 3*near[n+1]+far[n+1]
+	}
+	for ; at <= len(to)-8 && i < len(near); at, i = at+8, i+1 {
 		next := 3*near[i] + far[i]
 		left, right := v<<16|before>>48, v>>16|next<<48
 		a, b := 3*v+left+8*one, 3*v+right+7*one
