@@ -46,6 +46,28 @@ struct Likeness {
   }
 };
 
+// A tensor that was computed again. The engine does not look for changes in place where it has
+// hooks, so it is done here.
+struct Saved {
+  at::Tensor value;
+  uint32_t version = 0;
+
+  Saved() = default;
+  explicit Saved(at::Tensor t)
+      : value(std::move(t)),
+        version(torch::autograd::impl::version_counter(value).current_version()) {}
+
+  const at::Tensor &unchanged() const {
+    const uint32_t now = torch::autograd::impl::version_counter(value).current_version();
+    if (now == version) return value;
+    throw Failure{"RuntimeError",
+                  "checkpoint: one of the variables needed for gradient computation has been "
+                  "modified by an inplace operation: a tensor of " +
+                      Likeness(value).text() + " is at version " + std::to_string(now) +
+                      "; expected version " + std::to_string(version) + " instead"};
+  }
+};
+
 struct Frame : std::enable_shared_from_this<Frame> {
   Frame(RecomputeFunction f, void *d) : recompute(f), data(d) {}
   Frame(const Frame &) = delete;
@@ -61,9 +83,9 @@ struct Frame : std::enable_shared_from_this<Frame> {
   bool check = true;
   bool complete = false;  // the function has returned
 
-  std::mutex mutex;                               // for what follows
-  std::vector<Likeness> places;                   // as they were the first time
-  std::map<int, std::vector<at::Tensor>> values;  // of the places, by backward pass
+  std::mutex mutex;                          // for what follows
+  std::vector<Likeness> places;              // as they were the first time
+  std::map<int, std::vector<Saved>> values;  // of the places, by backward pass
 };
 
 using FramePtr = std::shared_ptr<Frame>;
@@ -77,7 +99,7 @@ struct Pass {
   ~Pass() {
     const FramePtr f = frame.lock();
     if (f == nullptr) return;
-    std::vector<at::Tensor> unused;  // freed after the lock is
+    std::vector<Saved> unused;  // freed after the lock is
     const std::lock_guard<std::mutex> lock(f->mutex);
     const auto at = f->values.find(id);
     if (at == f->values.end()) return;
@@ -92,8 +114,8 @@ struct Pass {
 // A checkpoint that is open on a thread.
 struct Open {
   FramePtr frame;
-  bool again;                      // it is recomputed
-  std::vector<at::Tensor> values;  // of the places, when it is
+  bool again;                 // it is recomputed
+  std::vector<Saved> values;  // of the places, when it is
 };
 
 std::vector<Open> &open_checkpoints() {
@@ -116,7 +138,7 @@ class Hooks : public ag::SavedVariableHooks {
     frame_ = last.frame;
     if (last.again) {
       // Kept, so that a backward pass within the function does not begin all over.
-      kept_ = t.detach();
+      kept_ = Saved(t.detach());
       last.values.push_back(kept_);
       return;
     }
@@ -126,7 +148,7 @@ class Hooks : public ag::SavedVariableHooks {
   }
 
   at::Tensor call_unpack_hook() override {
-    if (kept_.defined()) return kept_;
+    if (kept_.value.defined()) return kept_.unchanged();
     const int pass = ag::get_current_graph_task_id();
     for (bool again = false;; again = true) {
       at::Tensor value = take(pass);
@@ -143,8 +165,9 @@ class Hooks : public ag::SavedVariableHooks {
     const std::lock_guard<std::mutex> lock(frame_->mutex);
     const auto filled = frame_->values.find(pass);
     if (filled == frame_->values.end() || place_ >= filled->second.size()) return {};
-    at::Tensor value = std::exchange(filled->second[place_], {});
-    if (!value.defined()) return {};
+    const Saved saved = std::exchange(filled->second[place_], {});
+    if (!saved.value.defined()) return {};
+    const at::Tensor &value = saved.unchanged();
     if (frame_->check) {
       const Likeness is(value);
       const Likeness &was = frame_->places[place_];
@@ -157,7 +180,7 @@ class Hooks : public ag::SavedVariableHooks {
 
   FramePtr frame_;
   size_t place_ = 0;
-  at::Tensor kept_;
+  Saved kept_;
 };
 
 }  // namespace

@@ -17,3 +17,5 @@
 #include "loops.h"
 #include "aoti.h"
 #include "device.h"
+#include "distributed.h"
+#include "reducer.h"

@@ -153,8 +153,13 @@ void add_tensor(Buffer &b, const at::Tensor &t) {
   }
 }
 
+constexpr size_t kMaxNumbers = 30;  // Kineto's limit
+
+// What Kineto calls a ScalarList: it looks at the first element.
 bool is_scalar_list(const c10::IValue &v) {
-  return v.isIntList() || v.isDoubleList() || v.isBoolList() || v.isComplexDoubleList();
+  if (!v.isList()) return false;
+  const auto list = v.toListRef();
+  return list.empty() || (list[0].isScalar() && list.size() <= kMaxNumbers);
 }
 
 void add_input(Buffer &b, const c10::IValue &v) {

@@ -328,10 +328,10 @@ const char *cgotorch_check(void) {
   if (loaded.empty() || public_version(loaded) == public_version(CGOTORCH_TORCH_VERSION))
     return nullptr;
   return guard([&] {
-    throw Failure{"RuntimeError", "libcgotorch.so was built for torch " CGOTORCH_TORCH_VERSION
-                                  ", but torch " +
-                                      loaded + " is installed in " + torch_lib() +
-                                      "; build it again with: make build"};
+    throw Failure{"RuntimeError",
+                  "libcgotorch.so was built for torch " CGOTORCH_TORCH_VERSION ", but torch " +
+                      loaded + " is installed in " + torch_lib() +
+                      "; in a checkout type: make build, elsewhere: gotorch doctor"};
   });
 }
 

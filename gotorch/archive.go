@@ -233,6 +233,8 @@ func (a *archiveWriter) tensor(t Tensor) error {
 	}
 	i := t.info("Save")
 	switch {
+	case i.flags&C.TensorHasStorage == 0 && t.isTransformed():
+		return saveError(RuntimeError, "inside of a function that is transformed a tensor cannot be saved: return it, and save the result")
 	case Layout(i.layout+1) != Strided, i.flags&(C.TensorQuantized|C.TensorNested) != 0, i.flags&C.TensorHasStorage == 0,
 		t.Device().Type() == DeviceTypeMeta:
 		return saveError(NotImplementedError, "sparse, quantised, nested and meta tensors cannot be saved")

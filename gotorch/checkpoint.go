@@ -43,9 +43,9 @@ type CheckpointOptions struct {
 //
 // It panics with a RuntimeError inside of a transform of package functorch, as do gradients of that package
 // inside of f, and with a NotImplementedError in a program that Python has loaded, where Python decides what
-// ops save. Backward panics with a RuntimeError if
-// f saved other tensors than the first time, and with an *Error that wraps a [CallbackPanic] if f panics. f must
-// not hold on to the result, because then neither can ever be freed.
+// ops save. Backward panics with a RuntimeError if f saved other tensors than the first time, or has changed in place
+// what an op of it saved, as without a checkpoint (Python gives wrong gradients then); and with an *Error that wraps a
+// [CallbackPanic] if f panics. f must not hold on to the result, because then neither can ever be freed.
 //
 // This is Python's checkpoint with use_reentrant=False.
 //

@@ -202,6 +202,32 @@ func TestCheckpointsFindWhatIsNotTheSame(t *testing.T) {
 		h.Zero_()
 		y.Sum().Backward()
 	})
+	// What f makes, changes, and still needs; a pass within f finds it too.
+	changes := func(x gotorch.Tensor) gotorch.Tensor {
+		y := x.Exp()
+		return y.Mul_(x).Sin()
+	}
+	mustFail(t, gotorch.RuntimeError, "modified by an inplace operation: a tensor of shape [2]", func() { gotorch.Checkpoint(changes, x).Sum().Backward() })
+	mustFail(t, gotorch.RuntimeError, "modified by an inplace", func() {
+		inner := false
+		gotorch.Checkpoint(func(x gotorch.Tensor) gotorch.Tensor {
+			y := x.Sin()
+			if inner {
+				gotorch.Grad([]gotorch.Tensor{changes(x).Sum()}, []gotorch.Tensor{x})
+			}
+			inner = true
+			return y.Exp()
+		}, x).Sum().Backward()
+	})
+	// What is changed before it is needed is not in the way.
+	z := floats(1, 2).RequiresGrad_()
+	gotorch.Checkpoint(func(x gotorch.Tensor) gotorch.Tensor {
+		y := x.Clone()
+		return y.Mul_(x).Sin()
+	}, z).Sum().Backward()
+	if want := z.Detach().Square().Cos().Mul(z.Detach()).MulScalar(2); !z.Grad().AllClose(want) {
+		t.Errorf("the gradient is %v and not %v", z.Grad(), want)
+	}
 	f := []func(gotorch.Tensor) gotorch.Tensor{gotorch.Tensor.Sin, gotorch.Tensor.Exp, gotorch.Tensor.Cos}
 	for _, segments := range []int{-1, 0, 4} {
 		mustFail(t, gotorch.ValueError, "between 1 and 3", func() { gotorch.CheckpointSequential(f, segments, x) })

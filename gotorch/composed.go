@@ -220,6 +220,72 @@ func PCALowRank(a Tensor, opts ...PCALowRankOptions) (u, s, v Tensor) {
 	return svdLowRank(op, a.Sub(a.MeanDim([]int64{-2}, MeanDimOptions{KeepDim: true})), Tensor{}, q, times)
 }
 
+// SparseSpdiagsOptions are the arguments of [SparseSpdiags] that have defaults.
+type SparseSpdiagsOptions struct {
+	Layout Layout // SparseCOO, SparseCSR or SparseCSC; default: SparseCOO
+}
+
+// SparseSpdiags returns a sparse matrix of a shape (m, n) that has the rows of diagonals, (k, w), as its diagonals:
+// row i is diagonal offsets[i], which is above the main one where the offset is positive, and below where it is
+// negative. Element j of a row goes into column j; what would lie outside of the matrix is left out, where Python
+// writes beyond its memory. offsets is a vector of k int64, none of them twice. A single diagonal may be a vector, and
+// its offset a tensor without dimensions.
+//
+// It panics with a RuntimeError if a shape or dtype does not fit, an offset is repeated, or the layout is another one.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.sparse.spdiags.html.
+func SparseSpdiags(diagonals, offsets Tensor, shape []int64, opts ...SparseSpdiagsOptions) Tensor {
+	layout := option(opts).Layout
+	wrong := func(format string, a ...any) {
+		panic(newError("SparseSpdiags", RuntimeError, fmt.Sprintf(format, a...)))
+	}
+	if diagonals.Dim() == 1 {
+		diagonals = diagonals.Unsqueeze(0)
+	}
+	if offsets.Dim() == 0 {
+		offsets = offsets.Unsqueeze(0)
+	}
+	switch {
+	case diagonals.Dim() != 2:
+		wrong("diagonals should have 2 dimensions, and have %d", diagonals.Dim())
+	case offsets.Dim() != 1 || offsets.DType() != Int64:
+		wrong("offsets should be a vector of int64, and are %v of shape %v", offsets.DType(), offsets.Shape())
+	case offsets.Size(0) != diagonals.Size(0):
+		wrong("there are %d diagonals and %d offsets", diagonals.Size(0), offsets.Size(0))
+	case len(shape) != 2 || shape[0] < 0 || shape[1] < 0:
+		wrong("%v is no shape of a matrix", shape)
+	case layout != 0 && layout != SparseCOO && layout != SparseCSR && layout != SparseCSC:
+		wrong("the layout should be SparseCOO, SparseCSR or SparseCSC, and is %v", layout)
+	}
+	m, n, width := shape[0], shape[1], diagonals.Size(1)
+	var rows, columns, from []int64
+	all := ToSlice[int64](offsets)
+	for i, offset := range all {
+		if slices.Contains(all[:i], offset) {
+			wrong("the offset %d is repeated", offset)
+		}
+		if offset <= -m || offset >= n {
+			continue
+		}
+		for j := max(offset, 0); j < min(width, n, m+offset); j++ {
+			rows, columns, from = append(rows, j-offset), append(columns, j), append(from, int64(i)*width+j)
+		}
+	}
+	return Scope(func(*ScopeHandle) Tensor {
+		count := int64(len(rows))
+		places := FromSlice(slices.Concat(rows, columns), 2, count).To(diagonals.Device())
+		values := diagonals.Reshape([]int64{-1}).IndexSelect(0, FromSlice(from, count).To(diagonals.Device()))
+		coo := SparseCOOTensor(places, values, shape)
+		switch layout {
+		case SparseCSR:
+			return coo.ToSparseCSR()
+		case SparseCSC:
+			return coo.ToSparseCSC()
+		}
+		return coo
+	})
+}
+
 // ForkRNGOptions are the arguments of [ForkRNG] that have defaults.
 type ForkRNGOptions struct {
 	Devices  []Device // besides the CPU; default: all CUDA devices

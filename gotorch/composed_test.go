@@ -3,6 +3,7 @@ package gotorch_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"testing"
@@ -52,6 +53,47 @@ func TestForkRNGGivesTheStateBack(t *testing.T) {
 	}
 }
 
+func TestDiagonalsGoWhereTheyBelong(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 500 {
+		k, width, m, n := rng.Int64N(4), rng.Int64N(7), rng.Int64N(6), rng.Int64N(6)
+		offsets := make([]int64, k)
+		for i, at := range rng.Perm(15)[:k] {
+			offsets[i] = int64(at) - 7 // some lie outside
+		}
+		diagonals := gotorch.Arange(1+k*width).Narrow(0, 1, k*width).View([]int64{k, width}) // 1, 2, 3, ...
+		want := make([]int64, m*n)
+		for i, offset := range offsets {
+			for j := range min(width, n) {
+				if row := j - offset; 0 <= row && row < m {
+					want[row*n+j] = 1 + int64(i)*width + j
+				}
+			}
+		}
+		for _, layout := range []gotorch.Layout{0, gotorch.SparseCOO, gotorch.SparseCSR, gotorch.SparseCSC} {
+			s := gotorch.SparseSpdiags(diagonals, gotorch.FromSlice(offsets, k), []int64{m, n}, gotorch.SparseSpdiagsOptions{Layout: layout})
+			got := s.ToDense()
+			if l := s.Layout(); l != max(layout, gotorch.SparseCOO) || !slices.Equal(got.Shape(), []int64{m, n}) || !slices.Equal(gotorch.ToSlice[int64](got), want) {
+				t.Fatalf("%v at %v in %d by %d, %v: got %v, %v", diagonals, offsets, m, n, layout, l, got)
+			}
+		}
+	}
+	d := gotorch.Ones([]int64{2, 3}, gotorch.TensorOptions{RequiresGrad: true})
+	gotorch.SparseSpdiags(d, gotorch.FromSlice([]int64{-1, 9}), []int64{3, 3}).ToDense().Sum().Backward()
+	if grad := gotorch.ToSlice[int64](d.Grad()); !slices.Equal(grad, []int64{1, 1, 0, 0, 0, 0}) {
+		t.Errorf("the gradient is %v", grad)
+	}
+	one := gotorch.SparseSpdiags(gotorch.Arange(3), gotorch.FromSlice([]int64{1}).Squeeze(), []int64{2, 3}).ToDense()
+	if !slices.Equal(gotorch.ToSlice[int64](one), []int64{0, 1, 0, 0, 0, 2}) {
+		t.Errorf("got %v", one)
+	}
+	// What PyTorch's documentation shows.
+	got := gotorch.SparseSpdiags(gotorch.Arange(9).View([]int64{3, 3}), gotorch.FromSlice([]int64{0, -1, -2}), []int64{3, 3}).ToDense()
+	if !slices.Equal(gotorch.ToSlice[int64](got), []int64{0, 0, 0, 3, 1, 0, 6, 4, 2}) {
+		t.Errorf("got %v", got)
+	}
+}
+
 func TestComposedRefuse(t *testing.T) {
 	a := gotorch.Randn([]int64{4, 3})
 	for kind, fns := range map[gotorch.ErrorKind][]func(){
@@ -70,6 +112,15 @@ func TestComposedRefuse(t *testing.T) {
 		gotorch.RuntimeError: {
 			func() { gotorch.BroadcastShapes([]int64{2}, []int64{3}) },
 			func() { gotorch.SVDLowRank(a.Select(0, 0)) },
+			func() { gotorch.SparseSpdiags(a, gotorch.Arange(3), []int64{4, 4}) },
+			func() { gotorch.SparseSpdiags(a, gotorch.Arange(4), []int64{4, 4, 4}) },
+			func() { gotorch.SparseSpdiags(a, gotorch.Arange(4), []int64{4, -4}) },
+			func() { gotorch.SparseSpdiags(a, gotorch.Arange(4).To(gotorch.Int32), []int64{4, 4}) },
+			func() { gotorch.SparseSpdiags(a, gotorch.Zeros([]int64{4}).To(gotorch.Int64), []int64{4, 4}) },
+			func() { gotorch.SparseSpdiags(a.View([]int64{12}), gotorch.Arange(4), []int64{4, 4}) },
+			func() {
+				gotorch.SparseSpdiags(a, gotorch.Arange(4), []int64{4, 4}, gotorch.SparseSpdiagsOptions{Layout: gotorch.Strided})
+			},
 			func() { gotorch.SVDLowRank(a, gotorch.SVDLowRankOptions{Q: new(int64(-2))}) },
 			func() { gotorch.SVDLowRank(a, gotorch.SVDLowRankOptions{M: gotorch.Ones([]int64{5, 3})}) },
 		},

@@ -249,6 +249,9 @@ func (t Tensor) memory(op string, i *tensorInfo) unsafe.Pointer {
 	}
 	runtime.KeepAlive(t.T)
 	if data == nil && i.numel > 0 {
+		if t.isTransformed() {
+			panic(newError(op, RuntimeError, "inside of a function that is transformed a tensor has no memory of its own: return it, and read the result"))
+		}
 		panic(newError(op, RuntimeError, "the tensor has no memory of its own"))
 	}
 	return data

@@ -36,7 +36,7 @@ func libraryProblem() string {
 	}
 	if built := C.GoString(C.cgotorch_api_hash()); built != apiHash {
 		return "libcgotorch.so was built from another version of gotorch (" + built + ", this is " + apiHash +
-			"); build it again with: make build"
+			"); in a checkout type: make build, elsewhere: gotorch doctor"
 	}
 	return ""
 }

@@ -428,7 +428,7 @@ type HardshrinkOptions struct {
 //
 //	hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.hardshrink.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardshrink.html.
 func Hardshrink(self Tensor, opts ...HardshrinkOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -461,7 +461,7 @@ func (self Tensor) Hardshrink(opts ...HardshrinkOptions) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.hardshrink.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardshrink.html.
 func HardshrinkOut(self, out Tensor, opts ...HardshrinkOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -996,7 +996,7 @@ func MishOut(self, out Tensor) Tensor {
 //
 //	prelu(Tensor self, Tensor weight) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.prelu.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.prelu.html.
 func PReLU(self, weight Tensor) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer

@@ -87,7 +87,7 @@ type Conv1dOptions struct {
 //
 //	conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, SymInt[1] padding=0, SymInt[1] dilation=1, SymInt groups=1) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.conv1d.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv1d.html.
 func Conv1d(input, weight Tensor, opts ...Conv1dOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
@@ -144,7 +144,7 @@ type Conv1dPaddingOptions struct {
 //
 //	conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, str padding="valid", SymInt[1] dilation=1, SymInt groups=1) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.conv1d.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv1d.html.
 func Conv1dPadding(input, weight Tensor, opts ...Conv1dPaddingOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
@@ -200,7 +200,7 @@ type Conv2dOptions struct {
 //
 //	conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] dilation=1, SymInt groups=1) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.conv2d.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv2d.html.
 func Conv2d(input, weight Tensor, opts ...Conv2dOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
@@ -257,7 +257,7 @@ type Conv2dPaddingOptions struct {
 //
 //	conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, str padding="valid", SymInt[2] dilation=1, SymInt groups=1) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.conv2d.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv2d.html.
 func Conv2dPadding(input, weight Tensor, opts ...Conv2dPaddingOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
@@ -313,7 +313,7 @@ type Conv3dOptions struct {
 //
 //	conv3d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=1, SymInt[3] padding=0, SymInt[3] dilation=1, SymInt groups=1) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.conv3d.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv3d.html.
 func Conv3d(input, weight Tensor, opts ...Conv3dOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
@@ -370,7 +370,7 @@ type Conv3dPaddingOptions struct {
 //
 //	conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=1, str padding="valid", SymInt[3] dilation=1, SymInt groups=1) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.conv3d.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv3d.html.
 func Conv3dPadding(input, weight Tensor, opts ...Conv3dPaddingOptions) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
@@ -653,8 +653,6 @@ type ConvTBCOptions struct {
 // bias, giving (time', batch, Cout).
 //
 //	conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.conv_tbc.html.
 func ConvTBC(self, weight, bias Tensor, opts ...ConvTBCOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
@@ -685,8 +683,6 @@ func ConvTBC(self, weight, bias Tensor, opts ...ConvTBCOptions) Tensor {
 //	conv_tbc.out(Tensor self, Tensor weight, Tensor bias, int pad=0, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.conv_tbc.html.
 func ConvTBCOut(self, weight, bias, out Tensor, opts ...ConvTBCOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
@@ -728,7 +724,7 @@ type ConvTranspose1dOptions struct {
 //
 //	conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, SymInt[1] padding=0, SymInt[1] output_padding=0, SymInt groups=1, SymInt[1] dilation=1) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.conv_transpose1d.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv_transpose1d.html.
 func ConvTranspose1d(input, weight Tensor, opts ...ConvTranspose1dOptions) Tensor {
 	var blk struct {
 		scope            unsafe.Pointer
@@ -792,7 +788,7 @@ type ConvTranspose2dOptions struct {
 //
 //	conv_transpose2d.input(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] output_padding=0, SymInt groups=1, SymInt[2] dilation=1) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.conv_transpose2d.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv_transpose2d.html.
 func ConvTranspose2d(input, weight Tensor, opts ...ConvTranspose2dOptions) Tensor {
 	var blk struct {
 		scope            unsafe.Pointer
@@ -856,7 +852,7 @@ type ConvTranspose3dOptions struct {
 //
 //	conv_transpose3d.input(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=1, SymInt[3] padding=0, SymInt[3] output_padding=0, SymInt groups=1, SymInt[3] dilation=1) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.conv_transpose3d.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.conv_transpose3d.html.
 func ConvTranspose3d(input, weight Tensor, opts ...ConvTranspose3dOptions) Tensor {
 	var blk struct {
 		scope            unsafe.Pointer

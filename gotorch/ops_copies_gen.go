@@ -10,8 +10,6 @@ import (
 // AliasCopy is [Alias] that returns a copy instead of a view.
 //
 //	alias_copy(Tensor self) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.alias_copy.html.
 func AliasCopy(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -29,8 +27,6 @@ func AliasCopy(self Tensor) Tensor {
 //	alias_copy.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.alias_copy.html.
 func AliasCopyOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -54,7 +50,7 @@ type AsStridedCopyOptions struct {
 //
 //	as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.as_strided_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.as_strided.html.
 func AsStridedCopy(self Tensor, size, stride []int64, opts ...AsStridedCopyOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
@@ -85,7 +81,7 @@ func AsStridedCopy(self Tensor, size, stride []int64, opts ...AsStridedCopyOptio
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.as_strided_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.as_strided.html.
 func AsStridedCopyOut(self Tensor, size, stride []int64, out Tensor, opts ...AsStridedCopyOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
@@ -150,7 +146,7 @@ func CcolIndicesCopyOut(self, out Tensor) Tensor {
 //
 //	col_indices_copy(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.col_indices_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.col_indices.html.
 func ColIndicesCopy(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -169,7 +165,7 @@ func ColIndicesCopy(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.col_indices_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.col_indices.html.
 func ColIndicesCopyOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -188,7 +184,7 @@ func ColIndicesCopyOut(self, out Tensor) Tensor {
 //
 //	crow_indices_copy(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.crow_indices_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.crow_indices.html.
 func CrowIndicesCopy(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -207,7 +203,7 @@ func CrowIndicesCopy(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.crow_indices_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.crow_indices.html.
 func CrowIndicesCopyOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -226,7 +222,7 @@ func CrowIndicesCopyOut(self, out Tensor) Tensor {
 //
 //	detach_copy(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.detach_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html.
 func DetachCopy(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -245,7 +241,7 @@ func DetachCopy(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.detach_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html.
 func DetachCopyOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -271,7 +267,7 @@ type DiagonalCopyOptions struct {
 //
 //	diagonal_copy(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.diagonal_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.diagonal.html.
 func DiagonalCopy(self Tensor, opts ...DiagonalCopyOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
@@ -300,7 +296,7 @@ func DiagonalCopy(self Tensor, opts ...DiagonalCopyOptions) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.diagonal_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.diagonal.html.
 func DiagonalCopyOut(self, out Tensor, opts ...DiagonalCopyOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
@@ -334,7 +330,7 @@ type ExpandCopyOptions struct {
 //
 //	expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.expand_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.expand.html.
 func ExpandCopy(self Tensor, size []int64, opts ...ExpandCopyOptions) Tensor {
 	var blk struct {
 		scope    unsafe.Pointer
@@ -362,7 +358,7 @@ func ExpandCopy(self Tensor, size []int64, opts ...ExpandCopyOptions) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.expand_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.expand.html.
 func ExpandCopyOut(self Tensor, size []int64, out Tensor, opts ...ExpandCopyOptions) Tensor {
 	var blk struct {
 		scope    unsafe.Pointer
@@ -390,7 +386,7 @@ func ExpandCopyOut(self Tensor, size []int64, out Tensor, opts ...ExpandCopyOpti
 //
 //	indices_copy(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.indices_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.indices.html.
 func IndicesCopy(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -409,7 +405,7 @@ func IndicesCopy(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.indices_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.indices.html.
 func IndicesCopyOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -483,7 +479,7 @@ func NarrowCopyOut(self Tensor, dim, start, length int64, out Tensor) Tensor {
 //
 //	permute_copy(Tensor self, int[] dims) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.permute_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.permute.html.
 func PermuteCopy(self Tensor, dims []int64) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
@@ -505,7 +501,7 @@ func PermuteCopy(self Tensor, dims []int64) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.permute_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.permute.html.
 func PermuteCopyOut(self Tensor, dims []int64, out Tensor) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
@@ -561,7 +557,7 @@ func RowIndicesCopyOut(self, out Tensor) Tensor {
 //
 //	select_copy.int(Tensor self, int dim, SymInt index) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.select_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.select.html.
 func SelectCopy(self Tensor, dim, index int64) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -584,7 +580,7 @@ func SelectCopy(self Tensor, dim, index int64) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.select_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.select.html.
 func SelectCopyOut(self Tensor, dim, index int64, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -614,8 +610,6 @@ type SliceCopyOptions struct {
 // SliceCopy is [SliceDim] that returns a copy instead of a view.
 //
 //	slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.slice_copy.html.
 func SliceCopy(self Tensor, opts ...SliceCopyOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -645,8 +639,6 @@ func SliceCopy(self Tensor, opts ...SliceCopyOptions) Tensor {
 //	slice_copy.Tensor_out(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.slice_copy.html.
 func SliceCopyOut(self, out Tensor, opts ...SliceCopyOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -682,7 +674,7 @@ type SplitCopyOptions struct {
 //
 //	split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.split_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.split.html.
 func SplitCopy(self Tensor, splitSize int64, opts ...SplitCopyOptions) []Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
@@ -707,7 +699,7 @@ func SplitCopy(self Tensor, splitSize int64, opts ...SplitCopyOptions) []Tensor 
 //
 //	split_copy.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> ()
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.split_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.split.html.
 func SplitCopyOut(self Tensor, splitSize int64, out []Tensor, opts ...SplitCopyOptions) {
 	var blk struct {
 		scope     unsafe.Pointer
@@ -739,7 +731,7 @@ type SplitWithSizesCopyOptions struct {
 //
 //	split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.split_with_sizes_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.split.html.
 func SplitWithSizesCopy(self Tensor, splitSizes []int64, opts ...SplitWithSizesCopyOptions) []Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
@@ -765,7 +757,7 @@ func SplitWithSizesCopy(self Tensor, splitSizes []int64, opts ...SplitWithSizesC
 //
 //	split_with_sizes_copy.out(Tensor self, SymInt[] split_sizes, int dim=0, *, Tensor(a!)[] out) -> ()
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.split_with_sizes_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.split.html.
 func SplitWithSizesCopyOut(self Tensor, splitSizes []int64, out []Tensor, opts ...SplitWithSizesCopyOptions) {
 	var blk struct {
 		scope         unsafe.Pointer
@@ -793,7 +785,7 @@ func SplitWithSizesCopyOut(self Tensor, splitSizes []int64, out []Tensor, opts .
 //
 //	squeeze_copy(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.squeeze_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.squeeze.html.
 func SqueezeCopy(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -810,7 +802,7 @@ func SqueezeCopy(self Tensor) Tensor {
 //
 //	squeeze_copy.dim(Tensor self, int dim) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.squeeze_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.squeeze.html.
 func SqueezeCopyDim(self Tensor, dim int64) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -832,7 +824,7 @@ func SqueezeCopyDim(self Tensor, dim int64) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.squeeze_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.squeeze.html.
 func SqueezeCopyDimOut(self Tensor, dim int64, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -854,7 +846,7 @@ func SqueezeCopyDimOut(self Tensor, dim int64, out Tensor) Tensor {
 //
 //	squeeze_copy.dims(Tensor self, int[] dim) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.squeeze_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.squeeze.html.
 func SqueezeCopyDims(self Tensor, dim []int64) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
@@ -877,7 +869,7 @@ func SqueezeCopyDims(self Tensor, dim []int64) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.squeeze_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.squeeze.html.
 func SqueezeCopyDimsOut(self Tensor, dim []int64, out Tensor) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
@@ -901,7 +893,7 @@ func SqueezeCopyDimsOut(self Tensor, dim []int64, out Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.squeeze_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.squeeze.html.
 func SqueezeCopyOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -920,7 +912,7 @@ func SqueezeCopyOut(self, out Tensor) Tensor {
 //
 //	t_copy(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.t_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.t.html.
 func TCopy(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -939,7 +931,7 @@ func TCopy(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.t_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.t.html.
 func TCopyOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -958,7 +950,7 @@ func TCopyOut(self, out Tensor) Tensor {
 //
 //	transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.transpose_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.transpose.html.
 func TransposeCopy(self Tensor, dim0, dim1 int64) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -981,7 +973,7 @@ func TransposeCopy(self Tensor, dim0, dim1 int64) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.transpose_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.transpose.html.
 func TransposeCopyOut(self Tensor, dim0, dim1 int64, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1009,7 +1001,7 @@ type UnbindCopyOptions struct {
 //
 //	unbind_copy.int(Tensor self, int dim=0) -> Tensor[]
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.unbind_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.unbind.html.
 func UnbindCopy(self Tensor, opts ...UnbindCopyOptions) []Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1032,7 +1024,7 @@ func UnbindCopy(self Tensor, opts ...UnbindCopyOptions) []Tensor {
 //
 //	unbind_copy.int_out(Tensor self, int dim=0, *, Tensor(a!)[] out) -> ()
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.unbind_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.unbind.html.
 func UnbindCopyOut(self Tensor, out []Tensor, opts ...UnbindCopyOptions) {
 	var blk struct {
 		scope  unsafe.Pointer
@@ -1057,7 +1049,7 @@ func UnbindCopyOut(self Tensor, out []Tensor, opts ...UnbindCopyOptions) {
 //
 //	unfold_copy(Tensor self, int dimension, int size, int step) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.unfold_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.unfold.html.
 func UnfoldCopy(self Tensor, dimension, size, step int64) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
@@ -1082,7 +1074,7 @@ func UnfoldCopy(self Tensor, dimension, size, step int64) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.unfold_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.unfold.html.
 func UnfoldCopyOut(self Tensor, dimension, size, step int64, out Tensor) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
@@ -1107,7 +1099,7 @@ func UnfoldCopyOut(self Tensor, dimension, size, step int64, out Tensor) Tensor 
 //
 //	unsqueeze_copy(Tensor self, int dim) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.unsqueeze_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.unsqueeze.html.
 func UnsqueezeCopy(self Tensor, dim int64) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1128,7 +1120,7 @@ func UnsqueezeCopy(self Tensor, dim int64) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.unsqueeze_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.unsqueeze.html.
 func UnsqueezeCopyOut(self Tensor, dim int64, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1149,7 +1141,7 @@ func UnsqueezeCopyOut(self Tensor, dim int64, out Tensor) Tensor {
 //
 //	values_copy(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.values_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.values.html.
 func ValuesCopy(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1168,7 +1160,7 @@ func ValuesCopy(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.values_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.values.html.
 func ValuesCopyOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1187,7 +1179,7 @@ func ValuesCopyOut(self, out Tensor) Tensor {
 //
 //	view_as_complex_copy(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.view_as_complex_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.view_as_complex.html.
 func ViewAsComplexCopy(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1206,7 +1198,7 @@ func ViewAsComplexCopy(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.view_as_complex_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.view_as_complex.html.
 func ViewAsComplexCopyOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1225,7 +1217,7 @@ func ViewAsComplexCopyOut(self, out Tensor) Tensor {
 //
 //	view_as_real_copy(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.view_as_real_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.view_as_real.html.
 func ViewAsRealCopy(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1244,7 +1236,7 @@ func ViewAsRealCopy(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.view_as_real_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.view_as_real.html.
 func ViewAsRealCopyOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1263,7 +1255,7 @@ func ViewAsRealCopyOut(self, out Tensor) Tensor {
 //
 //	view_copy(Tensor self, SymInt[] size) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.view_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.view.html.
 func ViewCopy(self Tensor, size []int64) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
@@ -1284,7 +1276,7 @@ func ViewCopy(self Tensor, size []int64) Tensor {
 //
 //	view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.view_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.view.html.
 func ViewCopyDType(self Tensor, dtype DType) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1306,7 +1298,7 @@ func ViewCopyDType(self Tensor, dtype DType) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.view_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.view.html.
 func ViewCopyDTypeOut(self Tensor, dtype DType, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1329,7 +1321,7 @@ func ViewCopyDTypeOut(self Tensor, dtype DType, out Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.view_copy.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.view.html.
 func ViewCopyOut(self Tensor, size []int64, out Tensor) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer

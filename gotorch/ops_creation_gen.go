@@ -454,8 +454,6 @@ func EmptyOut(size []int64, out Tensor, opts ...EmptyOutOptions) Tensor {
 // without setting its elements.
 //
 //	empty_permuted(SymInt[] size, int[] physical_layout, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.empty_permuted.html.
 func EmptyPermuted(size, physicalLayout []int64, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope             unsafe.Pointer
@@ -492,8 +490,6 @@ func EmptyPermuted(size, physicalLayout []int64, opts ...TensorOptions) Tensor {
 //	empty_permuted.out(SymInt[] size, int[] physical_layout, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.empty_permuted.html.
 func EmptyPermutedOut(size, physicalLayout []int64, out Tensor) Tensor {
 	var blk struct {
 		scope             unsafe.Pointer
@@ -1659,8 +1655,6 @@ func NewEmptyOut(self Tensor, size []int64, out Tensor) Tensor {
 // self, without setting elements.
 //
 //	new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.new_empty_strided.html.
 func NewEmptyStrided(self Tensor, size, stride []int64, opts ...TensorOptions) Tensor {
 	var blk struct {
 		scope        unsafe.Pointer
@@ -1705,8 +1699,6 @@ func (self Tensor) NewEmptyStrided(size, stride []int64, opts ...TensorOptions) 
 //	new_empty_strided.out(Tensor self, SymInt[] size, SymInt[] stride, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.new_empty_strided.html.
 func NewEmptyStridedOut(self Tensor, size, stride []int64, out Tensor) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer

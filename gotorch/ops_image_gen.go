@@ -58,7 +58,7 @@ func AffineGridGeneratorOut(theta Tensor, size []int64, alignCorners bool, out T
 //
 //	channel_shuffle(Tensor self, SymInt groups) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.channel_shuffle.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.ChannelShuffle.html.
 func ChannelShuffle(self Tensor, groups int64) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
@@ -80,7 +80,7 @@ func ChannelShuffle(self Tensor, groups int64) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.channel_shuffle.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.ChannelShuffle.html.
 func ChannelShuffleOut(self Tensor, groups int64, out Tensor) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
@@ -300,7 +300,7 @@ func GridSampler3dOut(input, grid Tensor, interpolationMode, paddingMode int64, 
 //
 //	native_channel_shuffle(Tensor self, SymInt groups) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.native_channel_shuffle.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.ChannelShuffle.html.
 func NativeChannelShuffle(self Tensor, groups int64) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
@@ -358,7 +358,7 @@ func Pad(self Tensor, pad []int64, opts ...PadOptions) Tensor {
 //
 //	pixel_shuffle(Tensor self, int upscale_factor) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.pixel_shuffle.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pixel_shuffle.html.
 func PixelShuffle(self Tensor, upscaleFactor int64) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
@@ -380,7 +380,7 @@ func PixelShuffle(self Tensor, upscaleFactor int64) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.pixel_shuffle.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pixel_shuffle.html.
 func PixelShuffleOut(self Tensor, upscaleFactor int64, out Tensor) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
@@ -402,7 +402,7 @@ func PixelShuffleOut(self Tensor, upscaleFactor int64, out Tensor) Tensor {
 //
 //	pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.pixel_unshuffle.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pixel_unshuffle.html.
 func PixelUnshuffle(self Tensor, downscaleFactor int64) Tensor {
 	var blk struct {
 		scope           unsafe.Pointer
@@ -424,7 +424,7 @@ func PixelUnshuffle(self Tensor, downscaleFactor int64) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.pixel_unshuffle.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pixel_unshuffle.html.
 func PixelUnshuffleOut(self Tensor, downscaleFactor int64, out Tensor) Tensor {
 	var blk struct {
 		scope           unsafe.Pointer

@@ -39,8 +39,6 @@ type AsStridedScatterOptions struct {
 // offset are replaced by src.
 //
 //	as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.as_strided_scatter.html.
 func AsStridedScatter(self, src Tensor, size, stride []int64, opts ...AsStridedScatterOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
@@ -79,8 +77,6 @@ func (self Tensor) AsStridedScatter(src Tensor, size, stride []int64, opts ...As
 //	as_strided_scatter.out(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.as_strided_scatter.html.
 func AsStridedScatterOut(self, src Tensor, size, stride []int64, out Tensor, opts ...AsStridedScatterOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
@@ -985,8 +981,6 @@ func IndexSelectOut(self Tensor, dim int64, index, out Tensor) Tensor {
 // a dimension), as NumPy's advanced indexing.
 //
 //	index.Tensor(Tensor self, Tensor?[] indices) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.index.html.
 func IndexTensors(self Tensor, indices []Tensor) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
@@ -1014,8 +1008,6 @@ func (self Tensor) IndexTensors(indices []Tensor) Tensor {
 //	index.Tensor_out(Tensor self, Tensor?[] indices, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.index.html.
 func IndexTensorsOut(self Tensor, indices []Tensor, out Tensor) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
@@ -1417,7 +1409,7 @@ type PutOptions struct {
 //
 //	put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.put.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.put_.html.
 func Put(self, index, source Tensor, opts ...PutOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer
@@ -1490,7 +1482,7 @@ func (self Tensor) Put_(index, source Tensor, opts ...PutOptions) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.put.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.put_.html.
 func PutOut(self, index, source, out Tensor, opts ...PutOptions) Tensor {
 	var blk struct {
 		scope      unsafe.Pointer

@@ -888,7 +888,7 @@ type UnsafeChunkOptions struct {
 //
 //	unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.unsafe_chunk.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.chunk.html.
 func UnsafeChunk(self Tensor, chunks int64, opts ...UnsafeChunkOptions) []Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
@@ -924,7 +924,7 @@ type UnsafeSplitOptions struct {
 //
 //	unsafe_split.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.unsafe_split.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.split.html.
 func UnsafeSplit(self Tensor, splitSize int64, opts ...UnsafeSplitOptions) []Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
@@ -955,7 +955,7 @@ func (self Tensor) UnsafeSplit(splitSize int64, opts ...UnsafeSplitOptions) []Te
 //
 //	unsafe_split.Tensor_out(Tensor self, SymInt split_size, int dim=0, *, Tensor(a!)[] out) -> ()
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.unsafe_split.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.split.html.
 func UnsafeSplitOut(self Tensor, splitSize int64, out []Tensor, opts ...UnsafeSplitOptions) {
 	var blk struct {
 		scope     unsafe.Pointer

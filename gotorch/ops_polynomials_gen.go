@@ -11,8 +11,6 @@ import (
 // x, cos(n·acos(x)) inside [-1, 1].
 //
 //	special_chebyshev_polynomial_t(Tensor x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_t.html.
 func SpecialChebyshevPolynomialT(x, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -32,8 +30,6 @@ func SpecialChebyshevPolynomialT(x, n Tensor) Tensor {
 // n at x, cos(n·acos(x)) inside [-1, 1]. n is a number.
 //
 //	special_chebyshev_polynomial_t.n_scalar(Tensor x, Scalar n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_t.html.
 func SpecialChebyshevPolynomialTNScalar(x Tensor, n Scalar) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -54,8 +50,6 @@ func SpecialChebyshevPolynomialTNScalar(x Tensor, n Scalar) Tensor {
 //	special_chebyshev_polynomial_t.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_t.html.
 func SpecialChebyshevPolynomialTNScalarOut(x Tensor, n Scalar, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -78,8 +72,6 @@ func SpecialChebyshevPolynomialTNScalarOut(x Tensor, n Scalar, out Tensor) Tenso
 //	special_chebyshev_polynomial_t.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_t.html.
 func SpecialChebyshevPolynomialTOut(x, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -101,8 +93,6 @@ func SpecialChebyshevPolynomialTOut(x, n, out Tensor) Tensor {
 // n at x, cos(n·acos(x)) inside [-1, 1]. x is a number.
 //
 //	special_chebyshev_polynomial_t.x_scalar(Scalar x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_t.html.
 func SpecialChebyshevPolynomialTXScalar(x Scalar, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -123,8 +113,6 @@ func SpecialChebyshevPolynomialTXScalar(x Scalar, n Tensor) Tensor {
 //	special_chebyshev_polynomial_t.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_t.html.
 func SpecialChebyshevPolynomialTXScalarOut(x Scalar, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -145,8 +133,6 @@ func SpecialChebyshevPolynomialTXScalarOut(x Scalar, n, out Tensor) Tensor {
 // x, sin((n+1)·a) / sin(a) for x = cos(a).
 //
 //	special_chebyshev_polynomial_u(Tensor x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_u.html.
 func SpecialChebyshevPolynomialU(x, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -166,8 +152,6 @@ func SpecialChebyshevPolynomialU(x, n Tensor) Tensor {
 // degree n at x, sin((n+1)·a) / sin(a) for x = cos(a). n is a number.
 //
 //	special_chebyshev_polynomial_u.n_scalar(Tensor x, Scalar n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_u.html.
 func SpecialChebyshevPolynomialUNScalar(x Tensor, n Scalar) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -188,8 +172,6 @@ func SpecialChebyshevPolynomialUNScalar(x Tensor, n Scalar) Tensor {
 //	special_chebyshev_polynomial_u.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_u.html.
 func SpecialChebyshevPolynomialUNScalarOut(x Tensor, n Scalar, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -212,8 +194,6 @@ func SpecialChebyshevPolynomialUNScalarOut(x Tensor, n Scalar, out Tensor) Tenso
 //	special_chebyshev_polynomial_u.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_u.html.
 func SpecialChebyshevPolynomialUOut(x, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -235,8 +215,6 @@ func SpecialChebyshevPolynomialUOut(x, n, out Tensor) Tensor {
 // degree n at x, sin((n+1)·a) / sin(a) for x = cos(a). x is a number.
 //
 //	special_chebyshev_polynomial_u.x_scalar(Scalar x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_u.html.
 func SpecialChebyshevPolynomialUXScalar(x Scalar, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -257,8 +235,6 @@ func SpecialChebyshevPolynomialUXScalar(x Scalar, n Tensor) Tensor {
 //	special_chebyshev_polynomial_u.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_u.html.
 func SpecialChebyshevPolynomialUXScalarOut(x Scalar, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -279,8 +255,6 @@ func SpecialChebyshevPolynomialUXScalarOut(x Scalar, n, out Tensor) Tensor {
 // x, cos((n+0.5)·a) / cos(a/2) for x = cos(a).
 //
 //	special_chebyshev_polynomial_v(Tensor x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_v.html.
 func SpecialChebyshevPolynomialV(x, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -300,8 +274,6 @@ func SpecialChebyshevPolynomialV(x, n Tensor) Tensor {
 // n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a). n is a number.
 //
 //	special_chebyshev_polynomial_v.n_scalar(Tensor x, Scalar n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_v.html.
 func SpecialChebyshevPolynomialVNScalar(x Tensor, n Scalar) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -322,8 +294,6 @@ func SpecialChebyshevPolynomialVNScalar(x Tensor, n Scalar) Tensor {
 //	special_chebyshev_polynomial_v.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_v.html.
 func SpecialChebyshevPolynomialVNScalarOut(x Tensor, n Scalar, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -346,8 +316,6 @@ func SpecialChebyshevPolynomialVNScalarOut(x Tensor, n Scalar, out Tensor) Tenso
 //	special_chebyshev_polynomial_v.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_v.html.
 func SpecialChebyshevPolynomialVOut(x, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -369,8 +337,6 @@ func SpecialChebyshevPolynomialVOut(x, n, out Tensor) Tensor {
 // n at x, cos((n+0.5)·a) / cos(a/2) for x = cos(a). x is a number.
 //
 //	special_chebyshev_polynomial_v.x_scalar(Scalar x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_v.html.
 func SpecialChebyshevPolynomialVXScalar(x Scalar, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -391,8 +357,6 @@ func SpecialChebyshevPolynomialVXScalar(x Scalar, n Tensor) Tensor {
 //	special_chebyshev_polynomial_v.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_v.html.
 func SpecialChebyshevPolynomialVXScalarOut(x Scalar, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -413,8 +377,6 @@ func SpecialChebyshevPolynomialVXScalarOut(x Scalar, n, out Tensor) Tensor {
 // x, sin((n+0.5)·a) / sin(a/2) for x = cos(a).
 //
 //	special_chebyshev_polynomial_w(Tensor x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_w.html.
 func SpecialChebyshevPolynomialW(x, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -434,8 +396,6 @@ func SpecialChebyshevPolynomialW(x, n Tensor) Tensor {
 // degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a). n is a number.
 //
 //	special_chebyshev_polynomial_w.n_scalar(Tensor x, Scalar n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_w.html.
 func SpecialChebyshevPolynomialWNScalar(x Tensor, n Scalar) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -456,8 +416,6 @@ func SpecialChebyshevPolynomialWNScalar(x Tensor, n Scalar) Tensor {
 //	special_chebyshev_polynomial_w.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_w.html.
 func SpecialChebyshevPolynomialWNScalarOut(x Tensor, n Scalar, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -480,8 +438,6 @@ func SpecialChebyshevPolynomialWNScalarOut(x Tensor, n Scalar, out Tensor) Tenso
 //	special_chebyshev_polynomial_w.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_w.html.
 func SpecialChebyshevPolynomialWOut(x, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -503,8 +459,6 @@ func SpecialChebyshevPolynomialWOut(x, n, out Tensor) Tensor {
 // degree n at x, sin((n+0.5)·a) / sin(a/2) for x = cos(a). x is a number.
 //
 //	special_chebyshev_polynomial_w.x_scalar(Scalar x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_w.html.
 func SpecialChebyshevPolynomialWXScalar(x Scalar, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -525,8 +479,6 @@ func SpecialChebyshevPolynomialWXScalar(x Scalar, n Tensor) Tensor {
 //	special_chebyshev_polynomial_w.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.chebyshev_polynomial_w.html.
 func SpecialChebyshevPolynomialWXScalarOut(x Scalar, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -547,8 +499,6 @@ func SpecialChebyshevPolynomialWXScalarOut(x Scalar, n, out Tensor) Tensor {
 // 4x² - 2 for n = 0, 1, 2.
 //
 //	special_hermite_polynomial_h(Tensor x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.hermite_polynomial_h.html.
 func SpecialHermitePolynomialH(x, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -568,8 +518,6 @@ func SpecialHermitePolynomialH(x, n Tensor) Tensor {
 // x² - 1 for n = 0, 1, 2.
 //
 //	special_hermite_polynomial_he(Tensor x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.hermite_polynomial_he.html.
 func SpecialHermitePolynomialHe(x, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -589,8 +537,6 @@ func SpecialHermitePolynomialHe(x, n Tensor) Tensor {
 // 1, x, x² - 1 for n = 0, 1, 2. n is a number.
 //
 //	special_hermite_polynomial_he.n_scalar(Tensor x, Scalar n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.hermite_polynomial_he.html.
 func SpecialHermitePolynomialHeNScalar(x Tensor, n Scalar) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -611,8 +557,6 @@ func SpecialHermitePolynomialHeNScalar(x Tensor, n Scalar) Tensor {
 //	special_hermite_polynomial_he.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.hermite_polynomial_he.html.
 func SpecialHermitePolynomialHeNScalarOut(x Tensor, n Scalar, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -635,8 +579,6 @@ func SpecialHermitePolynomialHeNScalarOut(x Tensor, n Scalar, out Tensor) Tensor
 //	special_hermite_polynomial_he.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.hermite_polynomial_he.html.
 func SpecialHermitePolynomialHeOut(x, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -658,8 +600,6 @@ func SpecialHermitePolynomialHeOut(x, n, out Tensor) Tensor {
 // 1, x, x² - 1 for n = 0, 1, 2. x is a number.
 //
 //	special_hermite_polynomial_he.x_scalar(Scalar x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.hermite_polynomial_he.html.
 func SpecialHermitePolynomialHeXScalar(x Scalar, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -680,8 +620,6 @@ func SpecialHermitePolynomialHeXScalar(x Scalar, n Tensor) Tensor {
 //	special_hermite_polynomial_he.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.hermite_polynomial_he.html.
 func SpecialHermitePolynomialHeXScalarOut(x Scalar, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -702,8 +640,6 @@ func SpecialHermitePolynomialHeXScalarOut(x Scalar, n, out Tensor) Tensor {
 // 2x, 4x² - 2 for n = 0, 1, 2. n is a number.
 //
 //	special_hermite_polynomial_h.n_scalar(Tensor x, Scalar n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.hermite_polynomial_h.html.
 func SpecialHermitePolynomialHNScalar(x Tensor, n Scalar) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -724,8 +660,6 @@ func SpecialHermitePolynomialHNScalar(x Tensor, n Scalar) Tensor {
 //	special_hermite_polynomial_h.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.hermite_polynomial_h.html.
 func SpecialHermitePolynomialHNScalarOut(x Tensor, n Scalar, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -748,8 +682,6 @@ func SpecialHermitePolynomialHNScalarOut(x Tensor, n Scalar, out Tensor) Tensor 
 //	special_hermite_polynomial_h.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.hermite_polynomial_h.html.
 func SpecialHermitePolynomialHOut(x, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -771,8 +703,6 @@ func SpecialHermitePolynomialHOut(x, n, out Tensor) Tensor {
 // 2x, 4x² - 2 for n = 0, 1, 2. x is a number.
 //
 //	special_hermite_polynomial_h.x_scalar(Scalar x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.hermite_polynomial_h.html.
 func SpecialHermitePolynomialHXScalar(x Scalar, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -793,8 +723,6 @@ func SpecialHermitePolynomialHXScalar(x Scalar, n Tensor) Tensor {
 //	special_hermite_polynomial_h.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.hermite_polynomial_h.html.
 func SpecialHermitePolynomialHXScalarOut(x Scalar, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -815,8 +743,6 @@ func SpecialHermitePolynomialHXScalarOut(x Scalar, n, out Tensor) Tensor {
 // x²/2 for n = 0, 1, 2.
 //
 //	special_laguerre_polynomial_l(Tensor x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.laguerre_polynomial_l.html.
 func SpecialLaguerrePolynomialL(x, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -836,8 +762,6 @@ func SpecialLaguerrePolynomialL(x, n Tensor) Tensor {
 // - 2x + x²/2 for n = 0, 1, 2. n is a number.
 //
 //	special_laguerre_polynomial_l.n_scalar(Tensor x, Scalar n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.laguerre_polynomial_l.html.
 func SpecialLaguerrePolynomialLNScalar(x Tensor, n Scalar) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -858,8 +782,6 @@ func SpecialLaguerrePolynomialLNScalar(x Tensor, n Scalar) Tensor {
 //	special_laguerre_polynomial_l.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.laguerre_polynomial_l.html.
 func SpecialLaguerrePolynomialLNScalarOut(x Tensor, n Scalar, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -882,8 +804,6 @@ func SpecialLaguerrePolynomialLNScalarOut(x Tensor, n Scalar, out Tensor) Tensor
 //	special_laguerre_polynomial_l.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.laguerre_polynomial_l.html.
 func SpecialLaguerrePolynomialLOut(x, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -905,8 +825,6 @@ func SpecialLaguerrePolynomialLOut(x, n, out Tensor) Tensor {
 // - 2x + x²/2 for n = 0, 1, 2. x is a number.
 //
 //	special_laguerre_polynomial_l.x_scalar(Scalar x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.laguerre_polynomial_l.html.
 func SpecialLaguerrePolynomialLXScalar(x Scalar, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -927,8 +845,6 @@ func SpecialLaguerrePolynomialLXScalar(x Scalar, n Tensor) Tensor {
 //	special_laguerre_polynomial_l.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.laguerre_polynomial_l.html.
 func SpecialLaguerrePolynomialLXScalarOut(x Scalar, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -949,8 +865,6 @@ func SpecialLaguerrePolynomialLXScalarOut(x Scalar, n, out Tensor) Tensor {
 // for n = 0, 1, 2.
 //
 //	special_legendre_polynomial_p(Tensor x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.legendre_polynomial_p.html.
 func SpecialLegendrePolynomialP(x, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -970,8 +884,6 @@ func SpecialLegendrePolynomialP(x, n Tensor) Tensor {
 // 1)/2 for n = 0, 1, 2. n is a number.
 //
 //	special_legendre_polynomial_p.n_scalar(Tensor x, Scalar n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.legendre_polynomial_p.html.
 func SpecialLegendrePolynomialPNScalar(x Tensor, n Scalar) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -992,8 +904,6 @@ func SpecialLegendrePolynomialPNScalar(x Tensor, n Scalar) Tensor {
 //	special_legendre_polynomial_p.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.legendre_polynomial_p.html.
 func SpecialLegendrePolynomialPNScalarOut(x Tensor, n Scalar, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1016,8 +926,6 @@ func SpecialLegendrePolynomialPNScalarOut(x Tensor, n Scalar, out Tensor) Tensor
 //	special_legendre_polynomial_p.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.legendre_polynomial_p.html.
 func SpecialLegendrePolynomialPOut(x, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1039,8 +947,6 @@ func SpecialLegendrePolynomialPOut(x, n, out Tensor) Tensor {
 // 1)/2 for n = 0, 1, 2. x is a number.
 //
 //	special_legendre_polynomial_p.x_scalar(Scalar x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.legendre_polynomial_p.html.
 func SpecialLegendrePolynomialPXScalar(x Scalar, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1061,8 +967,6 @@ func SpecialLegendrePolynomialPXScalar(x Scalar, n Tensor) Tensor {
 //	special_legendre_polynomial_p.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.legendre_polynomial_p.html.
 func SpecialLegendrePolynomialPXScalarOut(x Scalar, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1083,8 +987,6 @@ func SpecialLegendrePolynomialPXScalarOut(x Scalar, n, out Tensor) Tensor {
 // n at 2x - 1, for x in [0, 1].
 //
 //	special_shifted_chebyshev_polynomial_t(Tensor x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_t.html.
 func SpecialShiftedChebyshevPolynomialT(x, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1104,8 +1006,6 @@ func SpecialShiftedChebyshevPolynomialT(x, n Tensor) Tensor {
 // degree n at 2x - 1, for x in [0, 1]. n is a number.
 //
 //	special_shifted_chebyshev_polynomial_t.n_scalar(Tensor x, Scalar n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_t.html.
 func SpecialShiftedChebyshevPolynomialTNScalar(x Tensor, n Scalar) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1126,8 +1026,6 @@ func SpecialShiftedChebyshevPolynomialTNScalar(x Tensor, n Scalar) Tensor {
 //	special_shifted_chebyshev_polynomial_t.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_t.html.
 func SpecialShiftedChebyshevPolynomialTNScalarOut(x Tensor, n Scalar, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1150,8 +1048,6 @@ func SpecialShiftedChebyshevPolynomialTNScalarOut(x Tensor, n Scalar, out Tensor
 //	special_shifted_chebyshev_polynomial_t.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_t.html.
 func SpecialShiftedChebyshevPolynomialTOut(x, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1173,8 +1069,6 @@ func SpecialShiftedChebyshevPolynomialTOut(x, n, out Tensor) Tensor {
 // degree n at 2x - 1, for x in [0, 1]. x is a number.
 //
 //	special_shifted_chebyshev_polynomial_t.x_scalar(Scalar x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_t.html.
 func SpecialShiftedChebyshevPolynomialTXScalar(x Scalar, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1195,8 +1089,6 @@ func SpecialShiftedChebyshevPolynomialTXScalar(x Scalar, n Tensor) Tensor {
 //	special_shifted_chebyshev_polynomial_t.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_t.html.
 func SpecialShiftedChebyshevPolynomialTXScalarOut(x Scalar, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1217,8 +1109,6 @@ func SpecialShiftedChebyshevPolynomialTXScalarOut(x Scalar, n, out Tensor) Tenso
 // degree n at 2x - 1, for x in [0, 1].
 //
 //	special_shifted_chebyshev_polynomial_u(Tensor x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_u.html.
 func SpecialShiftedChebyshevPolynomialU(x, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1238,8 +1128,6 @@ func SpecialShiftedChebyshevPolynomialU(x, n Tensor) Tensor {
 // and degree n at 2x - 1, for x in [0, 1]. n is a number.
 //
 //	special_shifted_chebyshev_polynomial_u.n_scalar(Tensor x, Scalar n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_u.html.
 func SpecialShiftedChebyshevPolynomialUNScalar(x Tensor, n Scalar) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1260,8 +1148,6 @@ func SpecialShiftedChebyshevPolynomialUNScalar(x Tensor, n Scalar) Tensor {
 //	special_shifted_chebyshev_polynomial_u.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_u.html.
 func SpecialShiftedChebyshevPolynomialUNScalarOut(x Tensor, n Scalar, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1284,8 +1170,6 @@ func SpecialShiftedChebyshevPolynomialUNScalarOut(x Tensor, n Scalar, out Tensor
 //	special_shifted_chebyshev_polynomial_u.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_u.html.
 func SpecialShiftedChebyshevPolynomialUOut(x, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1307,8 +1191,6 @@ func SpecialShiftedChebyshevPolynomialUOut(x, n, out Tensor) Tensor {
 // and degree n at 2x - 1, for x in [0, 1]. x is a number.
 //
 //	special_shifted_chebyshev_polynomial_u.x_scalar(Scalar x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_u.html.
 func SpecialShiftedChebyshevPolynomialUXScalar(x Scalar, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1329,8 +1211,6 @@ func SpecialShiftedChebyshevPolynomialUXScalar(x Scalar, n Tensor) Tensor {
 //	special_shifted_chebyshev_polynomial_u.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_u.html.
 func SpecialShiftedChebyshevPolynomialUXScalarOut(x Scalar, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1351,8 +1231,6 @@ func SpecialShiftedChebyshevPolynomialUXScalarOut(x Scalar, n, out Tensor) Tenso
 // n at 2x - 1, for x in [0, 1].
 //
 //	special_shifted_chebyshev_polynomial_v(Tensor x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_v.html.
 func SpecialShiftedChebyshevPolynomialV(x, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1372,8 +1250,6 @@ func SpecialShiftedChebyshevPolynomialV(x, n Tensor) Tensor {
 // degree n at 2x - 1, for x in [0, 1]. n is a number.
 //
 //	special_shifted_chebyshev_polynomial_v.n_scalar(Tensor x, Scalar n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_v.html.
 func SpecialShiftedChebyshevPolynomialVNScalar(x Tensor, n Scalar) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1394,8 +1270,6 @@ func SpecialShiftedChebyshevPolynomialVNScalar(x Tensor, n Scalar) Tensor {
 //	special_shifted_chebyshev_polynomial_v.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_v.html.
 func SpecialShiftedChebyshevPolynomialVNScalarOut(x Tensor, n Scalar, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1418,8 +1292,6 @@ func SpecialShiftedChebyshevPolynomialVNScalarOut(x Tensor, n Scalar, out Tensor
 //	special_shifted_chebyshev_polynomial_v.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_v.html.
 func SpecialShiftedChebyshevPolynomialVOut(x, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1441,8 +1313,6 @@ func SpecialShiftedChebyshevPolynomialVOut(x, n, out Tensor) Tensor {
 // degree n at 2x - 1, for x in [0, 1]. x is a number.
 //
 //	special_shifted_chebyshev_polynomial_v.x_scalar(Scalar x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_v.html.
 func SpecialShiftedChebyshevPolynomialVXScalar(x Scalar, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1463,8 +1333,6 @@ func SpecialShiftedChebyshevPolynomialVXScalar(x Scalar, n Tensor) Tensor {
 //	special_shifted_chebyshev_polynomial_v.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_v.html.
 func SpecialShiftedChebyshevPolynomialVXScalarOut(x Scalar, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1485,8 +1353,6 @@ func SpecialShiftedChebyshevPolynomialVXScalarOut(x Scalar, n, out Tensor) Tenso
 // degree n at 2x - 1, for x in [0, 1].
 //
 //	special_shifted_chebyshev_polynomial_w(Tensor x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_w.html.
 func SpecialShiftedChebyshevPolynomialW(x, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1506,8 +1372,6 @@ func SpecialShiftedChebyshevPolynomialW(x, n Tensor) Tensor {
 // and degree n at 2x - 1, for x in [0, 1]. n is a number.
 //
 //	special_shifted_chebyshev_polynomial_w.n_scalar(Tensor x, Scalar n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_w.html.
 func SpecialShiftedChebyshevPolynomialWNScalar(x Tensor, n Scalar) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1528,8 +1392,6 @@ func SpecialShiftedChebyshevPolynomialWNScalar(x Tensor, n Scalar) Tensor {
 //	special_shifted_chebyshev_polynomial_w.n_scalar_out(Tensor x, Scalar n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_w.html.
 func SpecialShiftedChebyshevPolynomialWNScalarOut(x Tensor, n Scalar, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1552,8 +1414,6 @@ func SpecialShiftedChebyshevPolynomialWNScalarOut(x Tensor, n Scalar, out Tensor
 //	special_shifted_chebyshev_polynomial_w.out(Tensor x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_w.html.
 func SpecialShiftedChebyshevPolynomialWOut(x, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1575,8 +1435,6 @@ func SpecialShiftedChebyshevPolynomialWOut(x, n, out Tensor) Tensor {
 // and degree n at 2x - 1, for x in [0, 1]. x is a number.
 //
 //	special_shifted_chebyshev_polynomial_w.x_scalar(Scalar x, Tensor n) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_w.html.
 func SpecialShiftedChebyshevPolynomialWXScalar(x Scalar, n Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1597,8 +1455,6 @@ func SpecialShiftedChebyshevPolynomialWXScalar(x Scalar, n Tensor) Tensor {
 //	special_shifted_chebyshev_polynomial_w.x_scalar_out(Scalar x, Tensor n, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.shifted_chebyshev_polynomial_w.html.
 func SpecialShiftedChebyshevPolynomialWXScalarOut(x Scalar, n, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer

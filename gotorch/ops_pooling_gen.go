@@ -12,7 +12,7 @@ import (
 //
 //	adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.adaptive_avg_pool1d.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_avg_pool1d.html.
 func AdaptiveAvgPool1d(self Tensor, outputSize []int64) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
@@ -35,7 +35,7 @@ func AdaptiveAvgPool1d(self Tensor, outputSize []int64) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.adaptive_avg_pool1d.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_avg_pool1d.html.
 func AdaptiveAvgPool1dOut(self Tensor, outputSize []int64, out Tensor) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
@@ -280,7 +280,7 @@ type AvgPool1dOptions struct {
 //
 //	avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, bool ceil_mode=False, bool count_include_pad=True) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.avg_pool1d.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.avg_pool1d.html.
 func AvgPool1d(self Tensor, kernelSize []int64, opts ...AvgPool1dOptions) Tensor {
 	var blk struct {
 		scope           unsafe.Pointer
@@ -320,7 +320,7 @@ func AvgPool1d(self Tensor, kernelSize []int64, opts ...AvgPool1dOptions) Tensor
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.avg_pool1d.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.avg_pool1d.html.
 func AvgPool1dOut(self Tensor, kernelSize []int64, out Tensor, opts ...AvgPool1dOptions) Tensor {
 	var blk struct {
 		scope           unsafe.Pointer
@@ -728,7 +728,7 @@ type MaxPool1dWithIndicesOptions struct {
 //
 //	max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool1d_with_indices.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool1d.html.
 func MaxPool1dWithIndices(self Tensor, kernelSize []int64, opts ...MaxPool1dWithIndicesOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope         unsafe.Pointer
@@ -829,7 +829,7 @@ type MaxPool2dWithIndicesOptions struct {
 //
 //	max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool2d_with_indices.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool2d.html.
 func MaxPool2dWithIndices(self Tensor, kernelSize []int64, opts ...MaxPool2dWithIndicesOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope         unsafe.Pointer
@@ -874,7 +874,7 @@ func MaxPool2dWithIndices(self Tensor, kernelSize []int64, opts ...MaxPool2dWith
 //
 // It returns out and indices.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool2d_with_indices.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool2d.html.
 func MaxPool2dWithIndicesOut(self Tensor, kernelSize []int64, out, indices Tensor, opts ...MaxPool2dWithIndicesOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope         unsafe.Pointer
@@ -979,7 +979,7 @@ type MaxPool3dWithIndicesOptions struct {
 //
 //	max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool3d_with_indices.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool3d.html.
 func MaxPool3dWithIndices(self Tensor, kernelSize []int64, opts ...MaxPool3dWithIndicesOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope         unsafe.Pointer
@@ -1024,7 +1024,7 @@ func MaxPool3dWithIndices(self Tensor, kernelSize []int64, opts ...MaxPool3dWith
 //
 // It returns out and indices.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool3d_with_indices.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool3d.html.
 func MaxPool3dWithIndicesOut(self Tensor, kernelSize []int64, out, indices Tensor, opts ...MaxPool3dWithIndicesOptions) (Tensor, Tensor) {
 	var blk struct {
 		scope         unsafe.Pointer

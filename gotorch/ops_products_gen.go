@@ -867,7 +867,7 @@ type BilinearOptions struct {
 //
 //	bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.bilinear.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.bilinear.html.
 func Bilinear(input1, input2, weight Tensor, opts ...BilinearOptions) Tensor {
 	var blk struct {
 		scope  unsafe.Pointer
@@ -1081,7 +1081,7 @@ type CosineSimilarityOptions struct {
 //
 //	cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.cosine_similarity.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.cosine_similarity.html.
 func CosineSimilarity(x1, x2 Tensor, opts ...CosineSimilarityOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1732,7 +1732,7 @@ type PairwiseDistanceOptions struct {
 //
 //	pairwise_distance(Tensor x1, Tensor x2, float p=2, float eps=1e-06, bool keepdim=False) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.pairwise_distance.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pairwise_distance.html.
 func PairwiseDistance(x1, x2 Tensor, opts ...PairwiseDistanceOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
@@ -1768,7 +1768,7 @@ type PDistOptions struct {
 //
 //	pdist(Tensor self, float p=2) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.pdist.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pdist.html.
 func PDist(self Tensor, opts ...PDistOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer

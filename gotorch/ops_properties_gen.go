@@ -219,7 +219,7 @@ func (self Tensor) IsFloatingPoint() bool {
 //
 //	is_inference(Tensor self) -> bool
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.is_inference.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.is_inference.html.
 func IsInference(self Tensor) bool {
 	var blk struct {
 		scope unsafe.Pointer
@@ -263,8 +263,6 @@ func (self Tensor) IsLeafTensor() bool {
 // IsNeg tells whether the tensor is a lazily negated view.
 //
 //	is_neg(Tensor self) -> bool
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.is_neg.html.
 func IsNeg(self Tensor) bool {
 	var blk struct {
 		scope unsafe.Pointer

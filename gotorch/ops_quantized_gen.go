@@ -1455,8 +1455,6 @@ func QuantizePerTensor(self Tensor, scale float64, zeroPoint int64, dtype DType)
 // the data; reduceRange saves one bit.
 //
 //	quantize_per_tensor_dynamic(Tensor self, ScalarType dtype, bool reduce_range) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.quantize_per_tensor_dynamic.html.
 func QuantizePerTensorDynamic(self Tensor, dtype DType, reduceRange bool) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer
@@ -1479,8 +1477,6 @@ func QuantizePerTensorDynamic(self Tensor, dtype DType, reduceRange bool) Tensor
 //	quantize_per_tensor_dynamic.out(Tensor self, ScalarType dtype, bool reduce_range, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.quantize_per_tensor_dynamic.html.
 func QuantizePerTensorDynamicOut(self Tensor, dtype DType, reduceRange bool, out Tensor) Tensor {
 	var blk struct {
 		scope       unsafe.Pointer

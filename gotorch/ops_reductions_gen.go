@@ -3006,8 +3006,6 @@ type SegmentReduceOptions struct {
 // 'mean', 'max', 'min' or 'prod'.
 //
 //	segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int axis=0, bool unsafe=False, Scalar? initial=None) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.segment_reduce.html.
 func SegmentReduce(data Tensor, reduce string, opts ...SegmentReduceOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
@@ -3047,8 +3045,6 @@ func SegmentReduce(data Tensor, reduce string, opts ...SegmentReduceOptions) Ten
 //	segment_reduce.out(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int axis=0, bool unsafe=False, Scalar? initial=None, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.segment_reduce.html.
 func SegmentReduceOut(data Tensor, reduce string, out Tensor, opts ...SegmentReduceOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer

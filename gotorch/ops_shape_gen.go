@@ -771,7 +771,7 @@ func (self Tensor) MatrixH() Tensor {
 //
 // The result shares storage with self, or may.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.mH.html.
+// See https://docs.pytorch.org/docs/stable/tensors.html#torch.Tensor.mH.
 func MH(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -912,7 +912,7 @@ func (self Tensor) MoveDimInt(source, destination int64) Tensor {
 //
 // The result shares storage with self, or may.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.mT.html.
+// See https://docs.pytorch.org/docs/stable/tensors.html#torch.Tensor.mT.
 func MT(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer

@@ -823,7 +823,7 @@ type NonZeroStaticOptions struct {
 //
 //	nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.nonzero_static.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.nonzero_static.html.
 func NonZeroStatic(self Tensor, size int64, opts ...NonZeroStaticOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer
@@ -856,7 +856,7 @@ func (self Tensor) NonZeroStatic(size int64, opts ...NonZeroStaticOptions) Tenso
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.nonzero_static.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.nonzero_static.html.
 func NonZeroStaticOut(self Tensor, size int64, out Tensor, opts ...NonZeroStaticOptions) Tensor {
 	var blk struct {
 		scope     unsafe.Pointer

@@ -1793,7 +1793,7 @@ type ToPaddedTensorOptions struct {
 //
 //	to_padded_tensor(Tensor self, float padding, SymInt[]? output_size=None) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.to_padded_tensor.html.
+// See https://docs.pytorch.org/docs/stable/nested.html#torch.nested.to_padded_tensor.
 func ToPaddedTensor(self Tensor, padding float64, opts ...ToPaddedTensorOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer
@@ -1827,7 +1827,7 @@ func (self Tensor) ToPaddedTensor(padding float64, opts ...ToPaddedTensorOptions
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.Tensor.to_padded_tensor.html.
+// See https://docs.pytorch.org/docs/stable/nested.html#torch.nested.to_padded_tensor.
 func ToPaddedTensorOut(self Tensor, padding float64, out Tensor, opts ...ToPaddedTensorOptions) Tensor {
 	var blk struct {
 		scope         unsafe.Pointer

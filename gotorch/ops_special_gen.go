@@ -820,7 +820,7 @@ func PolygammaOut(n int64, self, out Tensor) Tensor {
 //
 //	special_airy_ai(Tensor x) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.airy_ai.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.airy_ai.
 func SpecialAiryAi(x Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -840,7 +840,7 @@ func SpecialAiryAi(x Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.airy_ai.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.airy_ai.
 func SpecialAiryAiOut(x, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -860,7 +860,7 @@ func SpecialAiryAiOut(x, out Tensor) Tensor {
 //
 //	special_bessel_j0(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.bessel_j0.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.bessel_j0.
 func SpecialBesselJ0(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -880,7 +880,7 @@ func SpecialBesselJ0(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.bessel_j0.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.bessel_j0.
 func SpecialBesselJ0Out(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -900,7 +900,7 @@ func SpecialBesselJ0Out(self, out Tensor) Tensor {
 //
 //	special_bessel_j1(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.bessel_j1.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.bessel_j1.
 func SpecialBesselJ1(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -920,7 +920,7 @@ func SpecialBesselJ1(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.bessel_j1.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.bessel_j1.
 func SpecialBesselJ1Out(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -939,8 +939,6 @@ func SpecialBesselJ1Out(self, out Tensor) Tensor {
 // integer inputs give float results.
 //
 //	special_bessel_y0(Tensor self) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.bessel_y0.html.
 func SpecialBesselY0(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -959,8 +957,6 @@ func SpecialBesselY0(self Tensor) Tensor {
 //	special_bessel_y0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.bessel_y0.html.
 func SpecialBesselY0Out(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -979,8 +975,6 @@ func SpecialBesselY0Out(self, out Tensor) Tensor {
 // integer inputs give float results.
 //
 //	special_bessel_y1(Tensor self) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.bessel_y1.html.
 func SpecialBesselY1(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -999,8 +993,6 @@ func SpecialBesselY1(self Tensor) Tensor {
 //	special_bessel_y1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.bessel_y1.html.
 func SpecialBesselY1Out(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1019,7 +1011,7 @@ func SpecialBesselY1Out(self, out Tensor) Tensor {
 //
 //	special_digamma(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.digamma.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.digamma.
 func SpecialDigamma(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1038,7 +1030,7 @@ func SpecialDigamma(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.digamma.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.digamma.
 func SpecialDigammaOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1057,7 +1049,7 @@ func SpecialDigammaOut(self, out Tensor) Tensor {
 //
 //	special_entr(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.entr.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.entr.
 func SpecialEntr(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1077,7 +1069,7 @@ func SpecialEntr(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.entr.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.entr.
 func SpecialEntrOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1096,7 +1088,7 @@ func SpecialEntrOut(self, out Tensor) Tensor {
 //
 //	special_erf(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.erf.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.erf.
 func SpecialErf(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1113,7 +1105,7 @@ func SpecialErf(self Tensor) Tensor {
 //
 //	special_erfc(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.erfc.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.erfc.
 func SpecialErfc(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1133,7 +1125,7 @@ func SpecialErfc(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.erfc.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.erfc.
 func SpecialErfcOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1153,7 +1145,7 @@ func SpecialErfcOut(self, out Tensor) Tensor {
 //
 //	special_erfcx(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.erfcx.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.erfcx.
 func SpecialErfcx(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1173,7 +1165,7 @@ func SpecialErfcx(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.erfcx.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.erfcx.
 func SpecialErfcxOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1192,7 +1184,7 @@ func SpecialErfcxOut(self, out Tensor) Tensor {
 //
 //	special_erfinv(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.erfinv.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.erfinv.
 func SpecialErfinv(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1212,7 +1204,7 @@ func SpecialErfinv(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.erfinv.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.erfinv.
 func SpecialErfinvOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1233,7 +1225,7 @@ func SpecialErfinvOut(self, out Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.erf.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.erf.
 func SpecialErfOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1252,7 +1244,7 @@ func SpecialErfOut(self, out Tensor) Tensor {
 //
 //	special_exp2(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.exp2.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.exp2.
 func SpecialExp2(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1271,7 +1263,7 @@ func SpecialExp2(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.exp2.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.exp2.
 func SpecialExp2Out(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1290,7 +1282,7 @@ func SpecialExp2Out(self, out Tensor) Tensor {
 //
 //	special_expit(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.expit.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.expit.
 func SpecialExpit(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1309,7 +1301,7 @@ func SpecialExpit(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.expit.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.expit.
 func SpecialExpitOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1328,7 +1320,7 @@ func SpecialExpitOut(self, out Tensor) Tensor {
 //
 //	special_expm1(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.expm1.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.expm1.
 func SpecialExpm1(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1348,7 +1340,7 @@ func SpecialExpm1(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.expm1.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.expm1.
 func SpecialExpm1Out(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1368,7 +1360,7 @@ func SpecialExpm1Out(self, out Tensor) Tensor {
 //
 //	special_gammainc(Tensor self, Tensor other) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.gammainc.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.gammainc.
 func SpecialGammaInc(self, other Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1389,7 +1381,7 @@ func SpecialGammaInc(self, other Tensor) Tensor {
 //
 //	special_gammaincc(Tensor self, Tensor other) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.gammaincc.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.gammaincc.
 func SpecialGammaIncC(self, other Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1412,7 +1404,7 @@ func SpecialGammaIncC(self, other Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.gammaincc.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.gammaincc.
 func SpecialGammaIncCOut(self, other, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1437,7 +1429,7 @@ func SpecialGammaIncCOut(self, other, out Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.gammainc.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.gammainc.
 func SpecialGammaIncOut(self, other, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1459,7 +1451,7 @@ func SpecialGammaIncOut(self, other, out Tensor) Tensor {
 //
 //	special_gammaln(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.gammaln.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.gammaln.
 func SpecialGammaLn(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1478,7 +1470,7 @@ func SpecialGammaLn(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.gammaln.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.gammaln.
 func SpecialGammaLnOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1498,7 +1490,7 @@ func SpecialGammaLnOut(self, out Tensor) Tensor {
 //
 //	special_i0(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.i0.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.i0.
 func SpecialI0(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1516,7 +1508,7 @@ func SpecialI0(self Tensor) Tensor {
 //
 //	special_i0e(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.i0e.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.i0e.
 func SpecialI0E(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1536,7 +1528,7 @@ func SpecialI0E(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.i0e.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.i0e.
 func SpecialI0EOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1558,7 +1550,7 @@ func SpecialI0EOut(self, out Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.i0.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.i0.
 func SpecialI0Out(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1578,7 +1570,7 @@ func SpecialI0Out(self, out Tensor) Tensor {
 //
 //	special_i1(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.i1.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.i1.
 func SpecialI1(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1596,7 +1588,7 @@ func SpecialI1(self Tensor) Tensor {
 //
 //	special_i1e(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.i1e.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.i1e.
 func SpecialI1E(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1616,7 +1608,7 @@ func SpecialI1E(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.i1e.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.i1e.
 func SpecialI1EOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1638,7 +1630,7 @@ func SpecialI1EOut(self, out Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.i1.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.i1.
 func SpecialI1Out(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1657,7 +1649,7 @@ func SpecialI1Out(self, out Tensor) Tensor {
 //
 //	special_log1p(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.log1p.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.log1p.
 func SpecialLog1p(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1677,7 +1669,7 @@ func SpecialLog1p(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.log1p.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.log1p.
 func SpecialLog1pOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1701,7 +1693,7 @@ type SpecialLogitOptions struct {
 //
 //	special_logit(Tensor self, float? eps=None) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.logit.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.logit.
 func SpecialLogit(self Tensor, opts ...SpecialLogitOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1727,7 +1719,7 @@ func SpecialLogit(self Tensor, opts ...SpecialLogitOptions) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.logit.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.logit.
 func SpecialLogitOut(self, out Tensor, opts ...SpecialLogitOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1753,7 +1745,7 @@ func SpecialLogitOut(self, out Tensor, opts ...SpecialLogitOptions) Tensor {
 //
 //	special_log_ndtr(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.log_ndtr.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.log_ndtr.
 func SpecialLogNDTR(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1773,7 +1765,7 @@ func SpecialLogNDTR(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.log_ndtr.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.log_ndtr.
 func SpecialLogNDTROut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1797,7 +1789,7 @@ type SpecialLogSoftmaxOptions struct {
 //
 //	special_log_softmax(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.log_softmax.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.log_softmax.
 func SpecialLogSoftmax(self Tensor, dim int64, opts ...SpecialLogSoftmaxOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1828,7 +1820,7 @@ type SpecialLogSumExpOptions struct {
 //
 //	special_logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.logsumexp.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.logsumexp.
 func SpecialLogSumExp(self Tensor, dim []int64, opts ...SpecialLogSumExpOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
@@ -1858,7 +1850,7 @@ func SpecialLogSumExp(self Tensor, dim []int64, opts ...SpecialLogSumExpOptions)
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.logsumexp.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.logsumexp.
 func SpecialLogSumExpOut(self Tensor, dim []int64, out Tensor, opts ...SpecialLogSumExpOptions) Tensor {
 	var blk struct {
 		scope   unsafe.Pointer
@@ -1886,8 +1878,6 @@ func SpecialLogSumExpOut(self Tensor, dim []int64, out Tensor, opts ...SpecialLo
 // each element, by a kernel other than i0's.
 //
 //	special_modified_bessel_i0(Tensor self) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.modified_bessel_i0.html.
 func SpecialModifiedBesselI0(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1906,8 +1896,6 @@ func SpecialModifiedBesselI0(self Tensor) Tensor {
 //	special_modified_bessel_i0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.modified_bessel_i0.html.
 func SpecialModifiedBesselI0Out(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1926,8 +1914,6 @@ func SpecialModifiedBesselI0Out(self, out Tensor) Tensor {
 // each element, by a kernel other than special_i1's.
 //
 //	special_modified_bessel_i1(Tensor self) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.modified_bessel_i1.html.
 func SpecialModifiedBesselI1(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1946,8 +1932,6 @@ func SpecialModifiedBesselI1(self Tensor) Tensor {
 //	special_modified_bessel_i1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.modified_bessel_i1.html.
 func SpecialModifiedBesselI1Out(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1966,8 +1950,6 @@ func SpecialModifiedBesselI1Out(self, out Tensor) Tensor {
 // each element: inf at 0, NaN below.
 //
 //	special_modified_bessel_k0(Tensor self) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.modified_bessel_k0.html.
 func SpecialModifiedBesselK0(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -1986,8 +1968,6 @@ func SpecialModifiedBesselK0(self Tensor) Tensor {
 //	special_modified_bessel_k0.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.modified_bessel_k0.html.
 func SpecialModifiedBesselK0Out(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2006,8 +1986,6 @@ func SpecialModifiedBesselK0Out(self, out Tensor) Tensor {
 // each element: inf at 0, NaN below.
 //
 //	special_modified_bessel_k1(Tensor self) -> Tensor
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.modified_bessel_k1.html.
 func SpecialModifiedBesselK1(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2026,8 +2004,6 @@ func SpecialModifiedBesselK1(self Tensor) Tensor {
 //	special_modified_bessel_k1.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
 //
 // It returns out.
-//
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.modified_bessel_k1.html.
 func SpecialModifiedBesselK1Out(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2047,7 +2023,7 @@ func SpecialModifiedBesselK1Out(self, out Tensor) Tensor {
 //
 //	special_multigammaln(Tensor self, int p) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.multigammaln.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.multigammaln.
 func SpecialMultiGammaLn(self Tensor, p int64) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2069,7 +2045,7 @@ func SpecialMultiGammaLn(self Tensor, p int64) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.multigammaln.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.multigammaln.
 func SpecialMultiGammaLnOut(self Tensor, p int64, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2091,7 +2067,7 @@ func SpecialMultiGammaLnOut(self Tensor, p int64, out Tensor) Tensor {
 //
 //	special_ndtr(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.ndtr.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.ndtr.
 func SpecialNDTR(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2109,7 +2085,7 @@ func SpecialNDTR(self Tensor) Tensor {
 //
 //	special_ndtri(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.ndtri.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.ndtri.
 func SpecialNDTRI(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2129,7 +2105,7 @@ func SpecialNDTRI(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.ndtri.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.ndtri.
 func SpecialNDTRIOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2151,7 +2127,7 @@ func SpecialNDTRIOut(self, out Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.ndtr.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.ndtr.
 func SpecialNDTROut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2170,7 +2146,7 @@ func SpecialNDTROut(self, out Tensor) Tensor {
 //
 //	special_polygamma(int n, Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.polygamma.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.polygamma.
 func SpecialPolygamma(n int64, self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2192,7 +2168,7 @@ func SpecialPolygamma(n int64, self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.polygamma.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.polygamma.
 func SpecialPolygammaOut(n int64, self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2213,7 +2189,7 @@ func SpecialPolygammaOut(n int64, self, out Tensor) Tensor {
 //
 //	special_psi(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.psi.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.psi.
 func SpecialPsi(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2232,7 +2208,7 @@ func SpecialPsi(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.psi.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.psi.
 func SpecialPsiOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2257,7 +2233,7 @@ type SpecialRoundOptions struct {
 //
 //	special_round(Tensor self, *, int decimals=0) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.round.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.round.
 func SpecialRound(self Tensor, opts ...SpecialRoundOptions) Tensor {
 	var blk struct {
 		scope    unsafe.Pointer
@@ -2283,7 +2259,7 @@ func SpecialRound(self Tensor, opts ...SpecialRoundOptions) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.round.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.round.
 func SpecialRoundOut(self, out Tensor, opts ...SpecialRoundOptions) Tensor {
 	var blk struct {
 		scope    unsafe.Pointer
@@ -2309,7 +2285,7 @@ func SpecialRoundOut(self, out Tensor, opts ...SpecialRoundOptions) Tensor {
 //
 //	special_scaled_modified_bessel_k0(Tensor x) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.scaled_modified_bessel_k0.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.scaled_modified_bessel_k0.
 func SpecialScaledModifiedBesselK0(x Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2329,7 +2305,7 @@ func SpecialScaledModifiedBesselK0(x Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.scaled_modified_bessel_k0.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.scaled_modified_bessel_k0.
 func SpecialScaledModifiedBesselK0Out(x, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2349,7 +2325,7 @@ func SpecialScaledModifiedBesselK0Out(x, out Tensor) Tensor {
 //
 //	special_scaled_modified_bessel_k1(Tensor x) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.scaled_modified_bessel_k1.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.scaled_modified_bessel_k1.
 func SpecialScaledModifiedBesselK1(x Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2369,7 +2345,7 @@ func SpecialScaledModifiedBesselK1(x Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.scaled_modified_bessel_k1.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.scaled_modified_bessel_k1.
 func SpecialScaledModifiedBesselK1Out(x, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2388,7 +2364,7 @@ func SpecialScaledModifiedBesselK1Out(x, out Tensor) Tensor {
 //
 //	special_sinc(Tensor self) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.sinc.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.sinc.
 func SpecialSinc(self Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2407,7 +2383,7 @@ func SpecialSinc(self Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.sinc.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.sinc.
 func SpecialSincOut(self, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2431,7 +2407,7 @@ type SpecialSoftmaxOptions struct {
 //
 //	special_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.softmax.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.softmax.
 func SpecialSoftmax(self Tensor, dim int64, opts ...SpecialSoftmaxOptions) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2457,7 +2433,7 @@ func SpecialSoftmax(self Tensor, dim int64, opts ...SpecialSoftmaxOptions) Tenso
 //
 //	special_spherical_bessel_j0(Tensor x) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.spherical_bessel_j0.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.spherical_bessel_j0.
 func SpecialSphericalBesselJ0(x Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2477,7 +2453,7 @@ func SpecialSphericalBesselJ0(x Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.spherical_bessel_j0.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.spherical_bessel_j0.
 func SpecialSphericalBesselJ0Out(x, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2497,7 +2473,7 @@ func SpecialSphericalBesselJ0Out(x, out Tensor) Tensor {
 //
 //	special_xlog1py(Tensor self, Tensor other) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.xlog1py.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.xlog1py.
 func SpecialXlog1py(self, other Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2518,7 +2494,7 @@ func SpecialXlog1py(self, other Tensor) Tensor {
 //
 //	special_xlog1py.other_scalar(Tensor self, Scalar other) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.xlog1py.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.xlog1py.
 func SpecialXlog1pyOtherScalar(self Tensor, other Scalar) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2540,7 +2516,7 @@ func SpecialXlog1pyOtherScalar(self Tensor, other Scalar) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.xlog1py.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.xlog1py.
 func SpecialXlog1pyOtherScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2564,7 +2540,7 @@ func SpecialXlog1pyOtherScalarOut(self Tensor, other Scalar, out Tensor) Tensor 
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.xlog1py.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.xlog1py.
 func SpecialXlog1pyOut(self, other, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2587,7 +2563,7 @@ func SpecialXlog1pyOut(self, other, out Tensor) Tensor {
 //
 //	special_xlog1py.self_scalar(Scalar self, Tensor other) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.xlog1py.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.xlog1py.
 func SpecialXlog1pySelfScalar(self Scalar, other Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2609,7 +2585,7 @@ func SpecialXlog1pySelfScalar(self Scalar, other Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.xlog1py.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.xlog1py.
 func SpecialXlog1pySelfScalarOut(self Scalar, other, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2630,7 +2606,7 @@ func SpecialXlog1pySelfScalarOut(self Scalar, other, out Tensor) Tensor {
 //
 //	special_xlogy(Tensor self, Tensor other) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.xlogy.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.xlogy.
 func SpecialXlogy(self, other Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2651,7 +2627,7 @@ func SpecialXlogy(self, other Tensor) Tensor {
 //
 //	special_xlogy.other_scalar(Tensor self, Scalar other) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.xlogy.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.xlogy.
 func SpecialXlogyOtherScalar(self Tensor, other Scalar) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2673,7 +2649,7 @@ func SpecialXlogyOtherScalar(self Tensor, other Scalar) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.xlogy.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.xlogy.
 func SpecialXlogyOtherScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2697,7 +2673,7 @@ func SpecialXlogyOtherScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.xlogy.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.xlogy.
 func SpecialXlogyOut(self, other, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2720,7 +2696,7 @@ func SpecialXlogyOut(self, other, out Tensor) Tensor {
 //
 //	special_xlogy.self_scalar(Scalar self, Tensor other) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.xlogy.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.xlogy.
 func SpecialXlogySelfScalar(self Scalar, other Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2742,7 +2718,7 @@ func SpecialXlogySelfScalar(self Scalar, other Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.xlogy.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.xlogy.
 func SpecialXlogySelfScalarOut(self Scalar, other, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2764,7 +2740,7 @@ func SpecialXlogySelfScalarOut(self Scalar, other, out Tensor) Tensor {
 //
 //	special_zeta(Tensor self, Tensor other) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.zeta.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.zeta.
 func SpecialZeta(self, other Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2785,7 +2761,7 @@ func SpecialZeta(self, other Tensor) Tensor {
 //
 //	special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.zeta.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.zeta.
 func SpecialZetaOtherScalar(self Tensor, other Scalar) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2807,7 +2783,7 @@ func SpecialZetaOtherScalar(self Tensor, other Scalar) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.zeta.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.zeta.
 func SpecialZetaOtherScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2831,7 +2807,7 @@ func SpecialZetaOtherScalarOut(self Tensor, other Scalar, out Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.zeta.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.zeta.
 func SpecialZetaOut(self, other, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2854,7 +2830,7 @@ func SpecialZetaOut(self, other, out Tensor) Tensor {
 //
 //	special_zeta.self_scalar(Scalar self, Tensor other) -> Tensor
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.zeta.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.zeta.
 func SpecialZetaSelfScalar(self Scalar, other Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer
@@ -2876,7 +2852,7 @@ func SpecialZetaSelfScalar(self Scalar, other Tensor) Tensor {
 //
 // It returns out.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.special.zeta.html.
+// See https://docs.pytorch.org/docs/stable/special.html#torch.special.zeta.
 func SpecialZetaSelfScalarOut(self Scalar, other, out Tensor) Tensor {
 	var blk struct {
 		scope unsafe.Pointer

@@ -25,8 +25,8 @@ func (e *Error) outOfMemory() bool {
 	switch e.Kind {
 	case OutOfMemoryError, MemoryError:
 		return true
-	case RuntimeError: // as in Python
-		return strings.Contains(e.Msg, "DefaultCPUAllocator: can't allocate memory")
+	case RuntimeError: // as in Python; where libtorch's own allocator is mimalloc, as on arm64, it says "not enough memory"
+		return strings.Contains(e.Msg, "DefaultCPUAllocator: ")
 	}
 	return false
 }

@@ -6,6 +6,7 @@ package gotorch
 import "C"
 
 import (
+	"fmt"
 	"unsafe"
 
 	"gotorch.dev/gotorch/internal/door"
@@ -28,6 +29,10 @@ func init() {
 	}
 }
 
+// mostLevels is how deep transforms may nest. libtorch goes through the levels of a thread by recursion, and where
+// they are too many for the thread's stack the process ends.
+const mostLevels = 512
+
 // enterTransform locks the goroutine to its thread and enters a level. leave undoes both, with the levels
 // above that were not left; it is to be deferred.
 func enterTransform(op string, kind int, batchSize int64, randomness int) (level int64, leave func()) {
@@ -38,11 +43,16 @@ func enterTransform(op string, kind int, batchSize int64, randomness int) (level
 		unlockThread(thread)
 		panicC(op, unsafe.Pointer(err))
 	}
-	return int64(entered), func() {
+	leave = func() {
 		err := C.LeaveTransform(entered)
 		unlockThread(thread)
 		MustNil(unsafe.Pointer(err))
 	}
+	if entered > mostLevels {
+		leave()
+		panic(newError(op, RuntimeError, fmt.Sprintf("there are %d transforms within one another already, and there may be no more", mostLevels)))
+	}
+	return int64(entered), leave
 }
 
 func wrapForGrad(op string, t Tensor, level int64, requiresGrad bool) Tensor {
@@ -109,4 +119,11 @@ func (t Tensor) transformInfo() (info door.TransformInfo, within Tensor) {
 	}
 	return door.TransformInfo{Kind: int(found.kind), Level: int64(found.level), Dim: int64(found.dim)},
 		wrapHandle(unsafe.Pointer(value))
+}
+
+// isTransformed says whether t is one that stands for others, inside of a transform.
+func (t Tensor) isTransformed() bool {
+	info, within := t.transformInfo()
+	within.Close()
+	return info.Kind != C.TransformNone
 }

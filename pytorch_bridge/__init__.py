@@ -21,6 +21,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+__version__ = "0.2.0"
+"""The version of gotorch: of this package, of libcgotorch.so and of the Go module."""
+
 if TYPE_CHECKING:
     from . import ops
     from .compiled import CompiledFunction, function, register_linker
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from .registry import temporary, transaction
     from .rewrite import register_rewrite
     from .targets.go_package import ExportError, export_go
+    from .targets.model_folder import export_model
     from .training import SGD, Adam, AdamW, Training, training_step
     from .types import (
         CType,
@@ -104,6 +108,7 @@ _LATER = {
     "dprint": "graph.printing",
     "draw": "graph.printing",
     "export_go": "targets.go_package",
+    "export_model": "targets.model_folder",
     "from_exported": "exported",
     "function": "compiled",
     "generic": "types",
@@ -154,6 +159,7 @@ __all__ = [
     "dprint",
     "draw",
     "export_go",
+    "export_model",
     "from_exported",
     "function",
     "generic",

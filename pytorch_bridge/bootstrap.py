@@ -40,6 +40,8 @@ from pytorch_bridge import toolchain, versions
 from pytorch_bridge.artifacts import digest, digest_file, locked, write
 from pytorch_bridge.toolchain import ROOT, Missing
 
+CONSTRAINTS = ROOT / ".ci/constraints.txt"
+
 DIGITS = Path("share/digits") / Path(versions.DIGITS_MEMBER).name
 """Where the digits lie inside the virtual environment."""
 
@@ -76,7 +78,7 @@ class Environment:
 
     def wanted(self) -> dict[str, str]:
         """What the stamp says once all is done."""
-        inputs = [ROOT / "pyproject.toml", Path(__file__), Path(versions.__file__)]
+        inputs = [ROOT / "pyproject.toml", CONSTRAINTS, Path(__file__), Path(versions.__file__)]
         return {
             "chosen": self.chosen,
             "torch": self.torch,
@@ -104,7 +106,8 @@ class Environment:
         with self._compiling_for_go():
             self._install_torch()
             say("Installing the Python packages of pyproject.toml")
-            self._pip("install", "-e", f"{ROOT}[dev]")
+            self._remove_former()
+            self._pip("install", "-e", f"{ROOT}[dev]", "-c", str(CONSTRAINTS))
             self._fetch_digits()
         write(self.stamp, json.dumps(self.wanted(), indent=2) + "\n")
 
@@ -129,6 +132,11 @@ class Environment:
                     shutil.rmtree(info)
             for moved_away in site.glob("~*"):
                 shutil.rmtree(moved_away, ignore_errors=True)
+
+    def _remove_former(self) -> None:
+        """Uninstalls the distribution by the name that it once had: both would own the command."""
+        if any(self.venv.glob("lib/python3.*/site-packages/pytorch_bridge-*.dist-info")):
+            self._pip("uninstall", "-y", "pytorch_bridge")
 
     def _install_torch(self) -> None:
         torch = f"torch=={self.torch}"

@@ -1,6 +1,6 @@
-"""`python -m pytorch_bridge env`: what a program outside this repository needs to build.
+"""`gotorch env`: what a program outside a checkout needs to build.
 
-In a shell: eval "$(.venv/bin/python -m pytorch_bridge env)"
+In a shell: eval "$(gotorch env)", in a checkout eval "$(.venv/bin/python -m pytorch_bridge env)"
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import json
 import os
 import shlex
 
-from pytorch_bridge import toolchain
+from pytorch_bridge import __version__, provided, toolchain
 from pytorch_bridge.toolchain import ROOT
 
 
 def variables() -> dict[str, str]:
-    """The environment variables to set, with their whole values."""
-    paths = [str(toolchain.build_dir() / "lib/pkgconfig")]
+    """The environment variables to set, with their whole values. The library is there then, unless
+    it is a checkout's that has not been built."""
+    paths = [str(provided.ensure().parent / "pkgconfig")]
     paths += [p for p in os.environ.get("PKG_CONFIG_PATH", "").split(":") if p not in ("", *paths)]
     return {
         "PKG_CONFIG_PATH": ":".join(paths),
@@ -29,8 +30,8 @@ def shell() -> str:
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables().items()]
     # Last, and each on its own line, so that `eval $(... env)` without quotes loses only them.
     lines += [
-        "# In the go.mod of a program outside this repository:",
-        "#   require gotorch.dev v0.0.0",
+        f"# In the go.mod of a program{'' if toolchain.INSTALLED else ' outside this repository'}:",
+        f"#   require gotorch.dev v{__version__ if toolchain.INSTALLED else '0.0.0'}",
         f"#   replace gotorch.dev => {root}",
         "# A C program: cc main.c $(pkg-config --cflags --libs cgotorch)",
     ]

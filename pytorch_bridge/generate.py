@@ -24,9 +24,8 @@ from .schema.functions import (
 from .schema.python_api import API_FILE, read_installed_api
 from .targets import c, conformance, go, nn, reference, stubs
 from .targets.api import Named, Wrapped, resolve
-from .toolchain import find_go
+from .toolchain import ROOT, find_go
 
-ROOT = Path(__file__).parents[1]
 SHARDS = 8
 
 

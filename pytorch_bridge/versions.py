@@ -11,6 +11,9 @@ REFERENCE_TORCH = "2.15.0"
 OLDEST_TORCH = "2.11.0"
 """The oldest torch that libcgotorch.so can be built for."""
 
+SUPPORTED_TORCH = ("2.11.0", "2.12.1", "2.13.0", "2.14.1", REFERENCE_TORCH)
+"""The newest release of each minor version: those that a released wheel has a library for."""
+
 NEWEST_TORCH_FOR_PYTHON_3_10 = "2.14.1"
 """The reference torch has no wheel for Python 3.10; this is the last one that has."""
 

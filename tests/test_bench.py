@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from pytorch_bridge import bench, toolchain
-from pytorch_bridge.bench import functions, loading, peers, training
+from pytorch_bridge.bench import functions, loading, peers, serving, training
 from pytorch_bridge.env import variables
 from pytorch_bridge.toolchain import ROOT
 
@@ -110,3 +114,107 @@ def test_a_section_is_measured_again_alone():
 def test_a_case_that_is_not_there_is_named():
     with pytest.raises(SystemExit, match="no case loader"):
         bench.main(1, ["loader"])
+
+
+def answers(figures: dict, **rates: float) -> serving.Results:
+    """Results of servers with so many requests a second, and so many µs at 70 % of that."""
+    results = serving.Results(serving.CASES["mlp"], [])
+    for key, rate in rates.items():
+        title = {"fastapi": "FastAPI"}.get(key, key)
+        results.ways.append(serving.Way(key, title, "raw", None, ours=key.startswith("go")))
+        for clients in serving.CLIENTS:
+            results.rates[key, clients] = [rate, 2 * rate, rate]
+        results.times[key] = [figures.get(key, 1000.0)] * 200
+        results.same[key] = [figures.get("go_rest", 1000.0)] * 200
+        results.middle[key] = [100.0]
+        results.memory[key] = 1000000
+    return results
+
+
+def test_a_server_is_held_to_the_best_of_the_others():
+    results = answers(
+        {"go_rest": 400.0, "fastapi": 1000.0, "mlserver": 900.0},
+        go_rest=3500,
+        go_grpc=1,
+        fastapi=1000,
+        mlserver=500,
+    )
+    assert results.peak("go_rest") == 3500
+    *throughput, p99 = serving.targets(results)
+    assert [(beside, ratio, met) for _, beside, _, ratio, met in throughput] == [
+        ("FastAPI", 3.5, True)
+    ] * 3
+    assert p99[1] == "mlserver"
+    assert p99[3:] == (pytest.approx(400 / 900), True)
+    slower = serving.targets(answers({}, go_rest=2900, go_grpc=1, fastapi=1000))
+    assert [met for *_, met in slower] == [False] * 4
+
+
+def test_a_server_that_cannot_be_installed_is_left_out_with_a_sentence(monkeypatch, tmp_path):
+    monkeypatch.setattr(serving, "VENVS", tmp_path)
+    why = serving.install("nothing", [str(tmp_path / "there-is-no-such-file.whl")])
+    assert why.startswith("nothing cannot be installed here, and is left out: ")
+    assert not (tmp_path / "nothing/ready").exists()
+
+
+@pytest.fixture(scope="module")
+def load(library, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("load")
+    command = [str(toolchain.find_go().path), "build", "-o", str(out), "./bench/serving/load"]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **variables()}, check=True)
+    return out / "load"
+
+
+def test_the_clients_compare_answers_and_charge_for_waiting(load, tmp_path):
+    """A server that answers one request at a time, in 20 ms, with the input doubled; with `wrong`
+    it is wrong."""
+
+    class Doubles(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        one = threading.Lock()
+
+        def do_POST(self):
+            body = struct.unpack("<2f", self.rfile.read(int(self.headers["Content-Length"])))
+            with self.one:
+                time.sleep(0.02)
+            off = 0.1 if self.path == "/wrong" else 0
+            out = struct.pack("<2f", *(2 * x + off for x in body))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(out)))
+            self.end_headers()
+            self.wfile.write(out)
+
+        def log_message(self, *args):
+            pass
+
+    (tmp_path / "in").write_bytes(struct.pack("<4f", 1, 2, 3, 4))
+    (tmp_path / "out").write_bytes(struct.pack("<4f", 2, 4, 6, 8))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Doubles) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        base = {
+            "Kind": "raw",
+            "Address": f"127.0.0.1:{server.server_port}",
+            "Path": "/",
+            "Type": "FP32",
+            "Shape": [2],
+            "Inputs": str(tmp_path / "in"),
+            "Outputs": str(tmp_path / "out"),
+            "Clients": 4,
+            "Seconds": 0.3,
+        }
+        jobs = [base, {**base, "Rate": 200}, {**base, "Path": "/wrong"}, {**base, "Kind": "no"}]
+        done = subprocess.run(
+            [load],
+            input="".join(json.dumps(j) + "\n" for j in jobs),
+            capture_output=True,
+            text=True,
+        )
+        server.shutdown()
+    closed, at_a_rate, wrong, unknown = map(json.loads, done.stdout.splitlines())
+    assert closed["Requests"] >= 4
+    assert closed["Rate"] <= 55
+    # 60 requests are due in 0.3 s, and take 1.2 s: the last waits for what is before it.
+    assert len(at_a_rate["Times"]) == 60
+    assert max(at_a_rate["Times"]) >= 800_000
+    assert "where Python has" in wrong["Error"]
+    assert "no clients of kind" in unknown["Error"]

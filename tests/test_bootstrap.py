@@ -47,6 +47,20 @@ def test_second_setup_finds_everything_done(venv, pip):
     assert Environment(venv, None, None).ready()
 
 
+def test_what_is_asked_for_in_ranges_is_installed_in_these_versions(venv, pip):
+    Environment(venv, None, None).make()
+    assert pip[1][-2:] == ["-c", str(bootstrap.CONSTRAINTS)]
+    assert bootstrap.CONSTRAINTS.is_file()
+
+
+def test_the_distribution_of_the_former_name_is_removed(venv, pip):
+    (venv / "lib/python3.12/site-packages/pytorch_bridge-0.1.0.dist-info").mkdir(parents=True)
+    (venv / "lib/python3.12/site-packages/pytorch_bridge-0.1.0.dist-info/RECORD").touch()
+    Environment(venv, None, None).make()
+    assert [call[0] for call in pip] == ["install", "uninstall", "install"]
+    assert pip[1][-1] == "pytorch_bridge"
+
+
 def test_choice_of_torch_and_index_holds_until_another_is_made(venv, pip):
     Environment(venv, "2.13.0", "https://example.org/cpu").make()
     assert pip[-2][-3:] == ["--index-url", "https://example.org/cpu", "torch==2.13.0"]

@@ -155,6 +155,7 @@ def some_csv(rng: random.Random, path: Path) -> tuple[list, list]:
                 rng.choice(
                     [
                         str(rng.randint(-(2**40), 2**40)),
+                        str(rng.randint(-(2**63), 2**64 - 1)),
                         repr(rng.gauss(0, 1e10)),
                         "1e-3",
                         " 7 ",
@@ -177,11 +178,19 @@ def some_csv(rng: random.Random, path: Path) -> tuple[list, list]:
     with open(path, newline="") as file:
         rows = list(csv.DictReader(file))
     missing = {"", "NA", "nan"}
-    inputs = [
-        [float(r["é"]), -1.5 if r["b, c"] in missing else float(r["b, c"]), float(r["a"])]
-        for r in rows
-    ]
+
+    def number(text: str) -> np.floating:
+        """An integer is rounded once, as NumPy rounds those of its own types."""
+        try:
+            n = int(text)
+        except ValueError:
+            return np.float64(text).astype(spec["InputDType"])
+        return np.array(n, np.int64 if n < 2**63 else np.uint64).astype(spec["InputDType"])[()]
+
     with np.errstate(over="ignore"):
+        inputs = [
+            [number("-1.5" if r[c] in missing else r[c]) for c in ("é", "b, c", "a")] for r in rows
+        ]
         x = np.array(inputs, spec["InputDType"]).reshape(-1, 3)
     return x, np.array([kinds.index(r["kind"]) for r in rows], np.int64)
 
@@ -210,8 +219,10 @@ def test_parquet_is_what_pyarrow_writes(read, folders):
     for i in range(20 * TIMES):
         n = int(rng.choice([0, 1, 100, 3000]))
         columns, inputs, layout = {}, [], []
+        dtype = str(rng.choice(["float64", "float32", "int64"]))
+        kinds = numbers[:-1] if dtype == "int64" else [*numbers, "float32", "float64"]
         for k in range(int(rng.integers(1, 6))):
-            kind = str(rng.choice([*numbers, "float32", "float64", "bool"]))
+            kind = str(rng.choice([*kinds, "bool"]))
             if kind == "bool":
                 values = rng.integers(0, 2, n).astype(bool)
             elif kind.startswith("float"):
@@ -221,8 +232,7 @@ def test_parquet_is_what_pyarrow_writes(read, folders):
                 values = rng.integers(info.min, info.max, n, dtype=kind, endpoint=True)
             mask = rng.random(n) < rng.choice([0.0, 0.3])
             columns[f"c{k}"] = pa.array(values, mask=mask)
-            number = values.astype(np.float64)
-            inputs.append(np.where(mask, -3.0, number))
+            inputs.append(np.where(mask, np.array(-3, dtype), values.astype(dtype)))
             layout.append({"Name": f"c{k}", "Missing": -3})
         names = ["a", "b", "ö"]
         classes = rng.integers(0, 3, n)
@@ -250,7 +260,7 @@ def test_parquet_is_what_pyarrow_writes(read, folders):
         spec = {
             "Inputs": layout,
             "Targets": [{"Name": "kind", "Classes": names}],
-            "InputDType": "float64",
+            "InputDType": dtype,
             "TargetDType": "int64",
         }
         (source / f"{i}.parquet.json").write_text(json.dumps(spec))

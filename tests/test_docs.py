@@ -10,7 +10,8 @@ Python and C take turns in the page's order, so that one can read a file that an
 - A Go block whose first line is a comment with a file's name, and whose package is not main or which
   is in a folder, is that file in the page's folder.
 - A C block with a main is a program by itself; the others of a page make up one.
-- A ```bash block is run, in the page's folder. A ```sh block is not.
+- A ```bash block is run, in the page's folder. A ```sh block is not, but for those of the pages in
+  TYPED_ELSEWHERE.
 - A ```text block is what the block before it prints, and so is an `// Output:` comment at the end
   of a Go block. `...` stands for anything.
 - In a table headed `Python | Go` both cells of a row are run on the same variables, and the values
@@ -47,6 +48,7 @@ IMPORTS = {
     "errors": "Is",
     "fmt": "Println",
     "io": "ReadAll",
+    "log/slog": "Default",
     "iter": "Pull2[int, int]",
     "math": "Pi",
     "math/rand/v2": "IntN",
@@ -60,6 +62,7 @@ IMPORTS = {
     "gotorch.dev/gotorch": "Ones",
     "gotorch.dev/gotorch/aoti": "Load",
     "gotorch.dev/gotorch/data": "NewTensorDataset",
+    "gotorch.dev/gotorch/graph": "Open",
     "gotorch.dev/gotorch/data/cifar": "Open",
     "gotorch.dev/gotorch/data/csvdata": "Open",
     "gotorch.dev/gotorch/data/imagefolder": "Open",
@@ -83,10 +86,15 @@ IMPORTS = {
     "gotorch.dev/gotorch/distributions/transforms": "Exp",
     "gotorch.dev/gotorch/nn/functional": "ReLU",
     "gotorch.dev/gotorch/metrics": "Eval",
+    "gotorch.dev/gotorch/distributed": "Init",
+    "gotorch.dev/gotorch/distributed/parallel": "CopyToRegion",
     "gotorch.dev/gotorch/optim": "AdamW",
     "gotorch.dev/gotorch/optim/lrscheduler": "StepLR",
     "gotorch.dev/gotorch/profiler": "New",
     "gotorch.dev/gotorch/serve": "New",
+    "gotorch.dev/gotorch/serve/daemon": "Default",
+    "gotorch.dev/gotorch/serve/middleware": "Log",
+    "gotorch.dev/gotorch/serve/page": "Handler",
     "gotorch.dev/gotorch/train": "Accuracy",
     "gotorch.dev/gotorch/train/plot": "Losses",
     "gotorch.dev/gotorch/train/tensorboard": "NewSummaryWriter",
@@ -96,6 +104,9 @@ IMPORTS = {
     "gotorch.dev/gotorch/vision/ops": "NMS",
 }
 ALIASES = {"gotorch.dev/gotorch/nn/functional": "F", "math/rand/v2": "rand"}
+
+TYPED_ELSEWHERE = {"install.md"}
+"""Pages whose ```sh blocks another test types: tests/test_install.py."""
 
 END = "\x1e"
 """Ends what a block prints."""
@@ -177,6 +188,8 @@ def read(path: Path) -> Page:
                 previous.expected = fence.text
             elif fence.language in ("", "sh"):
                 page.shell += enumerate(fence.text.splitlines(), fence.line)
+                if path.name in TYPED_ELSEWHERE:
+                    previous = fence
             else:
                 raise AssertionError(f"{fence.where}: no test knows {fence.language}")
             fence = None
@@ -685,7 +698,7 @@ def files() -> list[str]:
 @functools.cache
 def make_targets() -> set[str]:
     text = (ROOT / "Makefile").read_text()
-    return set(re.findall(r"^([a-z-]+):(?!=)", text, re.M)) | set(
+    return set(re.findall(r"^([a-z0-9-]+):(?!=)", text, re.M)) | set(
         re.findall(r"^([\w/]+):(?!=)", text, re.M)
     )
 
@@ -753,7 +766,9 @@ def unknown_names(page: Page) -> list[str]:
             pattern = re.escape("/" + text).replace(r"\*", "[^/]*") + "$"
             if text not in ELSEWHERE and not any(re.search(pattern, file) for file in files()):
                 bad.append(text)
-        is_folder = re.fullmatch(r"(\.?[\w-]+/)+", text) and not re.match(r"(build|\.venv)/", text)
+        is_folder = re.fullmatch(r"(\.?[\w-]+/)+", text) and not re.match(
+            r"(build|dist|\.venv)/", text
+        )
         if is_folder and not any(file.endswith("/" + text.rstrip("/")) for file in files()):
             bad.append(text)
         for package, name in re.findall(r"(?<![\w.])(\w+)\.([A-Z]\w*)", text):

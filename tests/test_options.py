@@ -7,6 +7,7 @@ comments to be PyTorch's.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -16,13 +17,13 @@ from typing import Any
 
 import pytest
 import torch.nn.functional as F
-from torch import amp, autograd, distributions, nn, profiler
+from torch import amp, autograd, distributed, distributions, nn, profiler
 from torch.autograd.profiler_util import EventList
 from torch.distributions import constraints, relaxed_bernoulli, relaxed_categorical, transforms
 from torch.nn import init
 from torch.nn import utils as nn_utils
 from torch.nn.utils import parametrize, prune
-from torch.optim import swa_utils
+from torch.optim import Optimizer, swa_utils
 from torch.utils.data import DataLoader
 
 from pytorch_bridge.schema import Names, counterparts, functions
@@ -36,8 +37,16 @@ from pytorch_bridge.toolchain import ROOT
 # What options belong to, where the name of the struct does not say it.
 PYTHON: dict[str, Callable[..., Any]] = {
     "gotorch/optim: GradScalerOptions": amp.GradScaler,
+    "gotorch/optim: HookOptions": Optimizer.register_state_dict_pre_hook,
     "gotorch/nn: LoadOptions": nn.Module.load_state_dict,
     "gotorch/data: LoaderOptions": DataLoader,
+    "gotorch/distributed: DataParallelOptions": nn.parallel.DistributedDataParallel,
+    "gotorch/distributed: GroupOptions": distributed.new_group,
+    "gotorch/distributed: MonitoredBarrierOptions": distributed.monitored_barrier,
+    "gotorch/distributed: ObjectOptions": distributed.all_gather_object,
+    "gotorch/distributed: Options": distributed.init_process_group,
+    "gotorch/distributed: P2POptions": distributed.send,
+    "gotorch/distributed: TCPStoreOptions": distributed.TCPStore.__init__,
     "gotorch/profiler: KeyAveragesOptions": profiler.profile.key_averages,
     "gotorch/profiler: Options": profiler.profile,
     "gotorch/profiler: ScheduleOptions": profiler.schedule,
@@ -84,12 +93,32 @@ SHARED = {
 }
 
 
+def signature(of: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a function; of one that pybind11 has bound, what the first line of its text says."""
+    try:
+        return inspect.signature(of)
+    except ValueError:
+        line = (of.__doc__ or "").partition("\n")[0]
+        [bound] = ast.parse(f"def {line}: ...").body
+        assert isinstance(bound, ast.FunctionDef)
+        names = [a.arg for a in bound.args.args]
+        without = len(names) - len(bound.args.defaults)
+        defaults = [inspect.Parameter.empty] * without + [
+            d.value if isinstance(d, ast.Constant) else ast.unparse(d) for d in bound.args.defaults
+        ]
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature(
+            inspect.Parameter(name, kind, default=default)
+            for name, default in zip(names, defaults, strict=True)
+        )
+
+
 @cache
 def arguments(struct: str) -> dict[str, Any]:
     """The arguments of what the struct has options of, with their defaults: by the names that Go's
     rule gives them in packages nn, and by Python's elsewhere."""
     if struct in PYTHON:
-        found = inspect.signature(PYTHON[struct]).parameters
+        found = signature(PYTHON[struct]).parameters
         # Of an argument that has to be given, zero is as good as none.
         return {n: NO_DEFAULT if p.default is p.empty else p.default for n, p in found.items()}
     package, name = struct.removesuffix("Options").split(": ")
@@ -309,7 +338,15 @@ def _go_name(python: str) -> str:
 # Structs of functions that PyTorch does not have. Their plain fields begin with a zero that is meant.
 OURS = {
     "gotorch/aoti: LoadOptions",
+    "gotorch/distributed/parallel: ColumnParallelLinearOptions",
+    "gotorch/distributed/parallel: PipelineOptions",
+    "gotorch/distributed/parallel: RowParallelLinearOptions",
     "gotorch/serve: Options",
+    "gotorch/serve: RepositoryOptions",
+    "gotorch/serve/daemon: Options",
+    "gotorch/serve/middleware: TLSOptions",
+    "gotorch/serve/middleware: TokensOptions",
+    "gotorch/graph: OpenOptions",
     "gotorch/data: InterleaveOptions",
     "gotorch/data/cifar: Options",
     "gotorch/data/csvdata: Options",
@@ -357,8 +394,14 @@ OURS = {
 NAMES = {
     "Workers": "num_workers", "Prefetch": "prefetch_factor", "Partial": "strict",
     "Disabled": "enabled", "WithFLOPs": "with_flops",
+    "BucketCapMB": "bucket_cap_mb", "Group": "process_group", "Server": "is_master",
+    "NoBroadcastBuffers": "broadcast_buffers", "NoInitSync": "init_sync",
+    "NoWaitForWorkers": "wait_for_workers",
 }  # fmt: skip
-OPPOSITE = {"Partial", "Disabled"}
+OPPOSITE = {
+    "Partial", "Disabled",
+    "NoBroadcastBuffers", "NoInitSync", "NoWaitForWorkers",
+}  # fmt: skip
 
 # Fields that are a value of another argument, or an argument that Python has not.
 OTHERS = {
@@ -371,6 +414,7 @@ OTHERS = {
     "Seed",  # generator=
     "NoBatching",  # batch_size=None
     "MaxErrors", "OnError",  # of samples that fail, which end a loop in Python
+    "Scoped",  # what Python does anyway
     "ActivationFunc",  # activation, as a function
     "embedded",
     "Nonlinearity",  # RNNBase has it in mode
@@ -378,6 +422,8 @@ OTHERS = {
     "NoCausalCheck",  # is_causal=False, where None has the mask looked at
     "Mask", "KeyPaddingMask", "IsCausal", "TgtIsCausal",  # mask or src_mask; None is not given
     "Freeze", "Weight",  # of embeddings, from_pretrained
+    "Codec",  # which is pickle
+    "Compression",  # register_comm_hook
     "Modules", "CallerOnly", "MaxEvents", "GroupByGoroutine",  # a profile's, of Go's own
     "MaskFill",  # fill, by the kind of the input
     "RandomValue",  # value="random"
@@ -388,7 +434,12 @@ OTHERS = {
 }  # fmt: skip
 
 # Where PyTorch's signature has None, and says elsewhere what that is.
-MEANT = {("gotorch/data: LoaderOptions", "Prefetch"): 2}
+MEANT = {
+    ("gotorch/data: LoaderOptions", "Prefetch"): 2,
+    ("gotorch/distributed: DataParallelOptions", "NoBroadcastBuffers"): True,
+    ("gotorch/distributed: Options", "Rank"): None,
+    ("gotorch/distributed: Options", "WorldSize"): None,
+}
 
 PLAIN = {"bool", "int", "int64", "uint64", "float64", "string"}
 

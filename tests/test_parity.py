@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 from torch.utils.data import DataLoader, TensorDataset
 
 from pytorch_bridge import versions
@@ -463,6 +464,134 @@ def representation(_: Tensors, folder: Path) -> Tensors:
     modules += [Net(weights=False), nn.CrossEntropyLoss()]
     assert (folder / "repr.txt").read_text() == "\n".join(map(str, modules))
     return {}
+
+
+# Cases of more.go -------------------------------------------------------------------------------
+
+
+@case("containers")
+def containers(_: Tensors, folder: Path) -> Tensors:
+    torch.manual_seed(4)
+    of = nn.ModuleList([nn.Linear(2, 3), nn.ReLU()])
+    of.append(nn.Linear(3, 1))
+    of.insert(1, nn.BatchNorm1d(3))
+    named_modules = nn.ModuleDict({"z": nn.Linear(1, 2), "a": of, "gone": nn.Linear(9, 9)})
+    named_modules["z"] = nn.Linear(2, 2, bias=False)
+    del named_modules["gone"]
+    parameters = nn.ParameterList([torch.rand(2), torch.rand(3, 1, dtype=torch.float64)])
+    parameters.append(torch.rand(()))
+    named = nn.ParameterDict()  # which sorts what its constructor gets
+    for name, shape in (("w", (2, 3)), ("b", (3,)), ("w", (1,))):
+        named[name] = torch.rand(shape)
+    every = nn.ModuleDict({"dict": named_modules, "stored": parameters, "named": named})
+    empty = [nn.ModuleList(), nn.ModuleDict(), nn.ParameterList(), nn.ParameterDict()]
+    lines = [str(m) for m in (of, named_modules, parameters, named, every, *empty)]
+    lines += [name for name, _ in every.named_parameters()]
+    lines += [f"module {name}" for name, _ in every.named_modules()]
+    lines += [f"key {name}" for name in named_modules]
+    lines += [f"{len(of)} {len(named_modules)} {len(parameters)} {len(named)}"]
+    assert (folder / "containers.txt").read_text() == "\n".join(lines)
+    return dict(every.state_dict())
+
+
+def of_lengths() -> Tensors:
+    lengths = {"sorted": [7, 4, 4, 1], "mixed": [3, 8, 1, 5, 3], "one": [6]}
+    found = {"permutation": torch.tensor([3, 0, 4, 1, 2])}
+    for name, ns in lengths.items():
+        found |= {f"{name}.{i}": randn(n, 2, seed=n) for i, n in enumerate(ns)}
+    return found
+
+
+@case("sequences", of_lengths)
+def sequences(given: Tensors, _: Path) -> Tensors:
+    rnn = nn.utils.rnn
+    out: Tensors = {}
+
+    def packed(name: str, p: rnn.PackedSequence) -> None:
+        out[f"{name}.data"], out[f"{name}.batch_sizes"] = p.data, p.batch_sizes
+        if p.sorted_indices is not None:
+            out[f"{name}.sorted"], out[f"{name}.unsorted"] = p.sorted_indices, p.unsorted_indices
+        for first in (False, True):
+            padded, lengths = rnn.pad_packed_sequence(
+                p, batch_first=first, padding_value=-1.5, total_length=9
+            )
+            at = f"{name}.{str(first).lower()}"
+            out[f"{at}.padded"], out[f"{at}.lengths"] = padded, lengths
+        out.update({f"{name}.unpacked.{i}": s for i, s in enumerate(rnn.unpack_sequence(p))})
+
+    for name in ("sorted", "mixed", "one"):
+        seqs = [given[f"{name}.{i}"] for i in range(9) if f"{name}.{i}" in given]
+        ordered = name != "mixed"
+        packed(f"{name}.pack", rnn.pack_sequence(seqs, enforce_sorted=ordered))
+        for first in (False, True):
+            at = f"{name}.{str(first).lower()}"
+            padded = rnn.pad_sequence(seqs, batch_first=first, padding_value=2)
+            out[f"{at}.right"] = padded
+            out[f"{at}.left"] = rnn.pad_sequence(seqs, batch_first=first, padding_side="left")
+            n = torch.tensor([len(s) for s in seqs])
+            # It transposes what it is given, in place.
+            unpadded = rnn.unpad_sequence(padded.clone(), n, batch_first=first)
+            out.update({f"{at}.unpad.{i}": s for i, s in enumerate(unpadded)})
+            of = rnn.pack_padded_sequence(padded, n, batch_first=first, enforce_sorted=ordered)
+            packed(f"{at}.of", of)
+    out["inverse"] = rnn.invert_permutation(given["permutation"])
+    return out
+
+
+def of_functions() -> Tensors:
+    shapes = {"x": (5, 3), "tangent": (5, 3), "weight": (4, 3), "bias": (2,), "mean": (4,)}
+    return {name: randn(*shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
+
+
+@case("functions", of_functions)
+def functions(given: Tensors, _: Path) -> Tensors:
+    out: Tensors = {}
+    torch.manual_seed(6)
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2))
+    other = {
+        "0.weight": given["weight"].clone().requires_grad_(),
+        "3.bias": given["bias"].clone().requires_grad_(),
+        "1.running_mean": given["mean"].clone(),
+    }
+    y = torch.func.functional_call(net, other, given["x"])
+    y.pow(2).sum().backward()
+    out["called"] = y.detach()
+    for name, t in other.items():
+        out[f"given.{name}"] = t.detach()
+        if t.grad is not None:
+            out[f"grad.{name}"] = t.grad
+    out |= {f"own.{name}": t for name, t in net.state_dict().items()}
+    out["own.grad"] = list(net.parameters())[1].grad
+
+    value, jvp = torch.func.linearize(lambda x: (x.sin() * x).cumsum(0), given["x"])
+    out["linear.value"] = value
+    out["linear.one"], out["linear.two"] = jvp(given["tangent"]), jvp(given["tangent"] * -2)
+
+    torch.manual_seed(7)
+    drop = nn.Sequential(
+        nn.Linear(3, 8), nn.Dropout(0.5), nn.GELU(), nn.Linear(8, 2), nn.Dropout(0.2)
+    )
+    x = given["x"].clone().requires_grad_()
+    again = checkpoint(drop, x, use_reentrant=False)
+    out["checkpoint"] = again.detach()
+    again.pow(2).sum().backward()
+    out["checkpoint.x"] = x.grad
+    out |= {f"checkpoint.{name}": p.grad for name, p in drop.named_parameters()}
+    out["checkpoint.random"] = torch.rand(2)
+
+    torch.manual_seed(8)
+    parts = [nn.Linear(3, 3), nn.Dropout(0.3), nn.Tanh(), nn.Linear(3, 3), nn.Dropout(0.3)]
+    x = given["x"].clone().requires_grad_()
+    row = checkpoint_sequential(parts, 2, x, use_reentrant=False)
+    row.sum().backward()
+    out["segments"], out["segments.x"] = row.detach(), x.grad
+
+    for bound in (0, 0.3, 100):
+        p, without = given["x"].clone().requires_grad_(), given["bias"].clone().requires_grad_()
+        p.grad = given["tangent"].clone()
+        nn.utils.clip_grad_value_([p, without], bound)
+        out[f"clipped.{bound}"] = p.grad
+    return out
 
 
 # The comparison --------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ static void errors(void) {
   fact(fails_like(Ones(size, 1, NULL, NULL, &nowhere, NULL, &c), "device"),
        "a device that does not exist is an error");
   int64_t huge[] = {INT64_C(1) << 40, 1024};
-  fact(fails_like(Ones(huge, 2, NULL, NULL, NULL, NULL, &c), "can't allocate memory"),
+  fact(fails_like(Ones(huge, 2, NULL, NULL, NULL, NULL, &c), "you tried to allocate"),
        "memory that cannot be had is an error");
   Scalar five = {ScalarInt, {5}};
   fact(fails_like(GetItem(a, NULL, 1, &c), "terms is NULL"), "index terms that are not there");
@@ -126,11 +126,70 @@ static void errors(void) {
   fact(live() == base, "no handle is left");
 }
 
+/* A job of one rank. */
+static void distributed(void) {
+  int64_t base = live();
+  must(DistSelfTest());
+  must(DistSelfTest());
+  must(DistSetDebugLevel(2));
+  fact(DistDebugLevel() == 2, "the debug level is what was set");
+  must(DistSetDebugLevel(0));
+  fact(fails_like(DistSetDebugLevel(3), "ValueError: "), "there is no such debug level");
+  DistStore store, under;
+  must(DistHashStore(&store));
+  must(DistPrefixStore("a", store, &under));
+  must(DistStoreSet(under, "key", "value", 5));
+  void *value;
+  int64_t n, sum;
+  must(DistStoreGet(store, "a/key", &value, &n));
+  fact(n == 5 && memcmp(value, "value", 5) == 0, "a prefix and a slash stand before keys");
+  FreeArray(value);
+  must(DistStoreAdd(store, "n", 3, &sum));
+  fact(sum == 3, "numbers in a store begin at 0");
+  const char *keys[] = {"nothing"};
+  fact(fails_like(DistStoreWait(store, keys, 1, 20), "DistStoreError: "),
+       "a key that does not come is an error");
+  fact(fails_like(DistStorePort(store, &n), "ValueError: "), "a store without a port has none");
+  DistGroupOptions options = {.name = "0", .timeout_ms = 10000};
+  DistGroup group;
+  fact(fails_like(DistNewGroup(store, 1, 1, &options, &group), "ValueError: "),
+       "a rank that cannot be");
+  options.backend = "nccl";
+  fact(fails_like(DistNewGroup(store, 0, 1, &options, &group), "NotImplementedError: "),
+       "a backend that is not there");
+  options.backend = NULL;
+  must(DistNewGroup(store, 0, 1, &options, &group));
+  DistStoreFree(under);
+  DistStoreFree(store); /* the group has it */
+  Tensor a = filled(2, 3), b;
+  must(Clone(a, NULL, &b));
+  DistWork work;
+  must(DistAllReduce(group, b, NULL, &work));
+  must(DistWorkWait(work, 0));
+  bool same;
+  must(Equal(a, b, &same));
+  fact(same, "the sum over one rank");
+  DistWorkFree(work);
+  DistOptions bad = {.op = 99};
+  fact(fails_like(DistAllReduce(group, b, &bad, &work), "ValueError: "), "no such reduction");
+  fact(fails_like(DistAllReduce(group, NULL, NULL, &work), "TypeError: "), "no tensor");
+  must(DistBroadcast(group, b, NULL, &work)); /* that nobody waits for */
+  DistWorkFree(work);
+  FreeTensor(a);
+  FreeTensor(b);
+  DistGroupFree(group);
+  DistStoreFree(NULL);
+  DistGroupFree(NULL);
+  DistWorkFree(NULL);
+  fact(live() == base, "nothing is left of a group");
+}
+
 int main(void) {
   int64_t base = live();
   results();
   sparse();
   errors();
+  distributed();
   fact(live() == base, "every handle was freed");
   return failures != 0;
 }

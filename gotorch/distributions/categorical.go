@@ -23,7 +23,9 @@ type CategoricalOptions struct {
 	NoValidateArgs bool
 }
 
-// Categorical is one of 0 to n-1, with n probabilities that are scaled to sum to 1.
+// Categorical is one of 0 to n-1, an int64, with n probabilities that are scaled to sum to 1: Probs are not negative, and
+// Logits are their logarithms up to a constant. Parameters are of (*, n), events of no dimensions. It panics with a
+// ValueError unless one of the two is given.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.categorical.Categorical.
 func Categorical(opts ...CategoricalOptions) *CategoricalDistribution {
@@ -125,7 +127,8 @@ type OneHotCategoricalOptions struct {
 	NoValidateArgs bool
 }
 
-// OneHotCategorical is a vector of n zeros with a single 1, where [Categorical] is its place.
+// OneHotCategorical is a vector of n zeros with a single 1, where [Categorical] is its place. Events are of (n) and of the
+// dtype of the parameter. It panics with a ValueError unless one of Probs and Logits is given.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.one_hot_categorical.OneHotCategorical.
 func OneHotCategorical(opts ...OneHotCategoricalOptions) *OneHotCategoricalDistribution {
@@ -227,7 +230,7 @@ type OneHotCategoricalStraightThroughDistribution struct {
 // OneHotCategoricalStraightThrough is [OneHotCategorical] with an RSample whose gradient is that of the
 // probabilities: the straight-through estimator.
 //
-// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.one_hot_categorical.OneHotCategoricalStraightThrough.
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.one_hot_categorical.OneHotCategorical.
 func OneHotCategoricalStraightThrough(opts ...OneHotCategoricalOptions) *OneHotCategoricalStraightThroughDistribution {
 	opt := args.Option(opts)
 	d := &OneHotCategoricalStraightThroughDistribution{OneHotCategoricalDistribution{categorical: categorical(opt.Probs, opt.Logits)}}
@@ -268,7 +271,8 @@ type MultinomialOptions struct {
 	NoValidateArgs bool
 }
 
-// Multinomial is how often each of n categories comes up in TotalCount draws.
+// Multinomial is how often each of n categories comes up in TotalCount draws, with probabilities as in [Categorical]:
+// events are of (n), and sum to TotalCount. It panics with a ValueError unless one of Probs and Logits is given.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.multinomial.Multinomial.
 func Multinomial(opts ...MultinomialOptions) *MultinomialDistribution {

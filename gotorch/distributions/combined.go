@@ -17,7 +17,7 @@ type IndependentDistribution struct {
 }
 
 // Independent makes the last n dimensions of the batch of base a part of its events, so that LogProb is the sum over
-// them. It panics with a ValueError if there are fewer.
+// them. It panics with a ValueError if there are fewer, or for a negative number.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.independent.Independent.
 func Independent(base Distribution, reinterpretedBatchNDims int64, opts ...Options) *IndependentDistribution {
@@ -25,7 +25,9 @@ func Independent(base Distribution, reinterpretedBatchNDims int64, opts ...Optio
 		panic(numeric.Errorf("distributions.Independent", gotorch.TypeError, "the base distribution is nil"))
 	}
 	batch := len(base.BatchShape())
-	if n := reinterpretedBatchNDims; n < 0 || n > int64(batch) {
+	if n := reinterpretedBatchNDims; n < 0 {
+		panic(numeric.Errorf("distributions.Independent", gotorch.ValueError, "reinterpreted_batch_ndims must be >= 0, got %d", n))
+	} else if n > int64(batch) {
 		panic(numeric.Errorf("distributions.Independent", gotorch.ValueError,
 			"Expected reinterpreted_batch_ndims <= len(base_distribution.batch_shape), actual %d vs %d", n, batch))
 	}

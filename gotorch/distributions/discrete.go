@@ -21,7 +21,8 @@ type BernoulliOptions struct {
 	NoValidateArgs bool
 }
 
-// Bernoulli is 0 or 1: 1 with probability Probs, of which Logits are log(p / (1-p)).
+// Bernoulli is 0 or 1: 1 with probability Probs, from 0 to 1, of which Logits are log(p / (1-p)). It panics with a
+// ValueError unless one of the two is given.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.bernoulli.Bernoulli.
 func Bernoulli(opts ...BernoulliOptions) *BernoulliDistribution {
@@ -127,7 +128,8 @@ type ContinuousBernoulliOptions struct {
 	NoValidateArgs bool
 }
 
-// ContinuousBernoulli is of numbers from 0 to 1, with a density as Bernoulli has probabilities.
+// ContinuousBernoulli is of numbers x from 0 to 1, with a density in proportion to pˣ·(1-p)¹⁻ˣ for the Probs p, from 0 to
+// 1; Logits are log(p / (1-p)). It panics with a ValueError unless one of the two is given.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.continuous_bernoulli.ContinuousBernoulli.
 func ContinuousBernoulli(opts ...ContinuousBernoulliOptions) *ContinuousBernoulliDistribution {
@@ -301,7 +303,9 @@ type BinomialOptions struct {
 	NoValidateArgs bool
 }
 
-// Binomial is how many of TotalCount trials succeed, each with probability Probs.
+// Binomial is how many of TotalCount trials succeed, each with probability Probs, of which Logits are log(p / (1-p)).
+// TotalCount is of whole numbers from 0, and broadcasts with them. It panics with a ValueError unless one of Probs and
+// Logits is given.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.binomial.Binomial.
 func Binomial(opts ...BinomialOptions) *BinomialDistribution {
@@ -358,6 +362,10 @@ func (d *BinomialDistribution) Variance() gotorch.Tensor {
 // Sample is part of [Distribution].
 func (d *BinomialDistribution) Sample(sampleShape ...int64) gotorch.Tensor {
 	shape := d.ExtendedShape(sampleShape...)
+	// Where counts were not checked PyTorch draws for ever for one that is not finite.
+	if !d.Validates() && !numeric.Whole(d.TotalCount.IsFinite()) {
+		panic(d.errorf(gotorch.ValueError, "samples can only be drawn for a total_count that is finite, not %s", numeric.Text(d.TotalCount)))
+	}
 	return gotorch.NoGrad1(func() gotorch.Tensor {
 		return gotorch.Binomial(d.TotalCount.Expand(shape), d.Probs().Expand(shape))
 	})
@@ -409,7 +417,8 @@ type GeometricOptions struct {
 	NoValidateArgs bool
 }
 
-// Geometric is how many trials fail before the first one that succeeds, each with probability Probs.
+// Geometric is how many trials fail before the first one that succeeds, each with probability Probs, which is above 0; Logits
+// are log(p / (1-p)). It panics with a ValueError unless one of the two is given.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.geometric.Geometric.
 func Geometric(opts ...GeometricOptions) *GeometricDistribution {
@@ -497,7 +506,8 @@ type NegativeBinomialOptions struct {
 	NoValidateArgs bool
 }
 
-// NegativeBinomial is how many trials succeed, each with probability Probs, before totalCount have failed.
+// NegativeBinomial is how many trials succeed, each with probability Probs, from 0 and less than 1, before totalCount, from
+// 0, have failed; Logits are log(p / (1-p)). It panics with a ValueError unless one of the two is given.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.negative_binomial.NegativeBinomial.
 func NegativeBinomial(totalCount Param, opts ...NegativeBinomialOptions) *NegativeBinomialDistribution {
@@ -569,7 +579,7 @@ type PoissonDistribution struct {
 	Rate gotorch.Tensor
 }
 
-// Poisson is how many events happen in a time in which rate are expected.
+// Poisson is how many events happen in a time in which rate, from 0, are expected.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.poisson.Poisson.
 func Poisson(rate Param, opts ...Options) *PoissonDistribution {

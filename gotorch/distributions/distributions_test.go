@@ -47,7 +47,7 @@ func TestNilDistributions(t *testing.T) {
 	fails(t, gotorch.TypeError, "nil", func() { transforms.BijectTo(nil) })
 	fails(t, gotorch.ValueError, "Init", func() { (&triangular{}).BatchShape(); _ = (&triangular{}).String() })
 	fails(t, gotorch.ValueError, "cache_size must be 0 or 1", func() { transforms.Exp(transforms.Options{CacheSize: 2}) })
-	fails(t, gotorch.ValueError, "reinterpreted_batch_ndims", func() { distributions.Independent(n, -1) })
+	fails(t, gotorch.ValueError, "reinterpreted_batch_ndims must be >= 0, got -1", func() { distributions.Independent(n, -1) })
 }
 
 func TestNilPointers(t *testing.T) {
@@ -110,6 +110,20 @@ func TestVonMisesEndsForWhatIsNoConcentration(t *testing.T) {
 	}
 }
 
+func TestBinomialEndsForWhatIsNoCount(t *testing.T) {
+	for _, count := range []float64{math.NaN(), math.Inf(1)} {
+		d := distributions.Binomial(distributions.BinomialOptions{TotalCount: count, Probs: 0.5, NoValidateArgs: true})
+		fails(t, gotorch.ValueError, "a total_count that is finite", func() { d.Sample(3) })
+		fails(t, gotorch.ValueError, "a total_count that is finite", func() { d.Expand(2).Sample() })
+	}
+}
+
+func TestContinuousBernoulliChecksProbsInAnyCase(t *testing.T) {
+	fails(t, gotorch.ValueError, "probs has invalid values", func() {
+		distributions.ContinuousBernoulli(distributions.ContinuousBernoulliOptions{Probs: 2, NoValidateArgs: true})
+	})
+}
+
 func TestChecksCanBeSwitchedOff(t *testing.T) {
 	distributions.SetDefaultValidateArgs(false)
 	defer distributions.SetDefaultValidateArgs(true)
@@ -168,6 +182,17 @@ func TestTheCacheKnowsTensors(t *testing.T) {
 	}
 }
 
+// loud has the base of another transform.
+type loud struct{ transforms.ExpTransform }
+
+func TestACopyWithAnotherCacheHasAnInverseOfItsOwn(t *testing.T) {
+	e := transforms.Init(&loud{}, transforms.Options{CacheSize: 1})
+	inverse := e.Inv()
+	if made := e.WithCache(0); made.Inv() == inverse || made.Inv().Inv() != made {
+		t.Error("the copy has the inverse of the original")
+	}
+}
+
 func TestRegistriesAndSubclasses(t *testing.T) {
 	k := distributions.KLDivergence(distributions.Chi2(3), distributions.Gamma(1.5, 0.5))
 	if v := gotorch.Item[float64](k); math.Abs(v) > 1e-6 {
@@ -202,6 +227,7 @@ func (*ray) IsNarrow() {}
 func (*ray) IsOther()  {}
 
 func TestTheClosestDivergenceIsTaken(t *testing.T) {
+	distributions.KeepDivergences(t)
 	r, b := distributions.Init(&ray{}, nil, nil), distributions.Init(&beam{}, nil, nil)
 	registered := func(number int64) func(wide, wide) gotorch.Tensor {
 		return func(wide, wide) gotorch.Tensor { return gotorch.FromSlice([]int64{number}) }

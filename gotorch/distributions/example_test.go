@@ -40,6 +40,64 @@ func ExampleTransformed() {
 	// tensor([-1.3863, -2.2539])
 }
 
+func ExampleKLDivergence() {
+	learned := gotorch.FromSlice([]float32{0.25, 0.5}).RequiresGrad_()
+	p := distributions.Bernoulli(distributions.BernoulliOptions{Probs: 0.5})
+	q := distributions.Bernoulli(distributions.BernoulliOptions{Probs: learned})
+	kl := distributions.KLDivergence(p, q)
+	fmt.Println(kl.Detach()) // for each of q's batch
+	kl.Sum().Backward()
+	fmt.Println(learned.Grad())
+	_, err := gotorch.Try(func() gotorch.Tensor { return distributions.KLDivergence(p, distributions.StudentT(1)) })
+	fmt.Println(err)
+	// Output:
+	// tensor([0.1438, 0.0000])
+	// tensor([-1.3333,  0.0000])
+	// distributions.KLDivergence: NotImplementedError: No KL(p || q) is implemented for p type Bernoulli and q type StudentT
+}
+
+func ExampleMixtureSameFamily() {
+	weights := distributions.Categorical(distributions.CategoricalOptions{Probs: gotorch.FromSlice([]float32{0.25, 0.75})})
+	d := distributions.MixtureSameFamily(weights, distributions.Normal(gotorch.FromSlice([]float32{0, 4}), 1))
+	fmt.Println(d.Mean(), d.Variance(), d.BatchShape(), d.Sample(5).Shape())
+	// Output:
+	// tensor(3.) tensor(4.) [] [5]
+}
+
+func ExampleMultivariateNormal() {
+	covariance := gotorch.NewTensor([][]float32{{2, 1}, {1, 2}})
+	d := distributions.MultivariateNormal(gotorch.Zeros([]int64{2}), distributions.MultivariateNormalOptions{CovarianceMatrix: covariance})
+	fmt.Println(d.EventShape(), d.Sample(3).Shape())
+	fmt.Println(d.LogProb(gotorch.NewTensor([][]float32{{0, 0}, {1, 1}})), d.Entropy())
+	// Output:
+	// [2] [3 2]
+	// tensor([-2.3872, -2.7205]) tensor(3.3872)
+}
+
+// Numbers between 0 and 1 that are mostly near to one of them, and through which gradients go.
+func ExampleRelaxedBernoulli() {
+	logits := gotorch.FromSlice([]float32{-2, 2}).RequiresGrad_()
+	d := distributions.RelaxedBernoulli(gotorch.Full(nil, 0.5), distributions.RelaxedBernoulliOptions{Logits: logits})
+	x := d.RSample(1000)
+	fmt.Println(x.Shape(), gotorch.Item[bool](x.Ge(gotorch.Zeros(nil)).All()))
+	x.Sum().Backward()
+	fmt.Println(gotorch.Item[bool](logits.Grad().GtScalar(0).All()))
+	// Output:
+	// [1000 2] true
+	// true
+}
+
+// Three numbers that are drawn together: their log probabilities are added.
+func ExampleIndependent() {
+	each := distributions.Normal(gotorch.Zeros([]int64{2, 3}), 1)
+	d := distributions.Independent(each, 1)
+	fmt.Println(each.BatchShape(), d.BatchShape(), d.EventShape())
+	fmt.Println(d.LogProb(gotorch.Zeros([]int64{2, 3})))
+	// Output:
+	// [2 3] [2] [3]
+	// tensor([-2.7568, -2.7568])
+}
+
 // triangular is the difference of two uniform numbers.
 type triangular struct {
 	distributions.Base

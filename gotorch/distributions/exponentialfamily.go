@@ -38,7 +38,8 @@ func bregman(d ExponentialFamily) (natural []gotorch.Tensor, normalizer gotorch.
 }
 
 // ExponentialFamilyEntropy computes the entropy of d by the gradient of its log-normaliser: an Entropy for
-// distributions without a formula of their own.
+// distributions without a formula of their own. It is of BatchShape; as in
+// PyTorch no gradient reaches the parameters of d.
 func ExponentialFamilyEntropy(d ExponentialFamily) gotorch.Tensor {
 	measure := d.MeanCarrierMeasure()
 	natural, normalizer, gradient := bregman(d)

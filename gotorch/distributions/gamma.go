@@ -14,7 +14,8 @@ type GammaDistribution struct {
 	Concentration, Rate gotorch.Tensor
 }
 
-// Gamma is the gamma distribution: with concentration shape, and rate one over its scale.
+// Gamma is the gamma distribution of positive numbers: concentration is its shape, rate one over its scale, both
+// positive.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.gamma.Gamma.
 func Gamma(concentration, rate Param, opts ...Options) *GammaDistribution {
@@ -118,7 +119,8 @@ type Chi2Distribution struct {
 	GammaDistribution
 }
 
-// Chi2 is the chi-squared distribution with df degrees of freedom: a [Gamma] of df/2 and 1/2.
+// Chi2 is the chi-squared distribution with df degrees of freedom: a [Gamma] of df/2 and 1/2. df is
+// positive.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.chi2.Chi2.
 func Chi2(df Param, opts ...Options) *Chi2Distribution {
@@ -155,7 +157,7 @@ type ExponentialDistribution struct {
 	Rate gotorch.Tensor
 }
 
-// Exponential is the exponential distribution with a rate.
+// Exponential is the exponential distribution of numbers from 0, with mean 1/rate. rate is positive.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.exponential.Exponential.
 func Exponential(rate Param, opts ...Options) *ExponentialDistribution {
@@ -252,7 +254,8 @@ type DirichletDistribution struct {
 	Concentration gotorch.Tensor
 }
 
-// Dirichlet is the Dirichlet distribution: of vectors that sum to 1, with a concentration of (*, n), a tensor.
+// Dirichlet is the Dirichlet distribution of vectors of n positive numbers that sum to 1. concentration is a tensor of
+// (*, n), positive; it panics with a ValueError for one without dimensions. Events are of (n).
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.dirichlet.Dirichlet.
 func Dirichlet(concentration gotorch.Tensor, opts ...Options) *DirichletDistribution {
@@ -365,7 +368,8 @@ type BetaDistribution struct {
 	dirichlet *DirichletDistribution
 }
 
-// Beta is the beta distribution of numbers between 0 and 1.
+// Beta is the beta distribution of numbers between 0 and 1, with mean
+// concentration1 / (concentration1 + concentration0). Both are positive.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.beta.Beta.
 func Beta(concentration1, concentration0 Param, opts ...Options) *BetaDistribution {
@@ -459,7 +463,7 @@ type FisherSnedecorDistribution struct {
 	gamma1, gamma2 Distribution
 }
 
-// FisherSnedecor is the F-distribution with df1 and df2 degrees of freedom.
+// FisherSnedecor is the F-distribution of positive numbers with df1 and df2 degrees of freedom, both positive.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.fishersnedecor.FisherSnedecor.
 func FisherSnedecor(df1, df2 Param, opts ...Options) *FisherSnedecorDistribution {

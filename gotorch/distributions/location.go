@@ -15,7 +15,7 @@ type NormalDistribution struct {
 	Loc, Scale gotorch.Tensor
 }
 
-// Normal is the normal distribution with mean loc and standard deviation scale.
+// Normal is the normal distribution with mean loc and standard deviation scale, which is positive.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.normal.Normal.
 func Normal(loc, scale Param, opts ...Options) *NormalDistribution {
@@ -120,7 +120,7 @@ type LaplaceDistribution struct {
 	Loc, Scale gotorch.Tensor
 }
 
-// Laplace is the Laplace distribution around loc.
+// Laplace is the Laplace distribution around loc, with density exp(-|x-loc|/scale) / (2·scale). scale is positive.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.laplace.Laplace.
 func Laplace(loc, scale Param, opts ...Options) *LaplaceDistribution {
@@ -204,7 +204,8 @@ type CauchyDistribution struct {
 	Loc, Scale gotorch.Tensor
 }
 
-// Cauchy is the Cauchy distribution around the median loc. It has no mean, and an infinite variance.
+// Cauchy is the Cauchy distribution around the median loc; scale is positive, half of the width at half of the highest
+// density. Its Mean is NaN, and its Variance infinite.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.cauchy.Cauchy.
 func Cauchy(loc, scale Param, opts ...Options) *CauchyDistribution {
@@ -280,7 +281,7 @@ type UniformDistribution struct {
 	Low, High gotorch.Tensor
 }
 
-// Uniform is the uniform distribution from low up to high.
+// Uniform is the uniform distribution from low up to high, without high. low is less than high.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.uniform.Uniform.
 func Uniform(low, high Param, opts ...Options) *UniformDistribution {
@@ -369,7 +370,8 @@ type StudentTOptions struct {
 	NoValidateArgs bool
 }
 
-// StudentT is Student's t-distribution with df degrees of freedom.
+// StudentT is Student's t-distribution with df degrees of freedom, moved by Loc and stretched by Scale. df and Scale are
+// positive. Its Mean is NaN for a df up to 1, its Variance infinite up to 2 and NaN up to 1.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.studentT.StudentT.
 func StudentT(df Param, opts ...StudentTOptions) *StudentTDistribution {
@@ -459,7 +461,9 @@ type GeneralizedParetoDistribution struct {
 	Loc, Scale, Concentration gotorch.Tensor
 }
 
-// GeneralizedPareto is the generalised Pareto distribution, of what exceeds loc.
+// GeneralizedPareto is the generalised Pareto distribution, of what exceeds loc. scale is positive; concentration, the
+// shape, is any number: below 0 the numbers end at loc - scale/concentration, and at 0 it is an [Exponential]
+// moved by loc.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.generalized_pareto.GeneralizedPareto.
 func GeneralizedPareto(loc, scale, concentration Param, opts ...Options) *GeneralizedParetoDistribution {
@@ -568,7 +572,8 @@ type VonMisesDistribution struct {
 	variance           lazy
 }
 
-// VonMises is the von Mises distribution: of angles from -π to π around loc.
+// VonMises is the von Mises distribution of angles from -π to π around loc, in radians: the larger concentration, which is
+// positive, the nearer to loc.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.von_mises.VonMises.
 func VonMises(loc, concentration Param, opts ...Options) *VonMisesDistribution {

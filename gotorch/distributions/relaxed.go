@@ -21,7 +21,7 @@ type LogitRelaxedBernoulliOptions struct {
 	NoValidateArgs bool
 }
 
-// LogitRelaxedBernoulli is [RelaxedBernoulli] before the sigmoid.
+// LogitRelaxedBernoulli is [RelaxedBernoulli] before the sigmoid: of any real numbers. It takes the same arguments.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.relaxed_bernoulli.LogitRelaxedBernoulli.
 func LogitRelaxedBernoulli(temperature gotorch.Tensor, opts ...LogitRelaxedBernoulliOptions) *LogitRelaxedBernoulliDistribution {
@@ -79,7 +79,9 @@ type RelaxedBernoulliOptions struct {
 }
 
 // RelaxedBernoulli is of numbers between 0 and 1 that are close to those of [Bernoulli] for a low temperature, with a
-// gradient for its parameters.
+// gradient for its parameters. temperature is a tensor, positive, which is not
+// checked; none is a TypeError. It panics with a ValueError unless
+// one of Probs and Logits is given.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.relaxed_bernoulli.RelaxedBernoulli.
 func RelaxedBernoulli(temperature gotorch.Tensor, opts ...RelaxedBernoulliOptions) *RelaxedBernoulliDistribution {
@@ -135,9 +137,9 @@ type ExpRelaxedCategoricalOptions struct {
 	NoValidateArgs bool
 }
 
-// ExpRelaxedCategorical is the logarithm of [RelaxedOneHotCategorical].
+// ExpRelaxedCategorical is the logarithm of [RelaxedOneHotCategorical], and takes the same arguments.
 //
-// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.relaxed_categorical.ExpRelaxedCategorical.
+// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.relaxed_categorical.RelaxedOneHotCategorical.
 func ExpRelaxedCategorical(temperature gotorch.Tensor, opts ...ExpRelaxedCategoricalOptions) *ExpRelaxedCategoricalDistribution {
 	numeric.MustTensor("distributions.ExpRelaxedCategorical", "temperature", temperature)
 	opt := args.Option(opts)
@@ -205,7 +207,8 @@ type RelaxedOneHotCategoricalOptions struct {
 }
 
 // RelaxedOneHotCategorical is of vectors that sum to 1 and are close to those of [OneHotCategorical] for a low temperature,
-// with a gradient for its parameters: the Gumbel-softmax.
+// with a gradient for its parameters: the Gumbel-softmax. temperature is a tensor, positive, which is
+// not checked; none is a TypeError. Events are of (n) for Probs or Logits of (*, n). It panics with a ValueError unless one of the two is given.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.relaxed_categorical.RelaxedOneHotCategorical.
 func RelaxedOneHotCategorical(temperature gotorch.Tensor, opts ...RelaxedOneHotCategoricalOptions) *RelaxedOneHotCategoricalDistribution {

@@ -170,7 +170,7 @@ type LogNormalDistribution struct {
 	TransformedDistribution
 }
 
-// LogNormal is the exponential of a [Normal] of loc and scale.
+// LogNormal is the exponential of a [Normal] of loc and scale, which is positive.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.log_normal.LogNormal.
 func LogNormal(loc, scale Param, opts ...Options) *LogNormalDistribution {
@@ -230,9 +230,9 @@ type LogisticNormalDistribution struct {
 }
 
 // LogisticNormal is of vectors of n+1 numbers that sum to 1, made of a [Normal] of n by
-// transforms.StickBreaking.
+// transforms.StickBreaking: parameters are of (*, n), events of (n+1). scale is positive.
 //
-// See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.logistic_normal.LogisticNormal.
+// See https://docs.pytorch.org/docs/stable/distributions.html.
 func LogisticNormal(loc, scale Param, opts ...Options) *LogisticNormalDistribution {
 	base := Distribution(Normal(loc, scale, opts...))
 	if len(base.BatchShape()) == 0 {
@@ -276,7 +276,7 @@ type HalfNormalDistribution struct {
 	TransformedDistribution
 }
 
-// HalfNormal is the absolute value of a [Normal] around 0.
+// HalfNormal is the absolute value of a [Normal] around 0 with this scale, which is positive.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.half_normal.HalfNormal.
 func HalfNormal(scale Param, opts ...Options) *HalfNormalDistribution {
@@ -348,7 +348,8 @@ type HalfCauchyDistribution struct {
 	TransformedDistribution
 }
 
-// HalfCauchy is the absolute value of a [Cauchy] around 0.
+// HalfCauchy is the absolute value of a [Cauchy] around 0 with this scale, which is positive. Its Mean and Variance are
+// infinite.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.half_cauchy.HalfCauchy.
 func HalfCauchy(scale Param, opts ...Options) *HalfCauchyDistribution {
@@ -420,7 +421,8 @@ type InverseGammaDistribution struct {
 	TransformedDistribution
 }
 
-// InverseGamma is one over a [Gamma] of concentration and rate.
+// InverseGamma is one over a [Gamma] of concentration and rate, both positive. Its Mean is infinite for a concentration up to
+// 1, its Variance up to 2.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.inverse_gamma.InverseGamma.
 func InverseGamma(concentration, rate Param, opts ...Options) *InverseGammaDistribution {
@@ -484,7 +486,7 @@ type GumbelDistribution struct {
 	Loc, Scale gotorch.Tensor
 }
 
-// Gumbel is the Gumbel distribution: of the highest of many numbers.
+// Gumbel is the Gumbel distribution, of the highest of many numbers, with mode loc. scale is positive.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.gumbel.Gumbel.
 func Gumbel(loc, scale Param, opts ...Options) *GumbelDistribution {
@@ -562,7 +564,7 @@ type KumaraswamyDistribution struct {
 	Concentration1, Concentration0 gotorch.Tensor
 }
 
-// Kumaraswamy is the Kumaraswamy distribution of numbers between 0 and 1, much like [Beta].
+// Kumaraswamy is the Kumaraswamy distribution of numbers between 0 and 1, much like [Beta]. Both parameters are positive.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.kumaraswamy.Kumaraswamy.
 func Kumaraswamy(concentration1, concentration0 Param, opts ...Options) *KumaraswamyDistribution {
@@ -628,7 +630,8 @@ type ParetoDistribution struct {
 	Scale, Alpha gotorch.Tensor
 }
 
-// Pareto is the Pareto distribution of numbers from scale, with exponent alpha.
+// Pareto is the Pareto distribution of numbers x from scale, which are above x with probability (scale/x)^alpha. Both
+// parameters are positive. Its Mean is infinite for an alpha up to 1, its Variance up to 2.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.pareto.Pareto.
 func Pareto(scale, alpha Param, opts ...Options) *ParetoDistribution {
@@ -682,7 +685,7 @@ type WeibullDistribution struct {
 	reciprocal           gotorch.Tensor // of the concentration
 }
 
-// Weibull is the Weibull distribution, with concentration shape.
+// Weibull is the Weibull distribution of positive numbers: concentration is its shape. Both parameters are positive.
 //
 // See https://docs.pytorch.org/docs/stable/distributions.html#torch.distributions.weibull.Weibull.
 func Weibull(scale, concentration Param, opts ...Options) *WeibullDistribution {

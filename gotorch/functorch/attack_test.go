@@ -1,11 +1,15 @@
 package functorch_test
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/functorch"
+	"gotorch.dev/gotorch/nn"
 )
 
 // nested returns f within n vmaps.
@@ -138,4 +142,116 @@ func TestAnomaliesAndOrigins(t *testing.T) {
 		wantClose(t, "the gradient", functorch.Grad(square)(floats(1, 2)), floats(2, 4))
 		wantClose(t, "the Hessian", functorch.Hessian(square)(floats(1, 2)), gotorch.Eye(2).MulScalar(2))
 	})
+}
+
+// libtorch goes through levels by recursion, and thousands of them end the process.
+func TestThereAreAsManyLevelsAsTheStackHolds(t *testing.T) {
+	calls := 0
+	var within func(x tensor) tensor
+	within = func(x tensor) tensor {
+		calls++
+		return functorch.Grad(within)(x)
+	}
+	wantError(t, gotorch.RuntimeError, "512 transforms within one another", func() { within(gotorch.NewTensor(1.0)) })
+	if calls != 513 {
+		t.Errorf("the function was called %d times", calls)
+	}
+	g := func(x tensor) tensor { return x.Softmax(-1).Square().Sum() }
+	for range 512 {
+		inner := g
+		g = func(x tensor) tensor {
+			return functorch.VMap(func(tensor) tensor { return inner(x) })(floats(0)).Sum()
+		}
+	}
+	wantClose(t, "512 levels", g(floats(1, 1)), gotorch.NewTensor(float32(0.5)))
+}
+
+func TestTheJacobianOfNothingInChunks(t *testing.T) {
+	none := func(x tensor) tensor { return x.Narrow(0, 0, 0) }
+	for _, chunk := range []int{1, 2} {
+		jac := functorch.JacRev(none, functorch.JacRevOptions{ChunkSize: chunk})
+		wantClose(t, "the Jacobian", jac(floats(1, 2)), gotorch.Zeros([]int64{0, 2}))
+	}
+}
+
+func TestWrappersAreNotSaved(t *testing.T) {
+	path := t.TempDir() + "/x.pt"
+	inside := map[string]func(save func(tensor)){
+		"grad": func(save func(tensor)) { functorch.Grad(func(x tensor) tensor { save(x); return x.Sum() })(floats(1)) },
+		"vmap": func(save func(tensor)) { functorch.VMap(func(x tensor) tensor { save(x); return x })(floats(1)) },
+	}
+	for name, run := range inside {
+		run(func(x tensor) {
+			for _, err := range []error{
+				gotorch.Save(path, x), gotorch.SaveSafetensors(path, map[string]tensor{"x": x}, nil), func() error { _, err := x.GobEncode(); return err }(),
+			} {
+				if !errors.Is(err, gotorch.RuntimeError) || !strings.Contains(err.Error(), "return it") {
+					t.Errorf("%s: the error is %v", name, err)
+				}
+			}
+		})
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("a file was written")
+	}
+}
+
+func TestInDimsCountFromTheEnd(t *testing.T) {
+	x := gotorch.Arange(24).Reshape([]int64{2, 3, 4}).To(gotorch.Float32)
+	for dim := int64(-3); dim < 0; dim++ {
+		got := functorch.VMap(func(x tensor) tensor { return x.CumSum(-1) }, functorch.VMapOptions{InDims: []int64{dim}})(x)
+		wantClose(t, "mapped", got, x.MoveDimInt(dim, 0).CumSum(-1))
+	}
+}
+
+func TestAProductHasAGraphWhereGradModeIsOn(t *testing.T) {
+	w := floats(1, 2).RequiresGrad_()
+	_, vjp := functorch.VJP(func(x tensor) tensor { return x.Mul(w).Sin() }, floats(1, 1))
+	if !vjp(floats(1, 1)).RequiresGrad() {
+		t.Error("the product has no graph, though grad mode is on")
+	}
+	gotorch.NoGrad(func() {
+		if vjp(floats(1, 1)).RequiresGrad() {
+			t.Error("the product has a graph, though grad mode is off")
+		}
+	})
+}
+
+func TestResultsOfOtherDTypes(t *testing.T) {
+	x := floats(1, 2)
+	integers := func(x tensor) tensor { return x.To(gotorch.Int64) }
+	wantError(t, gotorch.RuntimeError, "floating-point or complex Tensors, got Tensor with dtype torch.int64", func() { functorch.VJP(integers, x) })
+	wantError(t, gotorch.RuntimeError, "floating-point or complex Tensors", func() { functorch.JacRev(integers)(x) })
+	wantClose(t, "the gradient of an integer", functorch.Grad(func(x tensor) tensor { return x.Sum().To(gotorch.Int64) })(x), floats(0, 0))
+}
+
+func TestStackedParametersHaveNoConnectionWithTheModels(t *testing.T) {
+	models := []*nn.LinearModule{nn.Linear(2, 2), nn.Linear(2, 2)}
+	params, _ := functorch.StackModuleState(models)
+	for name, p := range params {
+		if !p.IsLeaf() || !p.RequiresGrad() {
+			t.Errorf("%s is no leaf that requires grad", name)
+		}
+		p.Sum().Backward()
+	}
+	if models[0].Weight.Grad().T != nil {
+		t.Error("a gradient went into a model")
+	}
+}
+
+func TestMapsHaveTheOrderOfTheirKeys(t *testing.T) {
+	tree := map[string]tensor{}
+	for i := range 9 {
+		tree[string(rune('i'-i))] = floats(float32(i))
+	}
+	hessian := functorch.HessianAll(func(m map[string]tensor) tensor {
+		sum := floats(0).Sum()
+		for i := range 9 {
+			sum = sum.Add(m[string(rune('a'+i))].Pow(2).MulScalar(i + 1).Sum())
+		}
+		return sum
+	})(tree)
+	for i := range 9 { // that of "a" comes first
+		wantClose(t, "a second derivative", hessian[i][string(rune('a'+i))], floats(float32(2*(i+1))).Unsqueeze(0))
+	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/functorch"
+	"gotorch.dev/gotorch/nn"
 )
 
 func ExampleGrad() {
@@ -51,4 +52,65 @@ func ExampleJVP() {
 	// Output:
 	// tensor([1., 4., 9.]) tensor([2., 0., 0.])
 	// tensor([2., 0., 0.])
+}
+
+func ExampleVJP() {
+	x := gotorch.FromSlice([]float32{1, 2})
+	y, vjp := functorch.VJP(gotorch.Tensor.Exp, x)
+	fmt.Println(y)
+	fmt.Println(vjp(gotorch.FromSlice([]float32{1, 0}))) // the first row of the Jacobian
+	// Output:
+	// tensor([2.7183, 7.3891])
+	// tensor([2.7183, 0.0000])
+}
+
+func ExampleJacRev() {
+	f := func(x gotorch.Tensor) gotorch.Tensor { return x.CumSum(0).Square() }
+	x := gotorch.FromSlice([]float32{1, 2})
+	fmt.Println(functorch.JacRev(f)(x))
+	fmt.Println(functorch.JacFwd(f)(x))
+	// Output:
+	// tensor([[2., 0.],
+	//         [6., 6.]])
+	// tensor([[2., 0.],
+	//         [6., 6.]])
+}
+
+func ExampleHessian() {
+	f := func(x gotorch.Tensor) gotorch.Tensor { return x.Prod() }
+	fmt.Println(functorch.Hessian(f)(gotorch.FromSlice([]float32{2, 3, 4})))
+	// Output:
+	// tensor([[0., 4., 3.],
+	//         [4., 0., 2.],
+	//         [3., 2., 0.]])
+}
+
+// The gradient of a model's loss with respect to weights that are given beside it.
+func ExampleFunctionalCall() {
+	model := nn.Linear(2, 1, nn.LinearOptions{NoBias: true})
+	x := gotorch.NewTensor([][]float32{{1, 2}})
+	loss := func(weights nn.StateDict) gotorch.Tensor {
+		return functorch.FunctionalCall(model, weights, x).Sum()
+	}
+	weights := nn.StateDict{"weight": gotorch.NewTensor([][]float32{{3, 4}})}
+	fmt.Println(loss(weights))
+	fmt.Println(functorch.Grad(loss)(weights)["weight"])
+	// Output:
+	// tensor(11.)
+	// tensor([[1., 2.]])
+}
+
+// An ensemble: several models at once, on the same input.
+func ExampleStackModuleState() {
+	models := []*nn.LinearModule{nn.Linear(2, 3), nn.Linear(2, 3), nn.Linear(2, 3)}
+	params, _ := functorch.StackModuleState(models)
+	fmt.Println(params["weight"].Shape())
+	x := gotorch.Ones([]int64{4, 2})
+	each := functorch.VMap(func(weight, bias gotorch.Tensor) gotorch.Tensor {
+		return functorch.FunctionalCall(models[0], nn.StateDict{"weight": weight, "bias": bias}, x)
+	})
+	fmt.Println(each(params["weight"], params["bias"]).Shape())
+	// Output:
+	// [3 3 2]
+	// [3 4 3]
 }

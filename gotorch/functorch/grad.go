@@ -22,6 +22,8 @@ func Grad[A any](f func(A) gotorch.Tensor) func(A) A {
 }
 
 // Grad2 is [Grad] for a function of two arguments. The gradient is that with respect to the first.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.func.grad.html
 func Grad2[A, B any](f func(A, B) gotorch.Tensor) func(A, B) A {
 	notNil("Grad2", f == nil)
 	return func(a A, b B) A {
@@ -30,6 +32,8 @@ func Grad2[A, B any](f func(A, B) gotorch.Tensor) func(A, B) A {
 }
 
 // Grad3 is [Grad] for a function of three arguments. The gradient is that with respect to the first.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.func.grad.html
 func Grad3[A, B, C any](f func(A, B, C) gotorch.Tensor) func(A, B, C) A {
 	notNil("Grad3", f == nil)
 	return func(a A, b B, c C) A {
@@ -51,6 +55,8 @@ func GradAndValue[A any](f func(A) gotorch.Tensor) func(A) (grad A, value gotorc
 }
 
 // GradAndValue2 is [GradAndValue] for a function of two arguments.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.func.grad_and_value.html
 func GradAndValue2[A, B any](f func(A, B) gotorch.Tensor) func(A, B) (grad A, value gotorch.Tensor) {
 	notNil("GradAndValue2", f == nil)
 	return func(a A, b B) (A, gotorch.Tensor) {
@@ -60,6 +66,8 @@ func GradAndValue2[A, B any](f func(A, B) gotorch.Tensor) func(A, B) (grad A, va
 }
 
 // GradAndValue3 is [GradAndValue] for a function of three arguments.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.func.grad_and_value.html
 func GradAndValue3[A, B, C any](f func(A, B, C) gotorch.Tensor) func(A, B, C) (grad A, value gotorch.Tensor) {
 	notNil("GradAndValue3", f == nil)
 	return func(a A, b B, c C) (A, gotorch.Tensor) {
@@ -72,6 +80,8 @@ func GradAndValue3[A, B, C any](f func(A, B, C) gotorch.Tensor) func(A, B, C) (g
 
 // GradAux is [GradAndValue] for a function that returns more than what is differentiated, such as a loss and
 // the predictions: Python's has_aux. The further result may be any tree.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.func.grad.html
 func GradAux[A, X any](f func(A) (gotorch.Tensor, X)) func(A) (grad A, value gotorch.Tensor, aux X) {
 	notNil("GradAux", f == nil)
 	return func(a A) (A, gotorch.Tensor, X) {
@@ -81,6 +91,8 @@ func GradAux[A, X any](f func(A) (gotorch.Tensor, X)) func(A) (grad A, value got
 }
 
 // GradAux2 is [GradAux] for a function of two arguments.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.func.grad.html
 func GradAux2[A, B, X any](f func(A, B) (gotorch.Tensor, X)) func(A, B) (grad A, value gotorch.Tensor, aux X) {
 	notNil("GradAux2", f == nil)
 	return func(a A, b B) (A, gotorch.Tensor, X) {
@@ -90,6 +102,8 @@ func GradAux2[A, B, X any](f func(A, B) (gotorch.Tensor, X)) func(A, B) (grad A,
 }
 
 // GradAux3 is [GradAux] for a function of three arguments.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.func.grad.html
 func GradAux3[A, B, C, X any](f func(A, B, C) (gotorch.Tensor, X)) func(A, B, C) (grad A, value gotorch.Tensor, aux X) {
 	notNil("GradAux3", f == nil)
 	return func(a A, b B, c C) (A, gotorch.Tensor, X) {
@@ -204,6 +218,8 @@ func VJP[A, R any](f func(A) R, primals A) (result R, vjp func(cotangents R) A) 
 }
 
 // VJPAux is [VJP] for a function that returns more than what is differentiated: Python's has_aux.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.func.vjp.html
 func VJPAux[A, R, X any](f func(A) (R, X), primals A) (result R, vjp func(cotangents R) A, aux X) {
 	const op = "VJP"
 	notNil(op, f == nil)
@@ -275,6 +291,8 @@ func JVP[A, R any](f func(A) R, primals, tangents A, opts ...JVPOptions) (result
 }
 
 // JVPAux is [JVP] for a function that returns more than what is differentiated: Python's has_aux.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.func.jvp.html
 func JVPAux[A, R, X any](f func(A) (R, X), primals, tangents A, opts ...JVPOptions) (result, tangent R, aux X) {
 	const op = "JVP"
 	notNil(op, f == nil)

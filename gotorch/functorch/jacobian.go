@@ -30,6 +30,8 @@ func JacRev[A any](f func(A) gotorch.Tensor, opts ...JacRevOptions) func(A) A {
 }
 
 // JacRevAll is [JacRev] for a function with several results: a Jacobian for each.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.func.jacrev.html
 func JacRevAll[A any](f func(A) []gotorch.Tensor, opts ...JacRevOptions) func(A) []A {
 	notNil("JacRevAll", f == nil)
 	chunk := chunkSize("JacRevAll", args.Option(opts).ChunkSize)
@@ -41,6 +43,8 @@ func JacRevAll[A any](f func(A) []gotorch.Tensor, opts ...JacRevOptions) func(A)
 
 // JacRevAux is [JacRev] for a function that returns more than what is differentiated, such as its result
 // once more: Python's has_aux.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.func.jacrev.html
 func JacRevAux[A, X any](f func(A) (gotorch.Tensor, X), opts ...JacRevOptions) func(A) (jacobian A, aux X) {
 	notNil("JacRevAux", f == nil)
 	chunk := chunkSize("JacRevAux", args.Option(opts).ChunkSize)
@@ -75,7 +79,7 @@ func jacRev[A, X any](op string, f func(A) ([]gotorch.Tensor, X), a A, chunk int
 		for start := int64(0); start == 0 || start < total; start += max(step, 1) {
 			n := min(step, total-start)
 			basis := standardBasis(outputs, numels, n, start)
-			if chunk == 1 {
+			if n == 1 && chunk == 1 {
 				for i := range basis {
 					basis[i] = basis[i].SqueezeDim(0)
 				}
@@ -168,6 +172,8 @@ func JacFwd[A any](f func(A) gotorch.Tensor, opts ...JacFwdOptions) func(A) A {
 }
 
 // JacFwdAll is [JacFwd] for a function with several results: a Jacobian for each.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.func.jacfwd.html
 func JacFwdAll[A any](f func(A) []gotorch.Tensor, opts ...JacFwdOptions) func(A) []A {
 	notNil("JacFwdAll", f == nil)
 	random := randomness("JacFwdAll", args.Option(opts).Randomness)
@@ -178,6 +184,8 @@ func JacFwdAll[A any](f func(A) []gotorch.Tensor, opts ...JacFwdOptions) func(A)
 }
 
 // JacFwdAux is [JacFwd] for a function that returns more than what is differentiated: Python's has_aux.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.func.jacfwd.html
 func JacFwdAux[A, X any](f func(A) (gotorch.Tensor, X), opts ...JacFwdOptions) func(A) (jacobian A, aux X) {
 	notNil("JacFwdAux", f == nil)
 	random := randomness("JacFwdAux", args.Option(opts).Randomness)
@@ -237,6 +245,8 @@ func Hessian(f func(gotorch.Tensor) gotorch.Tensor) func(gotorch.Tensor) gotorch
 
 // HessianAll is [Hessian] with respect to all tensors of a tree: a tree of second derivatives for each tensor,
 // in the tree's order. That at i has at the place of j the derivative by i and then by j.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.func.hessian.html
 func HessianAll[A any](f func(A) gotorch.Tensor) func(A) []A {
 	const op = "HessianAll"
 	notNil(op, f == nil)

@@ -38,6 +38,8 @@ func FunctionalCall(layer nn.Layer, tensors nn.StateDict, x gotorch.Tensor, opts
 // returns, which calls the module.
 //
 //	logits, h := functorch.FunctionalCallOf(net, params, func() out { ... net.Forward(x, h) ... })
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.func.functional_call.html
 func FunctionalCallOf[R any](m nn.Modular, tensors nn.StateDict, call func() R, opts ...FunctionalCallOptions) R {
 	const op = "FunctionalCall"
 	notNil(op, call == nil)

@@ -70,7 +70,7 @@ func StructuralSimilarityIndexMeasure(opts ...StructuralSimilarityOptions) *Tens
 		panic(args.ValueError(op, "Sigma should be positive, and is %v", sigma))
 	}
 	if !opt.NoGaussianKernel {
-		size = int64(3.5*sigma+0.5)*2 + 1
+		size = int64(float64(3.5*sigma)+0.5)*2 + 1
 	}
 	k1, k2 := args.Float(op, "K1", opt.K1, 0.01), args.Float(op, "K2", opt.K2, 0.03)
 	pixels := args.FloatPointer(op, "DataRange", opt.DataRange)

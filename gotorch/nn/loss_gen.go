@@ -12,7 +12,7 @@ import (
 type BCELossModule struct {
 	Module
 	Weight    gotorch.Tensor `nn:",buffer"`
-	Reduction F.Reduction    // what becomes of the losses of all elements
+	Reduction F.Reduction    // what becomes of the losses of all elements; default: Mean
 }
 
 // BCELossOptions are the arguments of [BCELoss] that have defaults: those of F.BinaryCrossEntropy.
@@ -48,7 +48,7 @@ func (m *BCELossModule) KeepsNothing() bool { return m.plain(m) }
 type BCEWithLogitsLossModule struct {
 	Module
 	Weight    gotorch.Tensor `nn:",buffer"`
-	Reduction F.Reduction    // what becomes of the losses of all elements
+	Reduction F.Reduction    // what becomes of the losses of all elements; default: Mean
 	PosWeight gotorch.Tensor `nn:",buffer"` // of the positive examples, for each class
 }
 
@@ -85,7 +85,7 @@ func (m *BCEWithLogitsLossModule) KeepsNothing() bool { return m.plain(m) }
 type CTCLossModule struct {
 	Module
 	Blank        int64       // the class that stands for no symbol
-	Reduction    F.Reduction // what becomes of the losses of all elements
+	Reduction    F.Reduction // what becomes of the losses of all elements; default: Mean
 	ZeroInfinity bool        // losses that are infinite count as zero
 }
 
@@ -123,7 +123,7 @@ func (m *CTCLossModule) KeepsNothing() bool { return m.plain(m) }
 type CosineEmbeddingLossModule struct {
 	Module
 	Margin    float64
-	Reduction F.Reduction // what becomes of the losses of all elements
+	Reduction F.Reduction // what becomes of the losses of all elements; default: Mean
 }
 
 // CosineEmbeddingLossOptions are the arguments of [CosineEmbeddingLoss] that have defaults: those of F.CosineEmbeddingLoss.
@@ -160,7 +160,7 @@ type CrossEntropyLossModule struct {
 	Module
 	Weight         gotorch.Tensor `nn:",buffer"`
 	IgnoreIndex    int64          // a class that does not count
-	Reduction      F.Reduction    // what becomes of the losses of all elements
+	Reduction      F.Reduction    // what becomes of the losses of all elements; default: Mean
 	LabelSmoothing float64
 }
 
@@ -198,9 +198,9 @@ func (m *CrossEntropyLossModule) KeepsNothing() bool { return m.plain(m) }
 // GaussianNLLLossModule is what [GaussianNLLLoss] makes.
 type GaussianNLLLossModule struct {
 	Module
-	Full      bool
+	Full      bool // add the terms that do not depend on the input
 	Eps       float64
-	Reduction F.Reduction // what becomes of the losses of all elements
+	Reduction F.Reduction // what becomes of the losses of all elements; default: Mean
 }
 
 // GaussianNLLLossOptions are the arguments of [GaussianNLLLoss] that have defaults: those of F.GaussianNLLLoss.
@@ -237,14 +237,14 @@ func (m *GaussianNLLLossModule) KeepsNothing() bool { return m.plain(m) }
 type HingeEmbeddingLossModule struct {
 	Module
 	Margin    float64
-	Reduction F.Reduction // what becomes of the losses of all elements
+	Reduction F.Reduction // what becomes of the losses of all elements; default: Mean
 }
 
 // HingeEmbeddingLossOptions are the arguments of [HingeEmbeddingLoss] that have defaults: those of F.HingeEmbeddingLoss.
 type HingeEmbeddingLossOptions = F.HingeEmbeddingLossOptions
 
 // HingeEmbeddingLoss is x, a distance, where {target} is 1, and where it is −1 how far it is below
-// Margin.
+// Margin, element by element.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.HingeEmbeddingLoss.html.
 func HingeEmbeddingLoss(opts ...HingeEmbeddingLossOptions) *HingeEmbeddingLossModule {
@@ -273,13 +273,13 @@ func (m *HingeEmbeddingLossModule) KeepsNothing() bool { return m.plain(m) }
 // HuberLossModule is what [HuberLoss] makes.
 type HuberLossModule struct {
 	Module
-	Reduction F.Reduction // what becomes of the losses of all elements
+	Reduction F.Reduction // what becomes of the losses of all elements; default: Mean
 	Delta     float64     // where squares give way to absolute values
 }
 
 // HuberLossOptions are the arguments of [HuberLoss] that have defaults.
 type HuberLossOptions struct {
-	Reduction F.Reduction    // what becomes of the losses of all elements
+	Reduction F.Reduction    // what becomes of the losses of all elements; default: Mean
 	Delta     gotorch.Scalar // where squares give way to absolute values; default: 1
 }
 
@@ -313,7 +313,7 @@ func (m *HuberLossModule) KeepsNothing() bool { return m.plain(m) }
 // KLDivLossModule is what [KLDivLoss] makes.
 type KLDivLossModule struct {
 	Module
-	Reduction F.Reduction // what becomes of the losses of all elements
+	Reduction F.Reduction // what becomes of the losses of all elements; default: Mean
 	LogTarget bool        // the target is given as logarithms
 }
 
@@ -349,12 +349,12 @@ func (m *KLDivLossModule) KeepsNothing() bool { return m.plain(m) }
 // L1LossModule is what [L1Loss] makes.
 type L1LossModule struct {
 	Module
-	Reduction F.Reduction // what becomes of the losses of all elements
+	Reduction F.Reduction // what becomes of the losses of all elements; default: Mean
 }
 
 // L1LossOptions are the arguments of [L1Loss] that have defaults.
 type L1LossOptions struct {
-	Reduction F.Reduction // what becomes of the losses of all elements
+	Reduction F.Reduction // what becomes of the losses of all elements; default: Mean
 }
 
 // L1Loss is the absolute value of the difference.
@@ -385,12 +385,12 @@ func (m *L1LossModule) KeepsNothing() bool { return m.plain(m) }
 // MSELossModule is what [MSELoss] makes.
 type MSELossModule struct {
 	Module
-	Reduction F.Reduction // what becomes of the losses of all elements
+	Reduction F.Reduction // what becomes of the losses of all elements; default: Mean
 }
 
 // MSELossOptions are the arguments of [MSELoss] that have defaults.
 type MSELossOptions struct {
-	Reduction F.Reduction // what becomes of the losses of all elements
+	Reduction F.Reduction // what becomes of the losses of all elements; default: Mean
 }
 
 // MSELoss is the square of the difference.
@@ -422,7 +422,7 @@ func (m *MSELossModule) KeepsNothing() bool { return m.plain(m) }
 type MarginRankingLossModule struct {
 	Module
 	Margin    float64
-	Reduction F.Reduction // what becomes of the losses of all elements
+	Reduction F.Reduction // what becomes of the losses of all elements; default: Mean
 }
 
 // MarginRankingLossOptions are the arguments of [MarginRankingLoss] that have defaults: those of F.MarginRankingLoss.
@@ -457,14 +457,14 @@ func (m *MarginRankingLossModule) KeepsNothing() bool { return m.plain(m) }
 // MultiLabelMarginLossModule is what [MultiLabelMarginLoss] makes.
 type MultiLabelMarginLossModule struct {
 	Module
-	Reduction F.Reduction // what becomes of the losses of all elements
+	Reduction F.Reduction // what becomes of the losses of all elements; default: Mean
 }
 
 // MultiLabelMarginLossOptions are the arguments of [MultiLabelMarginLoss] that have defaults: those of F.MultilabelMarginLoss.
 type MultiLabelMarginLossOptions = F.MultilabelMarginLossOptions
 
 // MultiLabelMarginLoss is the hinge between the scores of right and wrong classes: x is (N, C),
-// {target} as large, with the right classes first and then −1; also without N.
+// {target} as large, of int64, with the right classes first and then −1; also without N.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiLabelMarginLoss.html.
 func MultiLabelMarginLoss(opts ...MultiLabelMarginLossOptions) *MultiLabelMarginLossModule {
@@ -493,7 +493,7 @@ func (m *MultiLabelMarginLossModule) KeepsNothing() bool { return m.plain(m) }
 type MultiLabelSoftMarginLossModule struct {
 	Module
 	Weight    gotorch.Tensor `nn:",buffer"`
-	Reduction F.Reduction    // what becomes of the losses of all elements
+	Reduction F.Reduction    // what becomes of the losses of all elements; default: Mean
 }
 
 // MultiLabelSoftMarginLossOptions are the arguments of [MultiLabelSoftMarginLoss] that have defaults: those of F.MultilabelSoftMarginLoss.
@@ -531,7 +531,7 @@ type MultiMarginLossModule struct {
 	P         int64
 	Margin    float64
 	Weight    gotorch.Tensor `nn:",buffer"`
-	Reduction F.Reduction    // what becomes of the losses of all elements
+	Reduction F.Reduction    // what becomes of the losses of all elements; default: Mean
 }
 
 // MultiMarginLossOptions are the arguments of [MultiMarginLoss] that have defaults: those of F.MultiMarginLoss.
@@ -571,7 +571,7 @@ type NLLLossModule struct {
 	Module
 	Weight      gotorch.Tensor `nn:",buffer"`
 	IgnoreIndex int64          // a class that does not count
-	Reduction   F.Reduction    // what becomes of the losses of all elements
+	Reduction   F.Reduction    // what becomes of the losses of all elements; default: Mean
 }
 
 // NLLLossOptions are the arguments of [NLLLoss] that have defaults: those of F.NLLLoss.
@@ -608,16 +608,16 @@ func (m *NLLLossModule) KeepsNothing() bool { return m.plain(m) }
 type PoissonNLLLossModule struct {
 	Module
 	LogInput  bool // the input is the logarithm of the rate
-	Full      bool
+	Full      bool // add the terms that do not depend on the input
 	Eps       float64
-	Reduction F.Reduction // what becomes of the losses of all elements
+	Reduction F.Reduction // what becomes of the losses of all elements; default: Mean
 }
 
 // PoissonNLLLossOptions are the arguments of [PoissonNLLLoss] that have defaults: those of F.PoissonNLLLoss.
 type PoissonNLLLossOptions = F.PoissonNLLLossOptions
 
 // PoissonNLLLoss is the negative logarithm of the likelihood of {target} for a Poisson
-// distribution; without Full less what does not depend on the input.
+// distribution; element by element; without Full less what does not depend on the input.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.PoissonNLLLoss.html.
 func PoissonNLLLoss(opts ...PoissonNLLLossOptions) *PoissonNLLLossModule {
@@ -646,7 +646,7 @@ func (m *PoissonNLLLossModule) KeepsNothing() bool { return m.plain(m) }
 // SmoothL1LossModule is what [SmoothL1Loss] makes.
 type SmoothL1LossModule struct {
 	Module
-	Reduction F.Reduction // what becomes of the losses of all elements
+	Reduction F.Reduction // what becomes of the losses of all elements; default: Mean
 	Beta      float64
 }
 
@@ -683,13 +683,13 @@ func (m *SmoothL1LossModule) KeepsNothing() bool { return m.plain(m) }
 // SoftMarginLossModule is what [SoftMarginLoss] makes.
 type SoftMarginLossModule struct {
 	Module
-	Reduction F.Reduction // what becomes of the losses of all elements
+	Reduction F.Reduction // what becomes of the losses of all elements; default: Mean
 }
 
 // SoftMarginLossOptions are the arguments of [SoftMarginLoss] that have defaults: those of F.SoftMarginLoss.
 type SoftMarginLossOptions = F.SoftMarginLossOptions
 
-// SoftMarginLoss is log(1 + exp(−{target}·x)) for targets of 1 and −1.
+// SoftMarginLoss is log(1 + exp(−{target}·x)) for targets of 1 and −1, element by element.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.SoftMarginLoss.html.
 func SoftMarginLoss(opts ...SoftMarginLossOptions) *SoftMarginLossModule {
@@ -721,7 +721,7 @@ type TripletMarginLossModule struct {
 	P         float64
 	Eps       float64
 	Swap      bool        // use the distance from positive to negative where it is less
-	Reduction F.Reduction // what becomes of the losses of all elements
+	Reduction F.Reduction // what becomes of the losses of all elements; default: Mean
 }
 
 // TripletMarginLossOptions are the arguments of [TripletMarginLoss] that have defaults: those of F.TripletMarginLoss.
@@ -762,7 +762,7 @@ type TripletMarginWithDistanceLossModule struct {
 	DistanceFunction F.DistanceFunction
 	Margin           float64
 	Swap             bool        // use the distance from positive to negative where it is less
-	Reduction        F.Reduction // what becomes of the losses of all elements
+	Reduction        F.Reduction // what becomes of the losses of all elements; default: Mean
 }
 
 // TripletMarginWithDistanceLossOptions are the arguments of [TripletMarginWithDistanceLoss] that have defaults: those of F.TripletMarginWithDistanceLoss.

@@ -30,7 +30,7 @@ func (m *CircularPad1dModule) Forward(x gotorch.Tensor) gotorch.Tensor {
 }
 
 func (m *CircularPad1dModule) forward(x gotorch.Tensor) gotorch.Tensor {
-	return F.Pad(x, m.Padding, F.PadOptions{Mode: F.PadCircular})
+	return F.Pad(batchedOrNot("nn.CircularPad1d", x, 2), m.Padding, F.PadOptions{Mode: F.PadCircular})
 }
 
 // KeepsNothing says that Forward keeps no tensor: see [KeepsNothing].
@@ -64,7 +64,7 @@ func (m *CircularPad2dModule) Forward(x gotorch.Tensor) gotorch.Tensor {
 }
 
 func (m *CircularPad2dModule) forward(x gotorch.Tensor) gotorch.Tensor {
-	return F.Pad(x, m.Padding, F.PadOptions{Mode: F.PadCircular})
+	return F.Pad(batchedOrNot("nn.CircularPad2d", x, 3), m.Padding, F.PadOptions{Mode: F.PadCircular})
 }
 
 // KeepsNothing says that Forward keeps no tensor: see [KeepsNothing].
@@ -98,7 +98,7 @@ func (m *CircularPad3dModule) Forward(x gotorch.Tensor) gotorch.Tensor {
 }
 
 func (m *CircularPad3dModule) forward(x gotorch.Tensor) gotorch.Tensor {
-	return F.Pad(x, m.Padding, F.PadOptions{Mode: F.PadCircular})
+	return F.Pad(batchedOrNot("nn.CircularPad3d", x, 4), m.Padding, F.PadOptions{Mode: F.PadCircular})
 }
 
 // KeepsNothing says that Forward keeps no tensor: see [KeepsNothing].

@@ -146,7 +146,7 @@ func (m *AdaptiveMaxPool1dModule) forward(x gotorch.Tensor) gotorch.Tensor {
 func (m *AdaptiveMaxPool1dModule) KeepsNothing() bool { return m.plain(m) }
 
 // ForwardWithIndices is Forward that also returns where each element was: its place in its
-// flattened picture, an int64.
+// channel, flattened, an int64.
 func (m *AdaptiveMaxPool1dModule) ForwardWithIndices(x gotorch.Tensor) (largest, indices gotorch.Tensor) {
 	if m.hooked(m) {
 		out := m.around(func(in []gotorch.Tensor) []gotorch.Tensor {
@@ -194,7 +194,7 @@ func (m *AdaptiveMaxPool2dModule) forward(x gotorch.Tensor) gotorch.Tensor {
 func (m *AdaptiveMaxPool2dModule) KeepsNothing() bool { return m.plain(m) }
 
 // ForwardWithIndices is Forward that also returns where each element was: its place in its
-// flattened picture, an int64.
+// channel, flattened, an int64.
 func (m *AdaptiveMaxPool2dModule) ForwardWithIndices(x gotorch.Tensor) (largest, indices gotorch.Tensor) {
 	if m.hooked(m) {
 		out := m.around(func(in []gotorch.Tensor) []gotorch.Tensor {
@@ -242,7 +242,7 @@ func (m *AdaptiveMaxPool3dModule) forward(x gotorch.Tensor) gotorch.Tensor {
 func (m *AdaptiveMaxPool3dModule) KeepsNothing() bool { return m.plain(m) }
 
 // ForwardWithIndices is Forward that also returns where each element was: its place in its
-// flattened picture, an int64.
+// channel, flattened, an int64.
 func (m *AdaptiveMaxPool3dModule) ForwardWithIndices(x gotorch.Tensor) (largest, indices gotorch.Tensor) {
 	if m.hooked(m) {
 		out := m.around(func(in []gotorch.Tensor) []gotorch.Tensor {
@@ -430,7 +430,7 @@ func (m *FractionalMaxPool2dModule) forward(x gotorch.Tensor) gotorch.Tensor {
 func (m *FractionalMaxPool2dModule) KeepsNothing() bool { return m.plain(m) }
 
 // ForwardWithIndices is Forward that also returns where each element was: its place in its
-// flattened picture, an int64.
+// channel, flattened, an int64.
 func (m *FractionalMaxPool2dModule) ForwardWithIndices(x gotorch.Tensor) (largest, indices gotorch.Tensor) {
 	if m.hooked(m) {
 		out := m.around(func(in []gotorch.Tensor) []gotorch.Tensor {
@@ -480,7 +480,7 @@ func (m *FractionalMaxPool3dModule) forward(x gotorch.Tensor) gotorch.Tensor {
 func (m *FractionalMaxPool3dModule) KeepsNothing() bool { return m.plain(m) }
 
 // ForwardWithIndices is Forward that also returns where each element was: its place in its
-// flattened picture, an int64.
+// channel, flattened, an int64.
 func (m *FractionalMaxPool3dModule) ForwardWithIndices(x gotorch.Tensor) (largest, indices gotorch.Tensor) {
 	if m.hooked(m) {
 		out := m.around(func(in []gotorch.Tensor) []gotorch.Tensor {
@@ -663,7 +663,7 @@ func (m *MaxPool1dModule) forward(x gotorch.Tensor) gotorch.Tensor {
 func (m *MaxPool1dModule) KeepsNothing() bool { return m.plain(m) }
 
 // ForwardWithIndices is Forward that also returns where each element was: its place in its
-// flattened picture, an int64.
+// channel, flattened, an int64.
 func (m *MaxPool1dModule) ForwardWithIndices(x gotorch.Tensor) (largest, indices gotorch.Tensor) {
 	if m.hooked(m) {
 		out := m.around(func(in []gotorch.Tensor) []gotorch.Tensor {
@@ -719,7 +719,7 @@ func (m *MaxPool2dModule) forward(x gotorch.Tensor) gotorch.Tensor {
 func (m *MaxPool2dModule) KeepsNothing() bool { return m.plain(m) }
 
 // ForwardWithIndices is Forward that also returns where each element was: its place in its
-// flattened picture, an int64.
+// channel, flattened, an int64.
 func (m *MaxPool2dModule) ForwardWithIndices(x gotorch.Tensor) (largest, indices gotorch.Tensor) {
 	if m.hooked(m) {
 		out := m.around(func(in []gotorch.Tensor) []gotorch.Tensor {
@@ -775,7 +775,7 @@ func (m *MaxPool3dModule) forward(x gotorch.Tensor) gotorch.Tensor {
 func (m *MaxPool3dModule) KeepsNothing() bool { return m.plain(m) }
 
 // ForwardWithIndices is Forward that also returns where each element was: its place in its
-// flattened picture, an int64.
+// channel, flattened, an int64.
 func (m *MaxPool3dModule) ForwardWithIndices(x gotorch.Tensor) (largest, indices gotorch.Tensor) {
 	if m.hooked(m) {
 		out := m.around(func(in []gotorch.Tensor) []gotorch.Tensor {

@@ -75,7 +75,7 @@ type FlattenOptions struct {
 
 // Flatten joins the dimensions from StartDim to EndDim to one: (N, C, H, W) → (N, C·H·W).
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.nn.Flatten.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.modules.flatten.Flatten.html.
 func Flatten(opts ...FlattenOptions) *FlattenModule {
 	const op = "nn.Flatten"
 	opt := args.Option(opts)
@@ -112,7 +112,7 @@ type UnflattenModule struct {
 // Unflatten makes a dimension into several, of which one may be -1, for what is left:
 // (*, S, *) → (*, unflattenedSize..., *).
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.nn.Unflatten.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.modules.flatten.Unflatten.html.
 func Unflatten(dim int64, unflattenedSize []int64) *UnflattenModule {
 	return Init(&UnflattenModule{Dim: dim, UnflattenedSize: slices.Clone(unflattenedSize)})
 }

@@ -14,7 +14,7 @@ type ChannelShuffleModule struct {
 }
 
 // ChannelShuffle divides the channels into groups groups and takes one of each in turn: (N, C,
-// ...) → (N, C, ...).
+// ...) → (N, C, ...). It panics with a RuntimeError if C is no multiple of groups.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.ChannelShuffle.html.
 func ChannelShuffle(groups int64) *ChannelShuffleModule {
@@ -48,7 +48,7 @@ type PixelShuffleModule struct {
 }
 
 // PixelShuffle moves channels into squares of upscaleFactor by upscaleFactor pixels: (*, C·r², H,
-// W) → (*, C, H·r, W·r).
+// W) → (*, C, H·r, W·r). It panics with a RuntimeError if the channels are no multiple of r².
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.PixelShuffle.html.
 func PixelShuffle(upscaleFactor int64) *PixelShuffleModule {
@@ -81,7 +81,8 @@ type PixelUnshuffleModule struct {
 	DownscaleFactor int64
 }
 
-// PixelUnshuffle is the inverse of [PixelShuffle]: (*, C, H·r, W·r) → (*, C·r², H, W).
+// PixelUnshuffle is the inverse of [PixelShuffle]: (*, C, H·r, W·r) → (*, C·r², H, W). It panics
+// with a RuntimeError if height and width are no multiples of r.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.PixelUnshuffle.html.
 func PixelUnshuffle(downscaleFactor int64) *PixelUnshuffleModule {

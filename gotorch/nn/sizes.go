@@ -3,6 +3,7 @@ package nn
 import (
 	"slices"
 
+	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 	F "gotorch.dev/gotorch/nn/functional"
 )
@@ -43,6 +44,14 @@ func times(op, arg string, list []int64, n int) []int64 {
 
 // margins is times for what goes before and after, in each direction, the last one first.
 func margins(op string, list []int64, n int) []int64 { return times(op, "padding", list, n) }
+
+// batchedOrNot returns x, or panics with a ValueError if it has neither n dimensions nor one more.
+func batchedOrNot(op string, x gotorch.Tensor, n int64) gotorch.Tensor {
+	if d := x.Dim(); d != n && d != n+1 {
+		panic(args.ValueError(op, "expected %dD or %dD input (got %dD input)", n, n+1, d))
+	}
+	return x
+}
 
 func allEqual(list []int64, value int64) bool {
 	return !slices.ContainsFunc(list, func(n int64) bool { return n != value })

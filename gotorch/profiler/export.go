@@ -41,7 +41,7 @@ func (t *Trace) export(path string, write func(io.Writer) error) error {
 // names that the plugins of TensorBoard look for: worker.time.pt.trace.json. A worker of "" is named after the machine
 // and the process. With gz the files are compressed.
 //
-// See https://docs.pytorch.org/docs/stable/profiler.html#torch.profiler.tensorboard_trace_handler.
+// See https://docs.pytorch.org/docs/stable/profiler.html#torch.profiler.profiler.tensorboard_trace_handler.
 func TensorBoardTraceHandler(folder, worker string, gz bool) func(*Trace) error {
 	return func(t *Trace) error {
 		if err := os.MkdirAll(folder, 0o777); err != nil {

@@ -48,7 +48,7 @@ type ScheduleOptions struct {
 // Schedule makes cycles of steps: some in which nothing is recorded, some to warm up, and some that make a trace. It
 // panics with a ValueError if a number is negative, or Active is not positive.
 //
-// See https://docs.pytorch.org/docs/stable/profiler.html#torch.profiler.schedule.
+// See https://docs.pytorch.org/docs/stable/profiler.html#torch.profiler.profiler.schedule.
 func Schedule(o ScheduleOptions) func(step int) Action {
 	const op = "profiler.Schedule"
 	for _, n := range []struct {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytorch_bridge import build, toolchain
+from pytorch_bridge import build, provided, toolchain
 from pytorch_bridge.artifacts import Record, digest, digest_files, locked
 from pytorch_bridge.toolchain import Missing
 
@@ -59,7 +60,7 @@ class ExtensionBuild(build.Build):
 
 def _key(torch: toolchain.Torch) -> str:
     """Tells apart the environments that use one folder of everything built."""
-    return digest(str(torch), sys.prefix)[:12]
+    return digest(str(torch), os.path.abspath(sys.prefix))[:12]
 
 
 def library(out: Path, torch: toolchain.Torch) -> Path:
@@ -72,10 +73,11 @@ def ensure() -> Path:
 
     Raises Missing where libcgotorch.so or a compiler is absent, CompileError where it fails.
     """
+    cgotorch = provided.ensure()
     out, torch = toolchain.build_dir(), toolchain.find_torch()
     made = library(out, torch)
     # What an import compares, without asking a compiler for its version.
-    by, record = digest(str(torch), sys.prefix), Record(made.with_suffix(".made-from.json"))
+    by, record = _key(torch), Record(made.with_suffix(".made-from.json"))
     files = [*SOURCES, *HEADERS, Path(__file__), *sorted(build.SOURCES.glob("*.h"))]
 
     def there() -> bool:
@@ -83,8 +85,8 @@ def ensure() -> Path:
 
     if there():
         return made
-    if not (out / "lib/libcgotorch.so").exists():
-        raise Missing(f"{out / 'lib/libcgotorch.so'} is not built.", "make build")
+    if not cgotorch.exists():
+        raise Missing(f"{cgotorch} is not built.", "make build")
     settings = ExtensionSettings(torch, toolchain.find_compiler(), out, build.sanitizer_of(out))
     with contextlib.redirect_stdout(sys.stderr), locked(out / "boundary.lock", "build"):
         if not there():  # by whoever held the lock

@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from ..cli import called
 from ..errors import BridgeError
 from .making import Bundle, bundle
 
@@ -32,7 +33,7 @@ def main(options: argparse.Namespace) -> int:
         )
     except BridgeError as e:
         lines = str(e).splitlines() or [type(e).__name__]
-        print(f"python -m pytorch_bridge bundle: {lines[0]}", *lines[1:], sep="\n", file=sys.stderr)
+        print(f"{called()} bundle: {lines[0]}", *lines[1:], sep="\n", file=sys.stderr)
         return 1
     print("\n".join(report(made)))
     return 0

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BundleError
-from ..toolchain import Missing
+from ..toolchain import Missing, fix
 
 _RUN_PATHS = {"DT_RPATH": 15, "DT_RUNPATH": 29}
 
@@ -87,7 +87,9 @@ def _opened(file: Any) -> Any:
     try:
         from elftools.elf.elffile import ELFFile
     except ImportError as err:
-        raise Missing("pyelftools is not installed.", "make setup") from err
+        raise Missing(
+            "pyelftools is not installed.", fix("make setup", "pip install pyelftools")
+        ) from err
     return ELFFile(file)
 
 

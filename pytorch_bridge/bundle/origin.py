@@ -13,7 +13,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from .. import toolchain
+from .. import __version__, toolchain
 from .program import Module
 
 _LICENCE = re.compile(r"(licen[cs]e|copying|copyright|notice|patents|eula)", re.I)
@@ -78,11 +78,7 @@ def _licence_files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 @cache
 def _gotorch() -> Origin:
-    try:
-        version = metadata.version("pytorch_bridge")
-    except metadata.PackageNotFoundError:
-        version = ""
-    return Origin("gotorch", "gotorch", version, "", tuple(_licence_files(toolchain.ROOT)))
+    return Origin("gotorch", "gotorch", __version__, "", tuple(_licence_files(toolchain.ROOT)))
 
 
 # Wheels -------------------------------------------------------------------------------------------

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from ..ops.functions import corrections
+from ..toolchain import ROOT
 
-HEADERS = Path(__file__).resolve().parents[2] / "cgotorch"
+HEADERS = ROOT / "cgotorch"
 
 
 @dataclass(frozen=True)

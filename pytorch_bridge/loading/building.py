@@ -1,9 +1,9 @@
 """Builds a Go package as a shared library whose functions Python can call.
 
-Nothing is written into the package's folder. What is made lies in build/load_go: a program around
-the package (gotorch/internal/loadgo writes it), a go.work that joins it, the package's module and
-this repository, and the library. It is made again when a source file of the package, of what it
-imports, or of gotorch has changed in content.
+Nothing is written into the package's folder. What is made lies in load_go in the folder of
+everything built: a program around the package (gotorch/internal/loadgo writes it), a go.work that
+joins it, the package's module and gotorch, and the library. It is made again when a source file of
+the package, of what it imports, or of gotorch has changed in content.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytorch_bridge import toolchain
+from pytorch_bridge import provided, toolchain
 from pytorch_bridge.artifacts import Record, digest, digest_files, locked
 from pytorch_bridge.loading.errors import GoBuildError
 from pytorch_bridge.toolchain import ROOT
@@ -250,8 +250,9 @@ def check_library() -> None:
     """The Go code asks the same when it starts, and ends the process if the answer is no."""
     import ctypes
 
-    library = ctypes.CDLL(str(toolchain.build_dir() / "lib/libcgotorch.so"))
+    library = ctypes.CDLL(str(provided.ensure()))
     library.cgotorch_api_hash.restype = ctypes.c_char_p
     built = library.cgotorch_api_hash().decode()
     if f'"{built}"' not in (ROOT / "gotorch/ops_gen.go").read_text():
-        raise GoBuildError("libcgotorch.so is of another version of gotorch; type: make build")
+        again = toolchain.fix("make build", toolchain.REINSTALL)
+        raise GoBuildError(f"libcgotorch.so is of another version of gotorch; type: {again}")

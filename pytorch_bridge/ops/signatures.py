@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from inspect import Parameter, Signature
 
-from ..schema import Docs
+from ..schema import Docs, docs_url
 from ..schema.functions import Argument, SchemaFunction
 from ..types import SchemaType, schema_type
 from ..types.containers import BoolArray, ListArg, Optional, TensorList
@@ -285,7 +285,7 @@ def docstring(functions: Sequence[SchemaFunction], name: str = "") -> str:
     parts.append(types)
     page = next((f.page for f in every if f.page), "")
     if page:
-        parts.append(f"See https://docs.pytorch.org/docs/stable/generated/{page}.html.")
+        parts.append(f"See {docs_url(page)}.")
     return "\n\n".join(parts)
 
 

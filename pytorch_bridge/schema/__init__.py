@@ -3,6 +3,7 @@
 from .docs import Description, Docs
 from .functions import Argument, Return, SchemaFunction, load_reference, read_installed
 from .names import Names
+from .pages import docs_url, page_of
 from .subjects import Subject, Subjects
 
 __all__ = [
@@ -14,6 +15,8 @@ __all__ = [
     "SchemaFunction",
     "Subject",
     "Subjects",
+    "docs_url",
     "load_reference",
+    "page_of",
     "read_installed",
 ]

@@ -261,7 +261,9 @@ class _Reader:
 
     def _argument(self, full: str, a: PythonArgument, entry: dict[str, Any]) -> Argument:
         listed = self.table["arguments"].get(a.name, [])
-        kind = entry.get("args", {}).get(a.name) or (listed[0] if listed else _kind_of(a.default))
+        own = entry.get("args", {}).get(a.name, [])
+        own = [own] if isinstance(own, str) else own
+        kind = (own or listed or [_kind_of(a.default)])[0]
         if not kind:
             raise ValueError(f"nn.yaml does not say what the argument {a.name} of {full} is")
         nullable = kind.endswith("?") or kind in ("tensor", "dtype", "device")
@@ -277,7 +279,7 @@ class _Reader:
             nullable and default is None,
             default,
             option,
-            listed[1] if len(listed) > 1 else "",
+            (own[1:] or listed[1:] or [""])[0],
             self.names.parameters.get(a.name) or self.names.go_parameter(a.name),
             self.names.field(a.name),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .. import toolchain
+from .. import provided, toolchain
 from ..errors import BridgeTypeError
 from . import c_support
 from .base import CType, Sub, Type
@@ -115,7 +115,7 @@ class SchemaType(CType):
         return ["cgotorch"]
 
     def c_lib_dirs(self) -> Sequence[str]:
-        return [str(toolchain.build_dir() / "lib")]
+        return [str(provided.ensure().parent)]
 
     def c_support_code(self) -> Sequence[str]:
         return c_support.HELPERS

@@ -51,6 +51,10 @@ def compare(harness: Harness, name: str, python: Any, *given: Any) -> str:
     for w, g in zip(wanted, got, strict=True):
         assert w.dtype == g.dtype, name
         assert w.shape == g.shape, name
+        assert w.layout == g.layout, name
+        if w.layout != torch.strided:
+            assert w._nnz() == g._nnz(), name
+            w, g = w.to_dense(), g.to_dense()
         assert torch.equal(w, g), f"{name} {given}: {g}; Python: {w}"
     return "well"
 
@@ -112,6 +116,39 @@ def test_low_rank(harness: Harness) -> None:
         )] += 1  # fmt: skip
     assert ended["well"] > 150, ended
     assert ended["ValueError"] > 5, ended
+
+
+# Go's layouts begin with one that is not given.
+LAYOUTS = [None, torch.strided, torch.sparse_coo, torch.sparse_csr, None, torch.sparse_csc]
+
+
+def test_spdiags(harness: Harness) -> None:
+    r, ended = random.Random(3), Counter[str]()
+    for _ in range(300):
+        # What lies outside of the matrix ends Python; gotorch/composed_test.go tries it.
+        m, n = r.randrange(1, 6), r.randrange(1, 6)
+        wide = r.randrange(1, min(m, n) + 1)
+        rows = r.randrange(min(4, m + wide))
+        dtype = r.choice((torch.float32, torch.float64, torch.int64, torch.complex64, torch.bool))
+        diagonals = torch.randint(-3, 9, (rows, wide)).to(dtype)
+        offsets = torch.tensor(r.sample(range(1 - m, wide), rows), dtype=torch.int64)
+        if r.random() < 0.1 and rows > 1:
+            offsets[0] = offsets[1]
+        if r.random() < 0.1:
+            offsets = offsets.to(r.choice((torch.int32, torch.float32)))
+        if r.random() < 0.1:
+            diagonals = r.choice((diagonals.flatten(), diagonals[None]))
+        shape = r.choice(([m, n],) * 8 + ([m], [m, n, 1]))
+        layout = r.choice((0, 0, 2, 2, 3, 5, 5, 1))
+        if layout == 0:
+            python = lambda d=diagonals, o=offsets, s=shape: (torch.sparse.spdiags(d, o, s),)  # noqa: E731
+        else:
+            python = lambda d=diagonals, o=offsets, s=shape, at=LAYOUTS[layout]: (  # noqa: E731
+                torch.sparse.spdiags(d, o, s, layout=at),
+            )
+        ended[compare(harness, "spdiags", python, [diagonals, offsets], [layout, *shape])] += 1
+    assert ended["well"] > 100, ended
+    assert ended["RuntimeError"] > 50, ended
 
 
 def test_a_fault_is_found(harness: Harness) -> None:

@@ -33,6 +33,7 @@ from pytorch_bridge.testing.conformance.distributions import (
     run_corners,
     run_distribution,
     run_divergences,
+    run_spoiled,
     run_transform,
     transform_names,
 )
@@ -89,6 +90,14 @@ def test_an_affine_transform_of_any_scale(runner: Distributions) -> None:
         runner.transform(Spec("AffineTransform", (draw.gauss(0, 1), scale)), [x])
     problems = runner.tallies["AffineTransform"].problems
     assert not problems, "\n".join(problems[:20])
+
+
+def test_arguments_that_do_not_fit(runner: Distributions) -> None:
+    """Other dtypes and shapes, no elements, numbers outside of all bounds: the same, or refused."""
+    spoiled = Distributions(runner.harness)
+    problems = run_spoiled(spoiled, 500 if FULL else 25)
+    assert not problems, "\n".join(problems[:20])
+    assert sum(t.errors for t in spoiled.tallies.values()) > 100
 
 
 def test_divergences_in_corners(runner: Distributions) -> None:

@@ -85,6 +85,9 @@ func cases() map[string]testCase {
 		"optim_to_python":   optimToPython,
 		"loader":            loader,
 		"repr":              repr,
+		"containers":        containers,
+		"sequences":         sequences,
+		"functions":         functions,
 	}
 	for name, layer := range layers() {
 		all["layer_"+name] = layerCase(layer)

@@ -193,6 +193,8 @@ func (c *IndependentConstraint) String() string {
 type MixtureSameFamilyConstraint struct{ BaseConstraint Constraint }
 
 // MixtureSameFamily is the region of a mixture whose components have base: a value is checked for all of them.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraints.
 func MixtureSameFamily(base Constraint) *MixtureSameFamilyConstraint {
 	mustConstraint("MixtureSameFamily", base)
 	return &MixtureSameFamilyConstraint{base}

@@ -58,12 +58,16 @@ func BijectTo(c constraints.Constraint) Transform {
 func TransformTo(c constraints.Constraint) Transform { return maps.find("transforms.TransformTo", c) }
 
 // RegisterBijectTo has [BijectTo] call factory for constraints of type C. What was registered before is replaced.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraint_registry.
 func RegisterBijectTo[C constraints.Constraint](factory func(C) Transform) {
 	register(&bijections, factory)
 }
 
 // RegisterTransformTo has [TransformTo] call factory for constraints of type C. What was registered before is
 // replaced.
+//
+// See https://docs.pytorch.org/docs/stable/distributions.html#module-torch.distributions.constraint_registry.
 func RegisterTransformTo[C constraints.Constraint](factory func(C) Transform) {
 	register(&maps, factory)
 }

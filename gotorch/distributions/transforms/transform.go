@@ -205,7 +205,9 @@ func (b *Base) WithCache(size int64) Transform {
 			address(to.Elem()).Set(address(from))
 		}
 	}
-	return Init(to.Interface().(Transform), Options{size})
+	made := to.Interface().(Transform)
+	*made.base() = Base{} // a struct that embeds another transform has that one's base, which was copied with it
+	return Init(made, Options{size})
 }
 
 // Equal is part of [Transform]: whether other is this one.

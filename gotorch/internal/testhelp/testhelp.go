@@ -19,6 +19,15 @@ func Must(tb testing.TB, err error) {
 	}
 }
 
+// Rounds is how often a test tries something at random that it tries n times: a fifth of it with -short, as under the
+// race detector, which takes ten times as long and looks for something else than what is tried.
+func Rounds(n int) int {
+	if testing.Short() {
+		return (n + 4) / 5
+	}
+	return n
+}
+
 // NoFiles returns paths of what is there and cannot be read by place, by what they are. Who opens some of
 // them as if they were files waits for ever, or reads for ever.
 func NoFiles(tb testing.TB) map[string]string {

@@ -126,7 +126,7 @@ func Hardsigmoid(input gotorch.Tensor, opts ...HardsigmoidOptions) gotorch.Tenso
 
 // Hardsigmoid_ is [Hardsigmoid] that overwrites its input, and returns it.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardsigmoid_.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardsigmoid.html.
 func Hardsigmoid_(input gotorch.Tensor, opts ...HardsigmoidOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -151,7 +151,7 @@ func Hardswish(input gotorch.Tensor, opts ...HardswishOptions) gotorch.Tensor {
 
 // Hardswish_ is [Hardswish] that overwrites its input, and returns it.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardswish_.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hardswish.html.
 func Hardswish_(input gotorch.Tensor, opts ...HardswishOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -243,7 +243,7 @@ func Mish(input gotorch.Tensor, opts ...MishOptions) gotorch.Tensor {
 
 // Mish_ is [Mish] that overwrites its input, and returns it.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.mish_.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.mish.html.
 func Mish_(input gotorch.Tensor, opts ...MishOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -301,7 +301,7 @@ func ReLU6(input gotorch.Tensor, opts ...ReLU6Options) gotorch.Tensor {
 
 // ReLU6_ is [ReLU6] that overwrites its input, and returns it.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.relu6_.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.relu6.html.
 func ReLU6_(input gotorch.Tensor, opts ...ReLU6Options) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -391,7 +391,7 @@ func SiLU(input gotorch.Tensor, opts ...SiLUOptions) gotorch.Tensor {
 
 // SiLU_ is [SiLU] that overwrites its input, and returns it.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.silu_.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.silu.html.
 func SiLU_(input gotorch.Tensor, opts ...SiLUOptions) gotorch.Tensor {
 	opt := args.Option(opts)
 	opt.InPlace = true
@@ -465,7 +465,7 @@ func Threshold_(input gotorch.Tensor, threshold, value float64, opts ...Threshol
 
 // SoftmaxOptions are the arguments of [Softmax] that have defaults.
 type SoftmaxOptions struct {
-	DType gotorch.DType
+	DType gotorch.DType // the input is converted to it first; default: its own
 }
 
 // Softmax returns positive numbers in proportion to the exponential of input that sum to 1 along

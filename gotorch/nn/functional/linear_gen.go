@@ -9,7 +9,7 @@ import (
 
 // BilinearOptions are the arguments of [Bilinear] that have defaults.
 type BilinearOptions struct {
-	Bias gotorch.Tensor // default: none
+	Bias gotorch.Tensor // (out); default: none
 }
 
 // Bilinear returns input1ᵀ·weight·input2 + Bias for each output: (*, in1) and (*, in2) → (*, out)
@@ -23,7 +23,7 @@ func Bilinear(input1, input2, weight gotorch.Tensor, opts ...BilinearOptions) go
 
 // LinearOptions are the arguments of [Linear] that have defaults.
 type LinearOptions struct {
-	Bias gotorch.Tensor // default: none
+	Bias gotorch.Tensor // (out); default: none
 }
 
 // Linear returns input·weightᵀ + Bias: (*, in) → (*, out) for a weight of (out, in) and a Bias of

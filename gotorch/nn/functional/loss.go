@@ -8,7 +8,8 @@ import (
 	"gotorch.dev/gotorch/internal/args"
 )
 
-// Reduction is what a loss makes of the losses of all elements.
+// Reduction is what a loss makes of the losses of all elements, by default their [Mean]. With [None] the result is of the
+// shape of these losses, else a tensor of one number without dimensions.
 type Reduction int
 
 // PyTorch's reductions.
@@ -66,7 +67,8 @@ type CrossEntropyOptions struct {
 
 // CrossEntropy measures how far a model's scores for each class are from the right class: input is
 // (N, C) or (N, C, *) or (C), target the classes as int64, of the same shape without C, or the
-// probability of each class, of the same shape.
+// probability of each class, of the same shape. With the reduction None the losses are of the shape without C. It
+// panics with an IndexError for a target that is no class, and with a RuntimeError or ValueError where shapes do not fit.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.cross_entropy.html.
 func CrossEntropy(input, target gotorch.Tensor, opts ...CrossEntropyOptions) gotorch.Tensor {
@@ -86,7 +88,7 @@ type NLLLossOptions struct {
 }
 
 // NLLLoss is [CrossEntropy] for the logarithms of probabilities, as [LogSoftmax] makes them, and
-// classes as targets.
+// classes as targets: (N, C), (N, C, *) or (C), and int64 of the same shape without C.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.nll_loss.html.
 func NLLLoss(input, target gotorch.Tensor, opts ...NLLLossOptions) gotorch.Tensor {
@@ -125,7 +127,7 @@ type L1LossOptions struct {
 	Weight    gotorch.Tensor // of each element; default: all the same
 }
 
-// L1Loss is [MSELoss] of the absolute differences instead of their squares.
+// L1Loss is [MSELoss] of the absolute differences instead of their squares, with the same errors.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.l1_loss.html.
 func L1Loss(input, target gotorch.Tensor, opts ...L1LossOptions) gotorch.Tensor {
@@ -299,7 +301,8 @@ type KLDivOptions struct {
 }
 
 // KLDiv is t·(log(t) − x), the divergence of Kullback and Leibler, for an input x of logarithms and a
-// target t.
+// target t, element by element for shapes that broadcast. The default, the mean of all elements, is not what
+// mathematicians mean: see [BatchMean].
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.kl_div.html.
 func KLDiv(input, target gotorch.Tensor, opts ...KLDivOptions) gotorch.Tensor {

@@ -10,7 +10,7 @@ import (
 // CosineEmbeddingLossOptions are the arguments of [CosineEmbeddingLoss] that have defaults.
 type CosineEmbeddingLossOptions struct {
 	Margin    float64
-	Reduction Reduction // what becomes of the losses of all elements
+	Reduction Reduction // what becomes of the losses of all elements; default: Mean
 }
 
 // CosineEmbeddingLoss is 1 − cos(input1, input2) where target is 1, and where it is −1 the cosine
@@ -26,11 +26,11 @@ func CosineEmbeddingLoss(input1, input2, target gotorch.Tensor, opts ...CosineEm
 // HingeEmbeddingLossOptions are the arguments of [HingeEmbeddingLoss] that have defaults.
 type HingeEmbeddingLossOptions struct {
 	Margin    gotorch.Scalar // default: 1
-	Reduction Reduction      // what becomes of the losses of all elements
+	Reduction Reduction      // what becomes of the losses of all elements; default: Mean
 }
 
 // HingeEmbeddingLoss is input, a distance, where target is 1, and where it is −1 how far it is
-// below Margin.
+// below Margin, element by element.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.hinge_embedding_loss.html.
 func HingeEmbeddingLoss(input, target gotorch.Tensor, opts ...HingeEmbeddingLossOptions) gotorch.Tensor {
@@ -42,11 +42,11 @@ func HingeEmbeddingLoss(input, target gotorch.Tensor, opts ...HingeEmbeddingLoss
 
 // MultilabelMarginLossOptions are the arguments of [MultilabelMarginLoss] that have defaults.
 type MultilabelMarginLossOptions struct {
-	Reduction Reduction // what becomes of the losses of all elements
+	Reduction Reduction // what becomes of the losses of all elements; default: Mean
 }
 
 // MultilabelMarginLoss is the hinge between the scores of right and wrong classes: input is (N,
-// C), target as large, with the right classes first and then −1; also without N.
+// C), target as large, of int64, with the right classes first and then −1; also without N.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.multilabel_margin_loss.html.
 func MultilabelMarginLoss(input, target gotorch.Tensor, opts ...MultilabelMarginLossOptions) gotorch.Tensor {
@@ -57,14 +57,14 @@ func MultilabelMarginLoss(input, target gotorch.Tensor, opts ...MultilabelMargin
 
 // PoissonNLLLossOptions are the arguments of [PoissonNLLLoss] that have defaults.
 type PoissonNLLLossOptions struct {
-	NoLogInput bool // not: the input is the logarithm of the rate
-	Full       bool
+	NoLogInput bool           // not: the input is the logarithm of the rate
+	Full       bool           // add the terms that do not depend on the input
 	Eps        gotorch.Scalar // default: 1e-08
-	Reduction  Reduction      // what becomes of the losses of all elements
+	Reduction  Reduction      // what becomes of the losses of all elements; default: Mean
 }
 
 // PoissonNLLLoss is the negative logarithm of the likelihood of target for a Poisson distribution;
-// without Full less what does not depend on the input.
+// element by element; without Full less what does not depend on the input.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.poisson_nll_loss.html.
 func PoissonNLLLoss(input, target gotorch.Tensor, opts ...PoissonNLLLossOptions) gotorch.Tensor {
@@ -76,10 +76,10 @@ func PoissonNLLLoss(input, target gotorch.Tensor, opts ...PoissonNLLLossOptions)
 
 // SoftMarginLossOptions are the arguments of [SoftMarginLoss] that have defaults.
 type SoftMarginLossOptions struct {
-	Reduction Reduction // what becomes of the losses of all elements
+	Reduction Reduction // what becomes of the losses of all elements; default: Mean
 }
 
-// SoftMarginLoss is log(1 + exp(−target·input)) for targets of 1 and −1.
+// SoftMarginLoss is log(1 + exp(−target·input)) for targets of 1 and −1, element by element.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.soft_margin_loss.html.
 func SoftMarginLoss(input, target gotorch.Tensor, opts ...SoftMarginLossOptions) gotorch.Tensor {

@@ -50,7 +50,7 @@ func AdaptiveMaxPool1d(input gotorch.Tensor, outputSize []int64) gotorch.Tensor 
 }
 
 // AdaptiveMaxPool1dWithIndices is [AdaptiveMaxPool1d] that also returns where each element was:
-// its place in its flattened picture, an int64.
+// its place in its channel, flattened, an int64.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_max_pool1d.html.
 func AdaptiveMaxPool1dWithIndices(input gotorch.Tensor, outputSize []int64) (largest, indices gotorch.Tensor) {
@@ -71,7 +71,7 @@ func AdaptiveMaxPool2d(input gotorch.Tensor, outputSize []int64) gotorch.Tensor 
 }
 
 // AdaptiveMaxPool2dWithIndices is [AdaptiveMaxPool2d] that also returns where each element was:
-// its place in its flattened picture, an int64.
+// its place in its channel, flattened, an int64.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_max_pool2d.html.
 func AdaptiveMaxPool2dWithIndices(input gotorch.Tensor, outputSize []int64) (largest, indices gotorch.Tensor) {
@@ -92,7 +92,7 @@ func AdaptiveMaxPool3d(input gotorch.Tensor, outputSize []int64) gotorch.Tensor 
 }
 
 // AdaptiveMaxPool3dWithIndices is [AdaptiveMaxPool3d] that also returns where each element was:
-// its place in its flattened picture, an int64.
+// its place in its channel, flattened, an int64.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.adaptive_max_pool3d.html.
 func AdaptiveMaxPool3dWithIndices(input gotorch.Tensor, outputSize []int64) (largest, indices gotorch.Tensor) {
@@ -102,7 +102,7 @@ func AdaptiveMaxPool3dWithIndices(input gotorch.Tensor, outputSize []int64) (lar
 
 // AvgPool1dOptions are the arguments of [AvgPool1d] that have defaults.
 type AvgPool1dOptions struct {
-	Stride            []int64
+	Stride            []int64 // default: the kernel's size
 	Padding           []int64 // default: 0
 	CeilMode          bool    // round the size of the result up
 	NoCountIncludePad bool    // not: count padding in averages
@@ -119,7 +119,7 @@ func AvgPool1d(input gotorch.Tensor, kernelSize []int64, opts ...AvgPool1dOption
 
 // AvgPool2dOptions are the arguments of [AvgPool2d] that have defaults.
 type AvgPool2dOptions struct {
-	Stride            []int64
+	Stride            []int64        // default: the kernel's size
 	Padding           []int64        // default: 0
 	CeilMode          bool           // round the size of the result up
 	NoCountIncludePad bool           // not: count padding in averages
@@ -138,7 +138,7 @@ func AvgPool2d(input gotorch.Tensor, kernelSize []int64, opts ...AvgPool2dOption
 
 // AvgPool3dOptions are the arguments of [AvgPool3d] that have defaults.
 type AvgPool3dOptions struct {
-	Stride            []int64
+	Stride            []int64        // default: the kernel's size
 	Padding           []int64        // default: 0
 	CeilMode          bool           // round the size of the result up
 	NoCountIncludePad bool           // not: count padding in averages
@@ -157,7 +157,7 @@ func AvgPool3d(input gotorch.Tensor, kernelSize []int64, opts ...AvgPool3dOption
 
 // MaxPool1dOptions are the arguments of [MaxPool1d] that have defaults.
 type MaxPool1dOptions struct {
-	Stride   []int64
+	Stride   []int64 // default: the kernel's size
 	Padding  []int64 // default: 0
 	Dilation []int64 // the distance between elements of the kernel; default: 1
 	CeilMode bool    // round the size of the result up
@@ -173,7 +173,7 @@ func MaxPool1d(input gotorch.Tensor, kernelSize []int64, opts ...MaxPool1dOption
 }
 
 // MaxPool1dWithIndices is [MaxPool1d] that also returns where each element was: its place in its
-// flattened picture, an int64.
+// channel, flattened, an int64.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool1d.html.
 func MaxPool1dWithIndices(input gotorch.Tensor, kernelSize []int64, opts ...MaxPool1dOptions) (largest, indices gotorch.Tensor) {
@@ -183,7 +183,7 @@ func MaxPool1dWithIndices(input gotorch.Tensor, kernelSize []int64, opts ...MaxP
 
 // MaxPool2dOptions are the arguments of [MaxPool2d] that have defaults.
 type MaxPool2dOptions struct {
-	Stride   []int64
+	Stride   []int64 // default: the kernel's size
 	Padding  []int64 // default: 0
 	Dilation []int64 // the distance between elements of the kernel; default: 1
 	CeilMode bool    // round the size of the result up
@@ -199,7 +199,7 @@ func MaxPool2d(input gotorch.Tensor, kernelSize []int64, opts ...MaxPool2dOption
 }
 
 // MaxPool2dWithIndices is [MaxPool2d] that also returns where each element was: its place in its
-// flattened picture, an int64.
+// channel, flattened, an int64.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool2d.html.
 func MaxPool2dWithIndices(input gotorch.Tensor, kernelSize []int64, opts ...MaxPool2dOptions) (largest, indices gotorch.Tensor) {
@@ -209,7 +209,7 @@ func MaxPool2dWithIndices(input gotorch.Tensor, kernelSize []int64, opts ...MaxP
 
 // MaxPool3dOptions are the arguments of [MaxPool3d] that have defaults.
 type MaxPool3dOptions struct {
-	Stride   []int64
+	Stride   []int64 // default: the kernel's size
 	Padding  []int64 // default: 0
 	Dilation []int64 // the distance between elements of the kernel; default: 1
 	CeilMode bool    // round the size of the result up
@@ -225,7 +225,7 @@ func MaxPool3d(input gotorch.Tensor, kernelSize []int64, opts ...MaxPool3dOption
 }
 
 // MaxPool3dWithIndices is [MaxPool3d] that also returns where each element was: its place in its
-// flattened picture, an int64.
+// channel, flattened, an int64.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.max_pool3d.html.
 func MaxPool3dWithIndices(input gotorch.Tensor, kernelSize []int64, opts ...MaxPool3dOptions) (largest, indices gotorch.Tensor) {

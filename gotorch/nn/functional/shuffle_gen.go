@@ -7,22 +7,23 @@ import (
 )
 
 // ChannelShuffle divides the channels into groups groups and takes one of each in turn: (N, C,
-// ...) → (N, C, ...).
+// ...) → (N, C, ...). It panics with a RuntimeError if C is no multiple of groups.
 //
-// See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.channel_shuffle.html.
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.ChannelShuffle.html.
 func ChannelShuffle(input gotorch.Tensor, groups int64) gotorch.Tensor {
 	return gotorch.ChannelShuffle(input, groups)
 }
 
 // PixelShuffle moves channels into squares of upscaleFactor by upscaleFactor pixels: (*, C·r², H,
-// W) → (*, C, H·r, W·r).
+// W) → (*, C, H·r, W·r). It panics with a RuntimeError if the channels are no multiple of r².
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pixel_shuffle.html.
 func PixelShuffle(input gotorch.Tensor, upscaleFactor int64) gotorch.Tensor {
 	return gotorch.PixelShuffle(input, upscaleFactor)
 }
 
-// PixelUnshuffle is the inverse of [PixelShuffle]: (*, C, H·r, W·r) → (*, C·r², H, W).
+// PixelUnshuffle is the inverse of [PixelShuffle]: (*, C, H·r, W·r) → (*, C·r², H, W). It panics
+// with a RuntimeError if height and width are no multiples of r.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pixel_unshuffle.html.
 func PixelUnshuffle(input gotorch.Tensor, downscaleFactor int64) gotorch.Tensor {

@@ -268,7 +268,8 @@ func (o XavierOptions) std(op string, t gotorch.Tensor) float64 {
 }
 
 // XavierUniform_ fills t with uniform numbers of the deviation that keeps signals as they are in both
-// directions. It panics with a ValueError if t has fewer than 2 dimensions.
+// directions: Gain·√(2/(in + out)), for the in and out of [Fans]. It panics with a ValueError if t has fewer than 2
+// dimensions.
 //
 // See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.xavier_uniform_.
 func XavierUniform_(t gotorch.Tensor, opts ...XavierOptions) gotorch.Tensor {
@@ -277,7 +278,7 @@ func XavierUniform_(t gotorch.Tensor, opts ...XavierOptions) gotorch.Tensor {
 	return Uniform_(t, UniformOptions{A: -bound, B: bound, Generator: opt.Generator})
 }
 
-// XavierNormal_ is [XavierUniform_] with a normal distribution.
+// XavierNormal_ is [XavierUniform_] with a normal distribution of the same deviation.
 //
 // See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.xavier_normal_.
 func XavierNormal_(t gotorch.Tensor, opts ...XavierOptions) gotorch.Tensor {
@@ -306,7 +307,8 @@ func (o KaimingOptions) std(t gotorch.Tensor) float64 {
 }
 
 // KaimingUniform_ fills t with uniform numbers of the deviation that keeps signals as they are through
-// a layer followed by a ReLU. It panics with a ValueError if t has fewer than 2 dimensions.
+// a layer followed by a ReLU: [CalculateGain] of Nonlinearity and A, over √in, or √out with FanOut, for the in and out
+// of [Fans]. It panics with a ValueError if t has fewer than 2 dimensions.
 //
 // See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.kaiming_uniform_.
 func KaimingUniform_(t gotorch.Tensor, opts ...KaimingOptions) gotorch.Tensor {
@@ -318,7 +320,7 @@ func KaimingUniform_(t gotorch.Tensor, opts ...KaimingOptions) gotorch.Tensor {
 	return Uniform_(t, UniformOptions{A: -bound, B: bound, Generator: opt.Generator})
 }
 
-// KaimingNormal_ is [KaimingUniform_] with a normal distribution.
+// KaimingNormal_ is [KaimingUniform_] with a normal distribution of the same deviation.
 //
 // See https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.kaiming_normal_.
 func KaimingNormal_(t gotorch.Tensor, opts ...KaimingOptions) gotorch.Tensor {

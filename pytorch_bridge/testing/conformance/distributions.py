@@ -575,8 +575,9 @@ class Distributions:
         )
         if ys.error:
             return
-        y = [ys.value.detach().clone().requires_grad_() for _ in "ab"]
-        both = ([*leaves[0], y[0]], [*leaves[1], y[1]])
+        floats = ys.value.is_floating_point()
+        y = [ys.value.detach().clone().requires_grad_(floats) for _ in "ab"]
+        both = ([*leaves[0], y[0]], [*leaves[1], y[1]]) if floats else leaves
         self.both(
             name,
             f"{what} back",
@@ -1010,6 +1011,59 @@ class Cases:
         return found
 
 
+class Spoiler:
+    """Makes of good arguments what no one should pass, or seldom does."""
+
+    DTYPES = (
+        torch.int64,
+        torch.bfloat16,
+        torch.float16,
+        torch.float64,
+        torch.bool,
+        torch.complex64,
+    )
+    NUMBERS = (-1.0, math.nan, math.inf, -math.inf, 0.0, 1.0, 1e-45, 1e38, -0.0)
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, Spec):
+            fixed = ("validate_args", "cache_size")
+            kwargs = {k: v if k in fixed else self(v) for k, v in value.kwargs.items()}
+            return Spec(value.name, tuple(map(self, value.args)), kwargs, value.inverse)
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self, value))
+        if isinstance(value, Tensor):
+            return self.tensor(value) if self.random.random() < 0.6 else value
+        if type(value) is float and self.random.random() < 0.3:
+            return self.random.choice(self.NUMBERS)
+        if type(value) is int and self.random.random() < 0.3:
+            return self.random.choice((0, 1, 2, 5))
+        return value
+
+    def tensor(self, t: Tensor) -> Tensor:
+        """Another dtype, shape or element."""
+        r, learned = self.random, t.requires_grad
+        t = t.detach().clone(memory_format=torch.contiguous_format)
+        kind = r.choice(("dtype", "number", "number", "more", "less", "empty", "twice", "large"))
+        if kind == "dtype":
+            t = t.to(r.choice(self.DTYPES))
+        elif kind == "number" and t.numel() and t.is_floating_point():
+            t.view(-1)[r.randrange(t.numel())] = r.choice(self.NUMBERS)
+        elif kind == "more":
+            t = t.unsqueeze(r.randrange(t.dim() + 1))
+        elif kind == "less" and t.dim() and t.shape[0]:
+            t = t[0]
+        elif kind == "empty" and t.dim():
+            t = t.narrow(r.randrange(t.dim()), 0, 0)
+        elif kind == "twice" and t.dim():
+            t = torch.cat([t, t], r.randrange(t.dim()))
+        elif kind == "large" and t.is_floating_point():
+            t = t * 1e30
+        return t.requires_grad_(learned and t.is_floating_point())
+
+
 _TWO = {
     ("real", "positive"): "Normal Laplace Cauchy Gumbel LogNormal LogisticNormal VonMises Uniform",
     ("positive", "positive"): "Beta Gamma InverseGamma Kumaraswamy Pareto Weibull FisherSnedecor",
@@ -1042,7 +1096,7 @@ BOUNDED = (
 # Parameters on both sides of every bound that a formula has, and far away.
 _WIDE: dict[str, list[float]] = {
     "real": [-1e30, -40.0, -0.5, 0.0, 3.0, 1e30],
-    "positive": [1e-30, 1e-3, 0.5, 1.0, 3.9, 1e30],
+    "positive": [1e-30, 1e-3, 0.5, 1.0, 2.0, 3.9, 4.0, 1e30],
     "unit": [0.0, 1e-30, 0.4995, 0.5, 0.9, 1.0],
     "logits": [-1e30, -3.0, 0.0, 0.001, 3.0, 40.0],
 }
@@ -1136,7 +1190,8 @@ def corner_divergences() -> list[tuple[Spec, Spec]]:
             found += zip(corners(p)[1:], corners(q)[1:], strict=True)
     for p, count in (("Binomial", 3), ("Binomial", 5)):
         found.append((Spec(p, (4,), {"probs": 0.5}), Spec(p, (count,), {"probs": 0.25})))
-    bounds = ((0.0, 1.0), (-1.0, 0.5), (0.25, 2.0), (1.0, 3.0))
+    # What lies on one bound of the unit interval, and beyond the other, tells the two apart.
+    bounds = ((0.0, 1.0), (-1.0, 0.5), (0.25, 2.0), (1.0, 3.0), (0.0, 2.0), (-1.0, 1.0))
     others = [
         Spec("Beta", (2.0, 3.0)),
         Spec("ContinuousBernoulli", (), {"probs": 0.3}),
@@ -1268,3 +1323,20 @@ def run_divergences(
         for p, q in itertools.product(distributions(), repeat=2):
             runner.divergence(cases.distribution(p), cases.distribution(q))
     return tally.problems[before:]
+
+
+def run_spoiled(runner: Distributions, rounds: int, seed: int = 0) -> list[str]:
+    """Distributions, transforms and divergences of arguments that do not fit."""
+    for at in range(seed, seed + rounds):
+        cases, spoil = Cases(at), Spoiler(at)
+        # For what is no concentration, or no count, PyTorch draws samples for ever.
+        name = cases.random.choice(
+            [n for n in distributions() if n not in ("VonMises", "Binomial")]
+        )
+        values = [spoil(v) for v in cases.random.sample(cases.values(), 2)]
+        runner.distribution(spoil(cases.distribution(name)), values, thorough=at % 4 == 0)
+        transform = spoil(cases.transform(cases.random.choice(transform_names())))
+        runner.transform(transform, [spoil(cases.random.choice(cases.inputs()))], ((0, 3), (6,)))
+        p, q = cases.random.choice(registered())
+        runner.divergence(spoil(cases.distribution(p)), spoil(cases.distribution(q)))
+    return [p for t in runner.tallies.values() for p in t.problems]

@@ -19,6 +19,7 @@ from .check import SEED
 from .harness import Broken, GoCrash, Harness, WrapperError
 from .modules import Tally, call, copied, differ, functional, gradients
 from .samples import database as operators
+from .samples import sample_inputs
 
 # Why samples are left out.
 CALLABLE = "the sample has a function of Python's"
@@ -166,4 +167,4 @@ def _samples(name: str, entry: Any, dtype: torch.dtype) -> Iterable[Any]:
         return []
     torch.manual_seed(SEED)
     random.seed(SEED)
-    return entry.sample_inputs("cpu", dtype, dtype in entry.supported_backward_dtypes("cpu"))
+    return sample_inputs(entry, dtype, dtype in entry.supported_backward_dtypes("cpu"))

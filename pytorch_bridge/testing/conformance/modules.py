@@ -298,7 +298,14 @@ class Modules:
             return problem
         if problem := self._gradients(tally, python, go, theirs, ours, wanted, got):
             return problem
+        # Another state than the one that both have drawn.
+        with torch.no_grad():
+            for t in python.state_dict().values():
+                if isinstance(t, torch.Tensor) and (t.is_floating_point() or t.is_complex()):
+                    t.add_(1)
         go.load_state_dict({k: v for k, v in python.state_dict().items() if v is not None})
+        if problem := self._state("after a load", python, go):
+            return problem
         tally.passed += 1
         return ""
 
@@ -389,8 +396,8 @@ class Modules:
                     python.train(training)
                     python(*given.forward_input.args, **given.forward_input.kwargs)
                     return ""  # in this mode there is none
-                except Exception:
-                    pass
+                except Exception as err:
+                    said, text = type(err), str(err)  # and not err, whose frames hold tensors
                 try:
                     go = GoModule(
                         self.harness,
@@ -408,12 +415,9 @@ class Modules:
                             given.forward_input.kwargs,
                         )
                 except WrapperError as err:
-                    wanted = {AssertionError: ValueError}.get(
-                        error.error_type, error.error_type
-                    ).__name__
-                    typed = (wanted, "ValueError", "RuntimeError", "NotImplementedError")
-                    if err.kind not in typed:
-                        return f"a {err.kind}, not a {wanted}: {err}"
+                    wanted = (ValueError if said is AssertionError else said).__name__
+                    if err.kind != wanted:
+                        return f"a {err.kind}, not a {wanted}: {err}, where Python says {text}"
                     tally.errors += 1
                     return ""
                 except Broken:

@@ -39,6 +39,8 @@ func runComposed(_ int64, in *reader) []reflect.Value {
 	case "pca_lowrank":
 		u, s, v := gotorch.PCALowRank(xs[0], gotorch.PCALowRankOptions{Q: number(0), NIter: number(1), NoCenter: numbers[2] == 0})
 		found = tensors{u, s, v}
+	case "spdiags":
+		found = tensors{gotorch.SparseSpdiags(xs[0], xs[1], numbers[1:], gotorch.SparseSpdiagsOptions{Layout: gotorch.Layout(numbers[0])})}
 	default:
 		panic(broken("there is no function " + name))
 	}

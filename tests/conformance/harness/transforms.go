@@ -67,7 +67,10 @@ func total(f operation) func([]gotorch.Tensor) gotorch.Tensor {
 	}
 }
 
-func runTransforms(_ int64, in *reader) []reflect.Value {
+func runTransforms(index int64, in *reader) []reflect.Value {
+	if index == specialComposition {
+		return runComposition(in)
+	}
 	name := in.text()
 	transform, ok := transformers[name]
 	if !ok {
