@@ -85,13 +85,6 @@ Tensor borrow(const at::Tensor &t) {
   return t.defined() ? reinterpret_cast<Tensor>(t.unsafeGetTensorImpl()) : nullptr;
 }
 
-at::Tensor take(Tensor t) {
-  if (t == nullptr) return {};
-  __atomic_store_n(&tls.freed, tls.freed + 1, __ATOMIC_RELAXED);
-  return at::Tensor(c10::intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>::reclaim(
-      reinterpret_cast<at::TensorImpl *>(t)));
-}
-
 // Hooks ----------------------------------------------------------------------------------------
 
 // A callback and its context; releases the context with the last reference, so never while the
@@ -415,7 +408,7 @@ class TracingEngine : public ag::Engine {
     return std::make_unique<Trace>();
   }
   std::unique_ptr<ag::SavedVariableHooks> get_default_saved_variable_hooks() override {
-    return checkpoint_hooks();
+    return saving_hooks();
   }
   // Starts the threads of devices that were not there when the engine's threads were started. Not
   // by start_device_threads again: that also exchanges the pool of threads for deep recursion,

@@ -1,4 +1,4 @@
-// checkpoint.cc: saved tensors that are computed anew.
+// checkpoint.cc: saved tensors that are computed anew, or fetched.
 //
 // While a checkpoint is open each op that saves a tensor gets hooks from the engine (autograd.cc),
 // and with them a place: a number. The first time nothing is kept at it but what the tensor is
@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -61,7 +62,7 @@ struct Saved {
     const uint32_t now = torch::autograd::impl::version_counter(value).current_version();
     if (now == version) return value;
     throw Failure{"RuntimeError",
-                  "checkpoint: one of the variables needed for gradient computation has been "
+                  "one of the variables needed for gradient computation has been "
                   "modified by an inplace operation: a tensor of " +
                       Likeness(value).text() + " is at version " + std::to_string(now) +
                       "; expected version " + std::to_string(version) + " instead"};
@@ -111,16 +112,42 @@ struct Pass {
   const int id;
 };
 
-// A checkpoint that is open on a thread.
-struct Open {
-  FramePtr frame;
-  bool again;                 // it is recomputed
-  std::vector<Saved> values;  // of the places, when it is
+// Where what is in a storage can be had again.
+struct Source {
+  Source(const at::Tensor &whole, FetchFunction f, void *d)
+      : dtype(whole.scalar_type()), fetch(f), data(d) {}
+  Source(const Source &) = delete;
+  Source &operator=(const Source &) = delete;
+  ~Source() {
+    if (release != nullptr) release(data);
+  }
+
+  const at::ScalarType dtype;
+  FetchFunction fetch;
+  void *data;
+  void (*release)(void *) = nullptr;
 };
 
-std::vector<Open> &open_checkpoints() {
+// A checkpoint that is open on a thread, or a source.
+struct Open {
+  FramePtr frame;             // null for a source
+  bool again = false;         // it is recomputed
+  std::vector<Saved> values;  // of the places, when it is
+
+  std::shared_ptr<Source> source = nullptr;
+  c10::Storage storage = {};  // that of the source
+};
+
+std::vector<Open> &open_on_thread() {
   static thread_local std::vector<Open> of_thread;
   return of_thread;
+}
+
+// The innermost checkpoint, null where none is open. It saves nothing, whatever is open within it.
+Open *checkpoint_on_thread() {
+  auto &open = open_on_thread();
+  const auto at = std::find_if(open.rbegin(), open.rend(), [](const Open &o) { return o.frame; });
+  return at == open.rend() ? nullptr : &*at;
 }
 
 [[noreturn]] void changed(const std::string &how) {
@@ -132,9 +159,9 @@ std::vector<Open> &open_checkpoints() {
 class Hooks : public ag::SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor &t) override {
-    auto &open = open_checkpoints();
-    if (open.empty()) throw Failure{"RuntimeError", "checkpoint: it was left while an op saved"};
-    Open &last = open.back();
+    Open *open = checkpoint_on_thread();
+    if (open == nullptr) throw Failure{"RuntimeError", "checkpoint: it was left while an op saved"};
+    Open &last = *open;
     frame_ = last.frame;
     if (last.again) {
       // Kept, so that a backward pass within the function does not begin all over.
@@ -151,7 +178,7 @@ class Hooks : public ag::SavedVariableHooks {
     if (kept_.value.defined()) return kept_.unchanged();
     const int pass = ag::get_current_graph_task_id();
     for (bool again = false;; again = true) {
-      at::Tensor value = take(pass);
+      at::Tensor value = computed(pass);
       if (value.defined()) return value;
       if (again) changed("fewer tensors were saved when it was computed again;");
       if (const char *err =
@@ -161,7 +188,7 @@ class Hooks : public ag::SavedVariableHooks {
   }
 
  private:
-  at::Tensor take(int pass) {
+  at::Tensor computed(int pass) {
     const std::lock_guard<std::mutex> lock(frame_->mutex);
     const auto filled = frame_->values.find(pass);
     if (filled == frame_->values.end() || place_ >= filled->second.size()) return {};
@@ -183,13 +210,57 @@ class Hooks : public ag::SavedVariableHooks {
   Saved kept_;
 };
 
+class FetchedHooks : public ag::SavedVariableHooks {
+ public:
+  void call_pack_hook(const at::Tensor &t) override {
+    source_ = source_of(t);
+    if (source_ == nullptr) {
+      kept_ = Saved(t.detach());
+      return;
+    }
+    sizes_ = t.sizes().vec();
+    strides_ = t.strides().vec();
+    offset_ = t.storage_offset();
+  }
+
+  at::Tensor call_unpack_hook() override {
+    if (source_ == nullptr) return kept_.unchanged();
+    Tensor handle = nullptr;
+    if (const char *err = source_->fetch(source_->data, &handle)) throw CallbackError(err);
+    const at::Tensor whole = take(handle);
+    if (!whole.defined() || whole.scalar_type() != source_->dtype)
+      throw Failure{"RuntimeError", "a tensor of another dtype was fetched"};
+    const at::NoGradGuard no_grad;
+    return whole.detach().as_strided(sizes_, strides_, offset_);
+  }
+
+ private:
+  // Where what is in t can be had again; null where it must be kept.
+  static std::shared_ptr<Source> source_of(const at::Tensor &t) {
+    if (t.layout() != at::kStrided || !t.has_storage() || t.is_conj() || t.is_neg() ||
+        ag::impl::version_counter(t).current_version() != 0)
+      return nullptr;
+    for (const Open &o : open_on_thread())
+      if (o.source != nullptr && o.source->dtype == t.scalar_type() &&
+          o.storage.unsafeGetStorageImpl() == t.storage().unsafeGetStorageImpl())
+        return o.source;
+    return nullptr;
+  }
+
+  std::shared_ptr<Source> source_;
+  std::vector<int64_t> sizes_, strides_;
+  int64_t offset_ = 0;
+  Saved kept_;
+};
+
 }  // namespace
 
-bool checkpoint_is_open() { return !open_checkpoints().empty(); }
+bool saves_elsewhere() { return !open_on_thread().empty(); }
 
-std::unique_ptr<ag::SavedVariableHooks> checkpoint_hooks() {
-  if (!checkpoint_is_open()) return nullptr;
-  return std::make_unique<Hooks>();
+std::unique_ptr<ag::SavedVariableHooks> saving_hooks() {
+  if (!saves_elsewhere()) return nullptr;
+  if (checkpoint_on_thread() != nullptr) return std::make_unique<Hooks>();
+  return std::make_unique<FetchedHooks>();
 }
 
 }  // namespace cgotorch
@@ -200,6 +271,19 @@ namespace {
 
 Frame *frame_of(Checkpoint c) { return reinterpret_cast<Frame *>(c); }
 
+// Throws where the engine would not ask the hooks of this file.
+void check_hooks(const char *what) {
+  if (cgotorch_in_python())
+    throw Failure{"NotImplementedError",
+                  std::string(what) +
+                      " in a program that lives in Python, where Python's hooks for saved tensors "
+                      "are in their place"};
+  if (TransformDepth() > 0)
+    throw Failure{"RuntimeError",
+                  "torch.func.{grad, vjp, jacrev, hessian} don't yet support saved tensor hooks: " +
+                      std::string(what) + " cannot be transformed"};
+}
+
 }  // namespace
 
 extern "C" {
@@ -207,25 +291,18 @@ extern "C" {
 const char *EnterCheckpoint(const Tensor *inputs, int64_t n, RecomputeFunction recompute,
                             void *data, void (*release)(void *data)) {
   return guard([&] {
-    if (cgotorch_in_python())
-      throw Failure{"NotImplementedError",
-                    "checkpoints in a program that lives in Python, where Python's hooks for saved "
-                    "tensors are in their place: use torch.utils.checkpoint around the call"};
-    if (TransformDepth() > 0)
-      throw Failure{"RuntimeError",
-                    "torch.func.{grad, vjp, jacrev, hessian} don't yet support saved tensor hooks: "
-                    "a checkpoint cannot be transformed"};
+    check_hooks("checkpoints");
     auto frame = std::make_shared<Frame>(recompute, data);
     for (const at::Tensor &t : in_list(inputs, n, "inputs"))
       frame->inputs.emplace_back(t, /*is_output=*/false);
-    open_checkpoints().push_back(Open{frame, false, {}});
+    open_on_thread().push_back(Open{.frame = frame});
     frame->release = release;
   });
 }
 
 void LeaveCheckpoint(void) {
-  open_checkpoints().back().frame->complete = true;
-  open_checkpoints().pop_back();
+  open_on_thread().back().frame->complete = true;
+  open_on_thread().pop_back();
 }
 
 const char *CheckpointInputs(Checkpoint frame, Tensor *results) {
@@ -238,12 +315,12 @@ const char *CheckpointInputs(Checkpoint frame, Tensor *results) {
 }
 
 void EnterRecompute(Checkpoint frame) {
-  open_checkpoints().push_back(Open{frame_of(frame)->shared_from_this(), true, {}});
+  open_on_thread().push_back(Open{.frame = frame_of(frame)->shared_from_this(), .again = true});
 }
 
 const char *LeaveRecompute(bool check) {
-  Open last = std::move(open_checkpoints().back());
-  open_checkpoints().pop_back();
+  Open last = std::move(open_on_thread().back());
+  open_on_thread().pop_back();
   return guard([&] {
     Frame &frame = *last.frame;
     const int pass = ag::get_current_graph_task_id();
@@ -261,5 +338,18 @@ const char *LeaveRecompute(bool check) {
     }
   });
 }
+
+const char *EnterFetched(Tensor whole, FetchFunction fetch, void *data,
+                         void (*release)(void *data)) {
+  return guard([&] {
+    check_hooks("sharded modules");
+    const at::Tensor &t = in(whole, "whole");
+    auto source = std::make_shared<Source>(t, fetch, data);
+    open_on_thread().push_back(Open{.frame = nullptr, .source = source, .storage = t.storage()});
+    source->release = release;
+  });
+}
+
+void LeaveFetched(void) { open_on_thread().pop_back(); }
 
 }  // extern "C"

@@ -1,4 +1,4 @@
-/* checkpoint.h: graphs that keep no tensors for the backward pass, and compute them anew in it.
+/* checkpoint.h: graphs that keep no tensors for the backward pass, and compute or fetch them in it.
  * Included by cgotorch.h, inside its extern "C".
  *
  * Between EnterCheckpoint and LeaveCheckpoint ops are recorded as always, but what they would save
@@ -29,5 +29,15 @@ CGOTORCH_API const char *CheckpointInputs(Checkpoint frame, Tensor *results)
 CGOTORCH_API void EnterRecompute(Checkpoint frame) CGOTORCH_SYMBOL(EnterRecompute);
 /* check: RuntimeError where fewer or more tensors were saved than the first time. */
 CGOTORCH_API const char *LeaveRecompute(bool check) CGOTORCH_SYMBOL(LeaveRecompute);
+
+/* Between EnterFetched and LeaveFetched, what ops of this thread would save of whole's storage they
+ * do not keep, but have from fetch when the backward pass asks for it: a tensor of whole's dtype
+ * and with the same elements from its storage's beginning on, owned by the caller of fetch. What
+ * was changed in place, what has another dtype, and all else is kept. Within a checkpoint nothing
+ * is kept anyhow, and fetch is not called. Errors, data and release are as with EnterCheckpoint. */
+typedef const char *(*FetchFunction)(void *data, Tensor *result);
+CGOTORCH_API const char *EnterFetched(Tensor whole, FetchFunction fetch, void *data,
+                                      void (*release)(void *data)) CGOTORCH_SYMBOL(EnterFetched);
+CGOTORCH_API void LeaveFetched(void) CGOTORCH_SYMBOL(LeaveFetched);
 
 #endif

@@ -1,4 +1,4 @@
-// The checkpoints that are open, for the engine: see checkpoint.cc.
+// What ops save elsewhere than in the graph, for the engine: see checkpoint.cc.
 #pragma once
 
 #include <torch/csrc/autograd/saved_variable_hooks.h>
@@ -7,10 +7,10 @@
 
 namespace cgotorch {
 
-// Whether one is open on the calling thread.
-bool checkpoint_is_open();
+// Whether the calling thread is in a checkpoint, or where what is saved is fetched.
+bool saves_elsewhere();
 
-// What ops of the calling thread save with; null where no checkpoint is open.
-std::unique_ptr<torch::autograd::SavedVariableHooks> checkpoint_hooks();
+// What ops of the calling thread save with; null where they save in the graph.
+std::unique_ptr<torch::autograd::SavedVariableHooks> saving_hooks();
 
 }  // namespace cgotorch

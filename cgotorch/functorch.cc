@@ -133,10 +133,10 @@ extern "C" {
 
 const char *EnterTransform(int32_t kind, int64_t batch_size, int32_t randomness, int64_t *level) {
   return guard([&] {
-    if (kind == TransformGrad && checkpoint_is_open())
+    if (kind == TransformGrad && saves_elsewhere())
       throw Failure{"RuntimeError",
                     "torch.func.{grad, vjp, jacrev, hessian} don't yet support saved tensor hooks: "
-                    "call them outside of a checkpoint"};
+                    "call them outside of a checkpoint or a sharded module"};
     Level entered{0, kind, c10::GradMode::is_enabled(), forward_grad_mode(), nullptr};
     levels().reserve(levels().size() + 1);
     // What is computed must be able to have a gradient. A vmap keeps the modes as they are.

@@ -279,6 +279,14 @@ inline Tensor release(at::Tensor &&t) {
 
 inline void out(Tensor *result, at::Tensor &&t) { *result = release(std::move(t)); }
 
+// The tensor of a handle that a callback gives away.
+inline at::Tensor take(Tensor t) {
+  if (t == nullptr) return {};
+  __atomic_store_n(&tls.freed, tls.freed + 1, __ATOMIC_RELAXED);
+  return at::Tensor(c10::intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>::reclaim(
+      reinterpret_cast<at::TensorImpl *>(t)));
+}
+
 // A result that is one of the arguments: a further handle to it, if wanted.
 inline void out_same(Tensor *result, const at::Tensor &t) {
   if (result != nullptr) *result = release(at::Tensor(t));

@@ -31,6 +31,7 @@ type callback struct {
 	function *FunctionContext
 
 	checkpoint *checkpointed
+	fetch      func() Tensor
 }
 
 // lend keeps c alive until C hands the token back.

@@ -26,6 +26,8 @@ import (
 	"fmt"
 	"reflect"
 	"unsafe"
+
+	"gotorch.dev/gotorch/internal/door"
 )
 
 // Function is a differentiable function written in Go, as torch.autograd.Function is one written in
@@ -171,12 +173,20 @@ func functionName(f Function) string {
 func (ctx *FunctionContext) backward(node C.FunctionContext, grads, results []C.Tensor) {
 	call := *ctx // of its own: the same node may run in several goroutines
 	call.node = node
+	if _, sparing := ctx.f.(door.KeepsNothing); sparing {
+		Scope0(func(*ScopeHandle) { call.backwardOf(grads, results) })
+	} else {
+		call.backwardOf(grads, results)
+	}
+}
+
+func (ctx *FunctionContext) backwardOf(grads, results []C.Tensor) {
 	in := make([]Tensor, len(grads))
 	for i, g := range grads {
 		in[i] = borrowed(g)
 	}
-	out := ctx.f.Backward(&call, in)
-	call.node = nil
+	out := ctx.f.Backward(ctx, in)
+	ctx.node = nil
 	for i, t := range out {
 		if i < len(results) {
 			continue

@@ -338,6 +338,8 @@ def _go_name(python: str) -> str:
 # Structs of functions that PyTorch does not have. Their plain fields begin with a zero that is meant.
 OURS = {
     "gotorch/aoti: LoadOptions",
+    "gotorch/distributed: FullStateOptions",
+    "gotorch/distributed: FullyShardOptions",
     "gotorch/distributed/parallel: ColumnParallelLinearOptions",
     "gotorch/distributed/parallel: PipelineOptions",
     "gotorch/distributed/parallel: RowParallelLinearOptions",

@@ -118,7 +118,7 @@ func TestRanksWithOtherModelsAreRefused(t *testing.T) {
 	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		net := nn.Linear(2, int64(1+g.Rank()))
 		err := gotorch.Try0(func() { distributed.DataParallel(net, distributed.DataParallelOptions{Group: g}) })
-		if !errors.Is(err, gotorch.RuntimeError) {
+		if !errors.Is(err, gotorch.RuntimeError) && !errors.Is(err, distributed.NetworkError) { // where the other has left
 			t.Error(err)
 		}
 	})

@@ -370,8 +370,7 @@ func init() {
 		var handles []*HookHandle
 		for name, m := range bind(model.(Modular)).NamedModules() {
 			class := className(m)
-			handles = append(handles, register(m.module(), func(h *hooks) *[]hook[span] { return &h.spans },
-				func() func() { return enter(name, class) }))
+			handles = append(handles, registerSpan(m, func() func() { return enter(name, class) }))
 		}
 		return func() {
 			for _, h := range handles {
@@ -379,4 +378,11 @@ func init() {
 			}
 		}
 	}
+	nndoor.Span = func(module any, enter func() (leave func())) (remove func()) {
+		return registerSpan(module.(Modular), enter).Remove
+	}
+}
+
+func registerSpan(m Modular, fn span) *HookHandle {
+	return register(bind(m), func(h *hooks) *[]hook[span] { return &h.spans }, fn)
 }

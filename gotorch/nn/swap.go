@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -10,9 +11,20 @@ import (
 	"gotorch.dev/gotorch/internal/door"
 )
 
-// What functorch.FunctionalCall needs.
+// What functorch.FunctionalCall and distributed.FullyShard need.
 
-func init() { door.SwapTensors = swapTensors }
+func init() {
+	door.SwapTensors = swapTensors
+	door.AllParameters = func(m Modular) iter.Seq2[string, gotorch.Tensor] {
+		return func(yield func(string, gotorch.Tensor) bool) {
+			for name, p := range bind(m).places(false, parameter) {
+				if !yield(name, *p.tensor) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // swapTensors puts tensors in the place of m's parameters and buffers of those names, until restore is
 // called. With tie, one that m has under several names is replaced under all. It changes nothing where it

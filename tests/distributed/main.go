@@ -44,6 +44,7 @@ type options struct {
 	FindUnusedParameters, GradientAsBucketView, StaticGraph  bool
 	NoBroadcastBuffers, Heads, Alternate, ByRank, Accumulate bool
 	Compression                                              string
+	Frozen, Half                                             bool // of a step "shard"
 }
 
 // net is Net of ranks.py.
@@ -118,6 +119,47 @@ func (s step) train(g *distributed.Group, tensors map[string]gotorch.Tensor) {
 	}
 	for name, t := range model.StateDict() {
 		tensors[s.ID+".state."+name] = t
+	}
+}
+
+func (s step) shard(g *distributed.Group, tensors map[string]gotorch.Tensor) {
+	gotorch.ManualSeed(uint64(100 * must(strconv.Atoi(s.ID))))
+	first, second, last := nn.Linear(5, 7), nn.Linear(7, 7, nn.LinearOptions{NoBias: true}), nn.LayerNorm([]int64{7})
+	head := nn.Linear(7, 3)
+	n := nn.Sequential(first, nn.ReLU(), second, last, head)
+	head.Bias.RequiresGrad_(!s.Train.Frozen)
+	opts := distributed.FullyShardOptions{Group: g, Units: []nn.Modular{first, second}}
+	if s.Train.Half {
+		opts.ParamDType, opts.ReduceDType = gotorch.BFloat16, gotorch.Float32
+	}
+	model := distributed.FullyShard(n, opts)
+	var names []string
+	var trained []gotorch.Tensor
+	for name, p := range n.NamedParameters() {
+		if p.RequiresGrad() {
+			names, trained = append(names, name), append(trained, p)
+		}
+	}
+	opt := optim.AdamW(trained, optim.AdamWOptions{LR: 0.01})
+	for i := range s.Inputs {
+		pass := func() {
+			model.Forward(tensors[fmt.Sprintf("%s.in.%d", s.ID, i)]).To(gotorch.Float32).Pow(2).Mean().Backward()
+		}
+		if s.Train.Accumulate && i%2 == 0 {
+			model.NoSync(pass)
+			continue
+		}
+		pass()
+		opt.Step()
+		opt.ZeroGrad()
+	}
+	for name, t := range model.FullStateDict() {
+		tensors[s.ID+".state."+name] = t
+	}
+	for _, state := range model.FullOptimStateDict(opt).Get("state").(gotorch.Dict) {
+		for _, item := range state.Value.(gotorch.Dict) {
+			tensors[fmt.Sprintf("%s.optimizer.%v.%s", s.ID, item.Key, names[state.Key.(int64)])] = item.Value.(gotorch.Tensor)
+		}
 	}
 }
 
@@ -223,6 +265,9 @@ func (s step) run(ctx context.Context, g *distributed.Group, tensors map[string]
 	switch s.Op {
 	case "train":
 		s.train(g, tensors)
+		return
+	case "shard":
+		s.shard(g, tensors)
 		return
 	case "mesh":
 		s.mesh(g, in)

@@ -18,8 +18,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import init_device_mesh
+from torch.distributed import fsdp, init_device_mesh
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.checkpoint import state_dict
 
 REDUCES = {
     "sum": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
@@ -77,6 +78,38 @@ def train(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) ->
         tensors[f"{step['ID']}.state.{name}"] = t
 
 
+def shard(step: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    options = step["Train"]
+    torch.manual_seed(100 * int(step["ID"]))
+    nn = torch.nn
+    net = nn.Sequential(
+        nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 7, bias=False), nn.LayerNorm(7), nn.Linear(7, 3)
+    )
+    net[4].bias.requires_grad_(not options.get("Frozen", False))
+    policy = fsdp.MixedPrecisionPolicy()
+    if options.get("Half"):
+        policy = fsdp.MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    ranks = init_device_mesh("cpu", (dist.get_world_size(),))
+    for module in (net[0], net[2], net):
+        fsdp.fully_shard(module, mesh=ranks, mp_policy=policy)
+    trained = [p for p in net.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=0.01)
+    for i in range(step["Inputs"]):
+        alone = options.get("Accumulate", False) and i % 2 == 0
+        net.set_requires_gradient_sync(not alone)
+        net(tensors[f"{step['ID']}.in.{i}"]).float().pow(2).mean().backward()
+        if not alone:
+            optimizer.step()
+            optimizer.zero_grad()
+    whole = state_dict.StateDictOptions(full_state_dict=True)
+    for name, t in state_dict.get_model_state_dict(net, options=whole).items():
+        tensors[f"{step['ID']}.state.{name}"] = t
+    states = state_dict.get_optimizer_state_dict(net, optimizer, options=whole)["state"]
+    for name, state in states.items():
+        for key, t in state.items():
+            tensors[f"{step['ID']}.optimizer.{key}.{name}"] = t
+
+
 def mesh(step: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
     names = [f"d{i}" for i in range(len(step["Shape"]))]
     made = init_device_mesh("cpu", tuple(step["Shape"]), mesh_dim_names=names)
@@ -91,6 +124,9 @@ def mesh(step: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
 def run(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) -> None:
     if step["Op"] == "train":
         train(step, group, tensors)
+        return
+    if step["Op"] == "shard":
+        shard(step, tensors)
         return
     if step["Op"] == "mesh":
         mesh(step, tensors)

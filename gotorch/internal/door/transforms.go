@@ -36,8 +36,23 @@ type TransformCalls[Tensor any] struct {
 // Transforms is a TransformCalls[gotorch.Tensor].
 var Transforms any
 
+// Fetched has ops of the calling goroutine keep nothing of what they would save of a tensor's storage, which the backward
+// pass has from fetch then. leave must be called by the same goroutine:
+//
+//	func(op string, whole gotorch.Tensor, fetch func() gotorch.Tensor) (leave func())
+var Fetched any
+
 // SwapTensors puts tensors in the place of a module's parameters and buffers, by name, until restore is
 // called:
 //
 //	func(m nn.Modular, tensors nn.StateDict, strict, tie bool) (restore func())
 var SwapTensors any
+
+// AllParameters yields a module's parameters under all of their names:
+//
+//	func(m nn.Modular) iter.Seq2[string, gotorch.Tensor]
+var AllParameters any
+
+// KeepsNothing is a gotorch.Function whose Backward keeps neither what it gets nor what it makes: all of it is freed when
+// it has returned, but for what the engine has got.
+type KeepsNothing interface{ KeepsNothing() }

@@ -18,6 +18,9 @@ var (
 	// panic. For package profiler.
 	Spans func(model any, enter func(name, class string) (leave func())) (remove func())
 
+	// Span is the same for one module, an nn.Modular.
+	Span func(module any, enter func() (leave func())) (remove func())
+
 	// Finite reports whether all numbers of a gotorch.Tensor are neither infinite nor NaN.
 	Finite func(tensor any) bool
 )

@@ -1,0 +1,560 @@
+package distributed_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/distributed"
+	"gotorch.dev/gotorch/internal/testhelp"
+	"gotorch.dev/gotorch/nn"
+	F "gotorch.dev/gotorch/nn/functional"
+	"gotorch.dev/gotorch/nn/utils"
+	"gotorch.dev/gotorch/optim"
+)
+
+// tied is a model of layers that have rows which ranks cannot share out evenly, with a weight that is used twice.
+type tied struct {
+	nn.Module
+	Embed  *nn.EmbeddingModule
+	Blocks []*block
+	Norm   *nn.LayerNormModule
+	Head   *nn.LinearModule
+}
+
+type block struct {
+	nn.Module
+	Up, Down *nn.LinearModule
+	Scale    gotorch.Tensor
+}
+
+func (b *block) Forward(x gotorch.Tensor) gotorch.Tensor {
+	return x.Add(b.Down.Forward(F.GELU(b.Up.Forward(x))).Mul(b.Scale))
+}
+
+func (m *tied) Forward(tokens gotorch.Tensor) gotorch.Tensor {
+	x := m.Embed.Forward(tokens)
+	for _, b := range m.Blocks {
+		x = nn.Call(b, x)
+	}
+	return m.Head.Forward(m.Norm.Forward(x))
+}
+
+func newTied() *tied {
+	m := &tied{Embed: nn.Embedding(11, 6), Norm: nn.LayerNorm([]int64{6}), Head: nn.Linear(6, 11)}
+	m.Head.Weight = m.Embed.Weight
+	for range 3 {
+		m.Blocks = append(m.Blocks, nn.Init(&block{Up: nn.Linear(6, 7), Down: nn.Linear(7, 6), Scale: gotorch.Ones([]int64{1})}))
+	}
+	return nn.Init(m)
+}
+
+func (m *tied) units() (units []nn.Modular) {
+	for _, b := range m.Blocks {
+		units = append(units, b)
+	}
+	return units
+}
+
+// copies returns a state that nothing changes.
+func copies(d nn.StateDict) nn.StateDict {
+	d = maps.Clone(d)
+	for name, t := range d {
+		d[name] = t.Clone()
+	}
+	return d
+}
+
+func sameState(t *testing.T, what string, got, want nn.StateDict) {
+	t.Helper()
+	if !slices.Equal(got.Names(), want.Names()) {
+		t.Errorf("%s: %v, and want %v", what, got.Names(), want.Names())
+		return
+	}
+	for name, w := range want {
+		if !gotorch.Equal(got[name], w) {
+			t.Errorf("%s: %s differs by %v", what, name, got[name].Sub(w).Abs().Max())
+		}
+	}
+}
+
+// samples are tokens and targets of a rank at a step.
+func samples(rank, step int) (x, y gotorch.Tensor) {
+	g := gotorch.NewGenerator(gotorch.CPU)
+	g.ManualSeed(uint64(100*step + rank))
+	return gotorch.RandintGenerator(11, []int64{4, 5}, g), gotorch.RandintGenerator(11, []int64{20}, g)
+}
+
+func loss(out, y gotorch.Tensor) gotorch.Tensor {
+	return F.CrossEntropy(out.Reshape([]int64{-1, 11}), y)
+}
+
+// trainedByAll returns the state of a model that ranks have trained, each with all of it.
+func trainedByAll(t *testing.T, n, steps int, start nn.StateDict) (state nn.StateDict, losses []float64) {
+	job(t, n, distributed.Options{}, func(g *distributed.Group) {
+		net := newTied()
+		testhelp.Must(t, net.LoadStateDict(start))
+		model := distributed.DataParallel(net, distributed.DataParallelOptions{Group: g})
+		defer model.Close()
+		opt := optim.AdamW(model.Parameters(), optim.AdamWOptions{LR: 0.01})
+		for step := range steps {
+			x, y := samples(g.Rank(), step)
+			opt.ZeroGrad()
+			l := loss(model.Forward(x), y)
+			l.Backward()
+			opt.Step()
+			if g.Rank() == 0 {
+				losses = append(losses, gotorch.Item[float64](l))
+			}
+		}
+		if g.Rank() == 0 {
+			state = copies(net.StateDict())
+		}
+	})
+	return state, losses
+}
+
+// Shards come to what DataParallel comes to, with two ranks to the last bit.
+func TestSmokeShardsAreTheWhole(t *testing.T) {
+	gotorch.ManualSeed(3)
+	start := copies(newTied().StateDict())
+	for _, n := range []int{1, 2, 3, 4} {
+		want, wantLosses := trainedByAll(t, n, 5, start)
+		for _, opt := range []distributed.FullyShardOptions{{}, {NoPrefetch: true}, {NoReshardAfterForward: true}} {
+			for _, units := range []bool{true, false} {
+				what := fmt.Sprintf("%d ranks, %+v, units %v", n, opt, units)
+				job(t, n, distributed.Options{}, func(g *distributed.Group) {
+					net := newTied()
+					if g.Rank() == 0 { // which all get
+						testhelp.Must(t, net.LoadStateDict(start))
+					}
+					o := opt
+					o.Group = g
+					if units {
+						o.Units = net.units()
+					}
+					model := distributed.FullyShard(net, o)
+					opt := optim.AdamW(model.Parameters(), optim.AdamWOptions{LR: 0.01})
+					var losses []float64
+					for step := range 5 {
+						x, y := samples(g.Rank(), step)
+						opt.ZeroGrad()
+						l := loss(model.Forward(x), y)
+						l.Backward()
+						opt.Step()
+						losses = append(losses, gotorch.Item[float64](l))
+					}
+					state := model.FullStateDict()
+					if g.Rank() > 0 {
+						return
+					}
+					if n > 2 { // c10d adds up in another order
+						for name, w := range want {
+							if !state[name].AllClose(w, gotorch.AllCloseOptions{RTol: new(1e-4), ATol: new(1e-6)}) {
+								t.Errorf("%s: %s is %v, and want %v", what, name, state[name], w)
+							}
+						}
+						return
+					}
+					if !slices.Equal(losses, wantLosses) {
+						t.Errorf("%s: losses %v, and want %v", what, losses, wantLosses)
+					}
+					sameState(t, what, state, want)
+				})
+			}
+		}
+	}
+}
+
+func TestPartsAreRowsAndUnshardPutsThemTogether(t *testing.T) {
+	gotorch.ManualSeed(3)
+	start := copies(newTied().StateDict())
+	job(t, 3, distributed.Options{}, func(g *distributed.Group) {
+		net := newTied()
+		testhelp.Must(t, net.LoadStateDict(start))
+		model := distributed.FullyShard(net, distributed.FullyShardOptions{Group: g, Units: net.units()})
+		if got, want := net.Embed.Weight.Shape(), []int64{[]int64{4, 4, 3}[g.Rank()], 6}; !slices.Equal(got, want) {
+			t.Error(g, got, want)
+		}
+		if got, want := net.Blocks[0].Scale.Numel(), []int64{1, 0, 0}[g.Rank()]; got != want {
+			t.Error(g, got, want)
+		}
+		if *net.Head.Weight.T != *net.Embed.Weight.T {
+			t.Error("the tied weight is two")
+		}
+		sameState(t, "full", model.FullStateDict(), start)
+		if only := model.FullStateDict(distributed.FullStateOptions{RankZeroOnly: true}); (only == nil) != (g.Rank() > 0) {
+			t.Error(g, only)
+		}
+		x, _ := samples(0, 0)
+		got := model.Forward(x)
+		if want := gotorch.NoGrad1(func() gotorch.Tensor { return newFrom(t, start).Forward(x) }); !gotorch.Equal(got, want) {
+			t.Error(got, want)
+		}
+		model.Unshard()
+		sameState(t, "unsharded", net.StateDict(), start)
+		if got := net.Forward(x); !got.RequiresGrad() {
+			t.Error("parameters need no gradients any more")
+		}
+		if err := gotorch.Try0(func() { model.Forward(x) }); !errors.Is(err, gotorch.ValueError) {
+			t.Error(err)
+		}
+	})
+}
+
+func newFrom(t *testing.T, state nn.StateDict) *tied {
+	net := newTied()
+	testhelp.Must(t, net.LoadStateDict(state))
+	return net
+}
+
+// Gradients of several passes, together, are those of one pass of all samples.
+func TestPassesWithinNoSyncAddUp(t *testing.T) {
+	gotorch.ManualSeed(3)
+	start := copies(newTied().StateDict())
+	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		grads := func(two func(model *distributed.FullySharded, pass func(step int))) nn.StateDict {
+			net := newFrom(t, start)
+			model := distributed.FullyShard(net, distributed.FullyShardOptions{Group: g, Units: net.units()})
+			two(model, func(step int) {
+				gotorch.Scope0(func(*gotorch.ScopeHandle) { // which what adds up outlives
+					x, y := samples(g.Rank(), step)
+					loss(model.Forward(x), y).Backward()
+				})
+			})
+			d := nn.StateDict{}
+			for name, p := range net.NamedParameters() {
+				d[name] = p.Grad().Clone()
+			}
+			return d
+		}
+		each := grads(func(_ *distributed.FullySharded, pass func(int)) { pass(0); pass(1); pass(2) })
+		once := grads(func(model *distributed.FullySharded, pass func(int)) {
+			model.NoSync(func() {
+				pass(0)
+				pass(1)
+				for name, p := range model.Net.NamedParameters() {
+					if p.Grad().Defined() {
+						t.Error(name, "has a gradient")
+					}
+				}
+			})
+			pass(2)
+		})
+		for name, want := range each {
+			if !once[name].AllClose(want, gotorch.AllCloseOptions{ATol: new(1e-6)}) {
+				t.Error(name, once[name], want)
+			}
+		}
+	})
+}
+
+func TestWhatShardsRefuse(t *testing.T) {
+	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		net := newTied()
+		type options = distributed.FullyShardOptions
+		complexes := nn.ParameterList(gotorch.Zeros([]int64{2}, gotorch.TensorOptions{DType: gotorch.Complex64}))
+		mixed := nn.ParameterList(gotorch.Zeros([]int64{2}), gotorch.Zeros([]int64{2}, gotorch.TensorOptions{DType: gotorch.Float64}))
+		for _, c := range []struct {
+			name string
+			net  nn.Modular
+			opt  options
+		}{
+			{"no group", net, options{}},
+			{"a unit elsewhere", net, options{Group: g, Units: []nn.Modular{nn.Linear(2, 2)}}},
+			{"a unit that is the whole", net, options{Group: g, Units: []nn.Modular{net}}},
+			{"a unit in a unit", net, options{Group: g, Units: []nn.Modular{net.Blocks[0].Up, net.Blocks[0]}}},
+			{"no dimensions", nn.ParameterList(gotorch.Zeros(nil)), options{Group: g}},
+			{"complex", complexes, options{Group: g}},
+			{"two dtypes", mixed, options{Group: g}},
+			{"whole numbers", net, options{Group: g, ParamDType: gotorch.Int64}},
+		} {
+			if err := gotorch.Try0(func() { distributed.FullyShard(c.net, c.opt) }); !errors.Is(err, gotorch.ValueError) {
+				t.Error(c.name, err)
+			}
+		}
+		model := distributed.FullyShard(net, options{Group: g, Units: net.units()})
+		x, _ := samples(0, 0)
+		if err := gotorch.Try0(func() { net.Blocks[0].Forward(gotorch.Ones([]int64{2, 6})) }); !errors.Is(err, gotorch.RuntimeError) {
+			t.Error("past its hooks", err)
+		}
+		if err := gotorch.Try0(func() { net.Forward(x) }); !errors.Is(err, gotorch.RuntimeError) {
+			t.Error("past the whole", err)
+		}
+		out := model.Forward(x).Sum()
+		if err := gotorch.Try0(func() { gotorch.Grad(list(out), list(net.Norm.Bias), gotorch.GradOptions{CreateGraph: true}) }); !errors.Is(err, gotorch.NotImplementedError) {
+			t.Error("twice", err)
+		}
+		out = model.Forward(x).Sum()
+		gotorch.NoGrad(func() { net.Blocks[1].Up.Weight.AddScalar_(1) })
+		if err := gotorch.Try0(func() { out.Backward() }); !errors.Is(err, gotorch.RuntimeError) {
+			t.Error("changed", err)
+		}
+		bad := model.FullStateDict()
+		bad["norm.bias"] = gotorch.Zeros([]int64{5})
+		var state *nn.StateDictError
+		if err := model.LoadFullStateDict(bad); !errors.As(err, &state) || !slices.Equal(state.Mismatched[0].Want, []int64{6}) {
+			t.Error(err)
+		}
+	})
+}
+
+func list(ts ...gotorch.Tensor) []gotorch.Tensor { return ts }
+
+// A checkpoint around a unit gathers it again when it is computed again.
+func TestShardsWithinCheckpoints(t *testing.T) {
+	gotorch.ManualSeed(3)
+	start := copies(newTied().StateDict())
+	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		var want nn.StateDict
+		for _, checkpoints := range []bool{false, true} {
+			net := newFrom(t, start)
+			model := distributed.FullyShard(net, distributed.FullyShardOptions{Group: g, Units: net.units()})
+			x, y := samples(g.Rank(), 0)
+			model.Around(func() {
+				h := net.Embed.Forward(x)
+				for _, b := range net.Blocks {
+					if checkpoints {
+						h = gotorch.Checkpoint(func(h gotorch.Tensor) gotorch.Tensor { return nn.Call(b, h) }, h)
+					} else {
+						h = nn.Call(b, h)
+					}
+				}
+				y = loss(net.Head.Forward(net.Norm.Forward(h)), y)
+			})
+			y.Backward()
+			got := nn.StateDict{}
+			for name, p := range net.NamedParameters() {
+				got[name] = p.Grad()
+			}
+			if want != nil {
+				sameState(t, "checkpoints", got, want)
+			}
+			want = got
+		}
+	})
+}
+
+// What is frozen, what no rank uses and what one rank uses.
+func TestShardsThatAreNotTrained(t *testing.T) {
+	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		a, b, c := nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+		spare := gotorch.Ones([]int64{4})
+		net := nn.Init(&struct {
+			nn.Module
+			Layers []*nn.LinearModule
+			Spare  gotorch.Tensor
+			Lent   gotorch.Tensor
+			Both   gotorch.Tensor
+		}{Layers: []*nn.LinearModule{a, b, c}, Spare: spare, Lent: gotorch.Ones([]int64{4}), Both: gotorch.Ones([]int64{4})})
+		b.RequiresGrad_(false)
+		a.Weight.RequiresGrad_(false)
+		model := distributed.FullyShard(net, distributed.FullyShardOptions{Group: g, Units: []nn.Modular{a, b, c}})
+		var out gotorch.Tensor
+		model.Around(func() {
+			out = c.Forward(b.Forward(a.Forward(gotorch.Ones([]int64{2, 4})))).Mul(net.Both).Sum()
+			if g.Rank() == 0 {
+				out = out.Add(net.Lent.Sum())
+			}
+		})
+		out.Backward()
+		for name, p := range net.NamedParameters() {
+			want := map[string]bool{"layers.0.bias": true, "layers.2.weight": true, "layers.2.bias": true, "lent": true, "both": true}[name]
+			if p.Grad().Defined() != want {
+				t.Error(g, name, p.Grad())
+			}
+		}
+		if got := gotorch.ToSlice[float32](net.Lent.Grad()); !slices.Equal(got, []float32{0.5, 0.5}) {
+			t.Error(got)
+		}
+	})
+}
+
+func TestStatesOfOptimizersAreWhole(t *testing.T) {
+	gotorch.ManualSeed(3)
+	start := copies(newTied().StateDict())
+	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		make := func() (*distributed.FullySharded, optim.Optimizer) {
+			net := newFrom(t, start)
+			model := distributed.FullyShard(net, distributed.FullyShardOptions{Group: g, Units: net.units()})
+			return model, optim.AdamW(model.Parameters(), optim.AdamWOptions{LR: 0.01, AMSGrad: true})
+		}
+		step := func(model *distributed.FullySharded, opt optim.Optimizer, n int) {
+			x, y := samples(g.Rank(), n)
+			opt.ZeroGrad()
+			loss(model.Forward(x), y).Backward()
+			if norm := gotorch.Item[float64](model.ClipGradNorm(0.1)); norm <= 0.1 {
+				t.Error(norm)
+			}
+			opt.Step()
+		}
+		first, opt := make()
+		step(first, opt, 0)
+		step(first, opt, 1)
+		model, state := first.FullStateDict(), first.FullOptimStateDict(opt)
+		// A model that is not sharded takes it.
+		alone := newFrom(t, model)
+		testhelp.Must(t, optim.AdamW(alone.Parameters(), optim.AdamWOptions{LR: 0.01, AMSGrad: true}).LoadStateDict(state))
+		second, opt2 := make()
+		testhelp.Must(t, second.LoadFullStateDict(model))
+		testhelp.Must(t, second.LoadFullOptimStateDict(opt2, state))
+		step(first, opt, 2)
+		step(second, opt2, 2)
+		sameState(t, "after", second.FullStateDict(), first.FullStateDict())
+		if other := optim.SGD(alone.Parameters(), optim.SGDOptions{LR: 1}); !errors.Is(gotorch.Try0(func() { first.FullOptimStateDict(other) }), gotorch.ValueError) {
+			t.Error("another's optimiser")
+		}
+	})
+}
+
+// TestNormsOfPartsAreThoseOfTheWhole with each kind of norm.
+func TestNormsOfPartsAreThoseOfTheWhole(t *testing.T) {
+	gotorch.ManualSeed(3)
+	start := copies(newTied().StateDict())
+	alone := newFrom(t, start)
+	x, y := samples(0, 0)
+	loss(alone.Forward(x), y).Backward()
+	norm := func(p gotorch.Scalar) float64 {
+		var grads []gotorch.Tensor
+		for _, p := range alone.Parameters() {
+			grads = append(grads, p.Grad())
+		}
+		return gotorch.Item[float64](utils.GetTotalNorm(grads, utils.ClipGradNormOptions{NormType: p}))
+	}
+	job(t, 3, distributed.Options{}, func(g *distributed.Group) {
+		net := newFrom(t, start)
+		model := distributed.FullyShard(net, distributed.FullyShardOptions{Group: g, Units: net.units()})
+		loss(model.Forward(x), y).Backward()
+		for _, p := range []gotorch.Scalar{nil, 1, 2.5, math.Inf(1)} {
+			want := norm(p)
+			got := gotorch.Item[float64](model.ClipGradNorm(1e9, utils.ClipGradNormOptions{NormType: p}))
+			if math.Abs(got-want) > 1e-5*want {
+				t.Error(g, p, got, want)
+			}
+		}
+		if err := gotorch.Try0(func() { model.ClipGradNorm(1, utils.ClipGradNormOptions{NormType: 0}) }); !errors.Is(err, gotorch.ValueError) {
+			t.Error(err)
+		}
+	})
+}
+
+// In half of the bytes, units compute in bfloat16 and the parts stay as they are.
+func TestShardsInAnotherDType(t *testing.T) {
+	gotorch.ManualSeed(3)
+	start := copies(newTied().StateDict())
+	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		net := newFrom(t, start)
+		model := distributed.FullyShard(net, distributed.FullyShardOptions{
+			Group: g, Units: net.units(), ParamDType: gotorch.BFloat16, ReduceDType: gotorch.Float32,
+		})
+		x, y := samples(0, 0)
+		out := model.Forward(x)
+		if out.DType() != gotorch.BFloat16 {
+			t.Error(out.DType())
+		}
+		loss(out, y).Backward()
+		half := newFrom(t, start)
+		half.To(gotorch.BFloat16)
+		loss(half.Forward(x), y).Backward()
+		whole := map[string]gotorch.Tensor{}
+		for name, p := range half.NamedParameters() {
+			whole[name] = p.Grad().To(gotorch.Float32)
+		}
+		for name, p := range net.NamedParameters() {
+			rows := (whole[name].Size(0) + 1) / 2
+			first := min(rows*int64(g.Rank()), whole[name].Size(0))
+			want := whole[name].Narrow(0, first, min(rows, whole[name].Size(0)-first))
+			if p.DType() != gotorch.Float32 || !gotorch.Equal(p.Grad(), want) {
+				t.Error(g, name, p.DType(), p.Grad(), want)
+			}
+		}
+	})
+}
+
+func TestNothingIsLeftOfShards(t *testing.T) {
+	count := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		return gotorch.MemoryStats().LiveHandles
+	}
+	before := count()
+	for _, opt := range []distributed.FullyShardOptions{{}, {NoPrefetch: true}, {NoReshardAfterForward: true}, {ParamDType: gotorch.BFloat16}} {
+		job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+			opt := opt
+			net := newTied()
+			opt.Group, opt.Units = g, net.units()
+			model := distributed.FullyShard(net, opt)
+			for step := range 3 {
+				x, y := samples(g.Rank(), step)
+				model.Forward(x) // of which there is no backward pass
+				gotorch.NoGrad(func() { model.Forward(x) })
+				out := loss(model.Forward(x), y)
+				out.Backward(gotorch.BackwardOptions{RetainGraph: new(true)})
+				out.Backward()
+				model.NoSync(func() { loss(model.Forward(x), y).Backward() })
+			}
+			if g.Rank() == 0 {
+				model.FullStateDict()
+			} else {
+				model.FullStateDict(distributed.FullStateOptions{RankZeroOnly: true})
+			}
+		})
+	}
+	for end := time.Now().Add(time.Minute); count() > before; {
+		if time.Now().After(end) {
+			t.Fatalf("%d tensors live, where %d did", count(), before)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Of 8 units 2 are whole at a time, beside the parts of parameters and gradients.
+func TestFewUnitsAreWholeAtATime(t *testing.T) {
+	const width, layers = 128, 8
+	const unit = 4 * width * width // bytes
+	runtime.GC()
+	before := gotorch.MemoryStats().NativeBytes
+	var most atomic.Int64
+	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		look := func() {
+			now := gotorch.MemoryStats().NativeBytes - before
+			for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
+			}
+		}
+		var stack []nn.Layer
+		var units []nn.Modular
+		for range layers {
+			l := nn.Linear(width, width, nn.LinearOptions{NoBias: true})
+			stack, units = append(stack, l), append(units, l)
+		}
+		model := distributed.FullyShard(nn.Sequential(stack...), distributed.FullyShardOptions{Group: g, Units: units})
+		for _, l := range stack {
+			l.(*nn.LinearModule).RegisterForwardHook(func(_ nn.Modular, _, out []gotorch.Tensor) []gotorch.Tensor {
+				look()
+				out[0].RegisterHook(func(gotorch.Tensor) gotorch.Tensor { look(); return gotorch.Tensor{} })
+				return nil
+			})
+		}
+		runtime.GC()
+		g.Barrier()
+		most.Store(0)
+		for range 2 {
+			gotorch.Scope0(func(*gotorch.ScopeHandle) { model.Forward(gotorch.Ones([]int64{1, width})).Sum().Backward() })
+		}
+	})
+	// Of each rank: the parts of parameters and of gradients, a unit that computes and one that comes, a unit's gradient, what
+	// is reduced of it, its part, and room for what is small. Whole parameters and gradients alone would be more.
+	if limit := int64(2 * (layers/2 + layers/2 + 6) * unit); most.Load() > limit {
+		t.Errorf("%d bytes, and should be %d at most", most.Load(), limit)
+	}
+	if all := int64(2 * (layers/2 + layers/2) * unit); most.Load() < all {
+		t.Errorf("%d bytes, less than parts of parameters and of gradients take: %d", most.Load(), all)
+	}
+}
