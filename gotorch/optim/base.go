@@ -28,6 +28,7 @@ type Common struct {
 	Params []gotorch.Tensor // not to be changed
 
 	memories []memory
+	names    []string     // of the parameters; nil: they have none
 	extra    gotorch.Dict // what is in state dicts beside the options; see ParamGroup
 }
 
@@ -184,6 +185,11 @@ func parts(tensors ...*gotorch.Tensor) {
 // add checks a group and appends it.
 func (o *Base[G, P]) add(g P, params []gotorch.Tensor) {
 	c := g.common()
+	for _, other := range o.commons() {
+		if other.names != nil {
+			panic(args.ValueError(o.op, "all optimizer param groups should be with/without names. cannot add param group without names to the optimizer: call optim.NameParams after AddGroup"))
+		}
+	}
 	c.Params = append([]gotorch.Tensor(nil), params...)
 	c.memories = make([]memory, len(params))
 	g.check(o.op)
@@ -319,6 +325,13 @@ func (o *Base[G, P]) state() gotorch.Dict {
 			number++
 		}
 		options := append(optionsOf(g), P(g).common().extra...)
+		if names := P(g).common().names; names != nil {
+			list := make([]any, len(names))
+			for i, name := range names {
+				list[i] = name
+			}
+			options = append(options, gotorch.DictItem{Key: "param_names", Value: list})
+		}
 		list = append(list, append(options, gotorch.DictItem{Key: "params", Value: numbers}))
 	}
 	return gotorch.Dict{{Key: "state", Value: states}, {Key: "param_groups", Value: list}}
@@ -443,6 +456,9 @@ func (o *Base[G, P]) load(dict gotorch.Dict) error {
 		}
 		c := P(&loaded[n]).common()
 		c.extra = r.extra(reflect.TypeFor[G](), options)
+		if names := r.names(options, len(params)); names != nil {
+			c.names = names
+		}
 		c.memories = make([]memory, len(params))
 		for i, number := range numbers {
 			switch number.(type) {

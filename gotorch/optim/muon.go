@@ -76,7 +76,7 @@ func (g *MuonGroup) check(op string) {
 			panic(args.ValueError(op, "Muon only supports 2D parameters whereas parameter %d has the size %v", i, p.Shape()))
 		}
 		if p.DType().IsComplex() {
-			panic(args.ValueError(op, "Muon does not support complex parameters, as parameter %d", i))
+			panic(args.Errorf(op, gotorch.RuntimeError, "Muon does not support complex parameters, as parameter %d", i))
 		}
 	}
 }

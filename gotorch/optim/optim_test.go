@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -708,6 +710,67 @@ func TestStepsAreCountedOnWhereFusedIsSwitched(t *testing.T) {
 		state := opt.StateDict().Get("state").(gotorch.Dict).Get(int64(0)).(gotorch.Dict)
 		if got := gotorch.Item[float32](state.Get("step").(gotorch.Tensor)); got != float32(n+1) {
 			t.Errorf("after %d steps: %v", n+1, got)
+		}
+	}
+}
+
+// Names are in state dicts, and what is loaded has others.
+func TestParametersHaveNames(t *testing.T) {
+	net := nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+	opt := optim.SGD(net.Parameters()[:2], optim.SGDOptions{LR: 0.1})
+	opt.AddGroup(net.Parameters()[2:])
+	names := func(o optim.Optimizer) (all []any) {
+		for _, group := range o.StateDict().Get("param_groups").([]any) {
+			if list, is := group.(gotorch.Dict).Get("param_names").([]any); is {
+				all = append(all, list...)
+			}
+		}
+		return all
+	}
+	if got := names(opt); got != nil {
+		t.Error(got)
+	}
+	without := opt.StateDict()
+	for _, bad := range []func(){
+		func() { optim.NameParams(opt, nn.Linear(1, 1).NamedParameters()) },
+		func() { optim.NameParams(opt, net.GetSubmodule("0").NamedParameters()) },
+	} {
+		if err := gotorch.Try0(bad); !errors.Is(err, gotorch.ValueError) || names(opt) != nil {
+			t.Error(err, names(opt))
+		}
+	}
+	if err := gotorch.Try0(func() { optim.NameParams(opt, nil) }); !errors.Is(err, gotorch.TypeError) {
+		t.Error(err)
+	}
+	optim.NameParams(opt, net.NamedParameters())
+	want := []any{"0.weight", "0.bias", "1.weight", "1.bias"}
+	if got := names(opt); !reflect.DeepEqual(got, want) {
+		t.Error(got)
+	}
+	if got := opt.ParamGroups()[1].Names(); !slices.Equal(got, []string{"1.weight", "1.bias"}) {
+		t.Error(got)
+	}
+	if err := gotorch.Try0(func() { opt.AddGroup([]gotorch.Tensor{gotorch.Ones([]int64{1}).RequiresGrad_()}) }); !errors.Is(err, gotorch.ValueError) {
+		t.Error(err)
+	}
+	if err := opt.LoadStateDict(without); err != nil || !reflect.DeepEqual(names(opt), want) {
+		t.Error(err, names(opt))
+	}
+	other := optim.SGD(net.Parameters()[:2], optim.SGDOptions{LR: 0.1})
+	other.AddGroup(net.Parameters()[2:])
+	if err := other.LoadStateDict(opt.StateDict()); err != nil || !reflect.DeepEqual(names(other), want) {
+		t.Error(err, names(other))
+	}
+	state := opt.StateDict()
+	group := state.Get("param_groups").([]any)[1].(gotorch.Dict)
+	for i := range group {
+		if group[i].Key == "param_names" {
+			for _, bad := range []any{[]any{"a"}, []any{"a", 2}, "a", nil} {
+				group[i].Value = bad
+				if err := other.LoadStateDict(state); !errors.Is(err, gotorch.ValueError) || !reflect.DeepEqual(names(other), want) {
+					t.Error(bad, err, names(other))
+				}
+			}
 		}
 	}
 }

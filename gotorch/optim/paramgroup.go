@@ -1,6 +1,8 @@
 package optim
 
 import (
+	"fmt"
+	"iter"
 	"reflect"
 
 	"gotorch.dev/gotorch"
@@ -18,6 +20,77 @@ type ParamGroup struct {
 // Params returns the parameters of the group.
 func (g ParamGroup) Params() []gotorch.Tensor {
 	return append([]gotorch.Tensor(nil), g.common.Params...)
+}
+
+// Names returns the names of the group's parameters, in the same order; nil where they have none. See [NameParams].
+func (g ParamGroup) Names() []string { return append([]string(nil), g.common.names...) }
+
+// NameParams gives all parameters of an optimiser their names, which are in its state dicts then, as where Python's is made
+// with named_parameters():
+//
+//	opt := optim.AdamW(net.Parameters())
+//	optim.NameParams(opt, net.NamedParameters())
+//
+// named may have other tensors, too. A state dict with names that is loaded replaces them. Call it after the last AddGroup,
+// which panics for an optimiser with names. It panics with a ValueError, and changes nothing, where a parameter has no name.
+//
+// See https://docs.pytorch.org/docs/stable/optim.html#named-parameters
+func NameParams(o Optimizer, named iter.Seq2[string, gotorch.Tensor]) {
+	const op = "optim.NameParams"
+	if o == nil || named == nil {
+		panic(args.TypeError(op, "an optimiser and names are required, and one is nil"))
+	}
+	names := map[uintptr]string{}
+	for name, t := range named {
+		if t.Defined() {
+			names[uintptr(*t.T)] = name
+		}
+	}
+	groups := o.ParamGroups()
+	of := make([][]string, len(groups))
+	for n, g := range groups {
+		for i, p := range g.common.Params {
+			name, known := "", false
+			if p.Defined() {
+				name, known = names[uintptr(*p.T)]
+			}
+			if !known {
+				panic(args.ValueError(op, "all optimizer params should be with/without names. Some param names are missing: that of parameter %d of group %d", i, n))
+			}
+			of[n] = append(of[n], name)
+		}
+	}
+	for n, g := range groups {
+		g.common.names = of[n]
+	}
+}
+
+// names reads the names of a group's parameters; nil where there are none.
+func (r *reader) names(dict gotorch.Dict, n int) []string {
+	value, given := any(nil), false
+	for _, item := range dict {
+		if item.Key == "param_names" {
+			value, given = item.Value, true
+		}
+	}
+	if !given {
+		return nil
+	}
+	list, _ := value.([]any)
+	names := make([]string, len(list))
+	for i, item := range list {
+		name, is := item.(string)
+		if !is {
+			list = nil
+			break
+		}
+		names[i] = name
+	}
+	if len(list) != n {
+		r.fail("param_names", value, fmt.Sprintf("a list of %d names", n))
+		return nil
+	}
+	return names
 }
 
 // LR returns where the learning rate is, to be read or changed.

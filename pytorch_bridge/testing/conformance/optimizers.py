@@ -30,7 +30,7 @@ from .modules import COMPILED, FORGET, Tally, differ
 
 MAKE, STEP, ZERO_GRAD, SAVE, LOAD = range(-30, -35, -1)
 
-ADD_GROUP, STEP_WITH = -35, -36
+ADD_GROUP, STEP_WITH, NAME_PARAMS = -35, -36, -37
 
 STEPS = 30
 CLOSURE_STEPS = 6
@@ -62,7 +62,6 @@ FOREACH = (
     "a learning rate or betas in tensors together with `foreach=True`, which Python refuses: in Go "
     "they are numbers, and there is no such argument"
 )
-NAMES = "pairs of a name and a parameter, of which some have no name: Go takes parameters alone"
 
 
 @cache
@@ -92,6 +91,12 @@ class GoOptimizer:
     def add_group(self, params: list[torch.Tensor], options: dict[str, Any]) -> None:
         request = Request([ADD_GROUP, 0, 0, self.number])
         request.invocation([params], options)
+        self.harness.send(request)
+
+    def name(self, names: list[str | None]) -> None:
+        """Gives the parameters of all groups their names."""
+        request = Request([NAME_PARAMS, 0, 0, self.number])
+        request.text_only("\n".join(name or "" for name in names))
         self.harness.send(request)
 
     def step(self) -> None:
@@ -269,8 +274,12 @@ class Optimizers:
 
         start = [numbers(*s) for s in shapes]
         theirs, ours = ([t.clone().requires_grad_() for t in start] for _ in "ab")
-        python = cls(theirs, **kwargs)
+        names: list[str | None] = [f"layers.{i}.weight" for i in range(len(shapes))]
+        named = bool(kwargs) and cls is not torch.optim.LBFGS
+        python = cls(list(zip(names, theirs, strict=True)) if named else theirs, **kwargs)
         go = GoOptimizer(self.harness, cls.__name__, ours, options(cls.__name__, kwargs))
+        if named:
+            go.name(names)
         for step in range(STEPS):
             if step == STEPS // 2:
                 states = python.state_dict(), go.state_dict()
@@ -398,18 +407,21 @@ class Optimizers:
             if len(groups) > 1 and name == "LBFGS":  # which has no AddGroup
                 tally.skipped[COMPILED] += 1
                 continue
-            if any(isinstance(p, tuple) for g in groups for p in g):
-                tally.skipped[NAMES] += 1
-                continue
+            pairs = [p if isinstance(p, tuple) else (None, p) for g in groups for p in g]
+            groups = [[p[1] if isinstance(p, tuple) else p for p in g] for g in groups]
             try:
                 of = options(name, given.kwargs)
                 go = GoOptimizer(self.harness, name, groups[0], of)
                 for more in groups[1:]:
                     go.add_group(more, of)
+                if any(known is not None for known, _ in pairs):
+                    go.name([known for known, _ in pairs])
                 if error.error_on.name == "STEP_ERROR":
                     go.step()
             except WrapperError as err:
-                if err.kind != error.error_type.__name__ and err.kind != "ValueError":
+                kind = error.error_type.__name__
+                # Of a parameter that is in a group twice Python warns that it will be an error.
+                if err.kind != ("ValueError" if kind == "UserWarning" else kind):
                     tally.problems.append(f"{name} {given.desc}: a {err.kind}: {err}")
                 else:
                     tally.errors += 1

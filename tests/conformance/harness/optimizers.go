@@ -10,6 +10,7 @@ import "C"
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"unsafe"
 
 	"gotorch.dev/gotorch"
@@ -31,6 +32,7 @@ const (
 	specialLoadOptimizer
 	specialAddGroup
 	specialStepWith
+	specialNameParams
 )
 
 // stateful has a state dict.
@@ -79,6 +81,18 @@ func runOptimizers(index int64, in *reader) []reflect.Value {
 		in.invoke(reflect.ValueOf(opt).MethodByName("AddGroup"))
 		given[number] = append(given[number], in.tensors...)
 		in.tensors = nil
+	case specialNameParams: // a line for each parameter of all groups; an empty one for none
+		names := strings.Split(in.text(), "\n")
+		optim.NameParams(opt, func(yield func(string, gotorch.Tensor) bool) {
+			for _, group := range opt.ParamGroups() {
+				for _, p := range group.Params() {
+					if names[0] != "" && !yield(names[0], p) {
+						return
+					}
+					names = names[1:]
+				}
+			}
+		})
 	case specialSaveOptimizer:
 		if err := gotorch.Save(in.text(), object.StateDict()); err != nil {
 			panic(err)
