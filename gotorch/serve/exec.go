@@ -324,6 +324,12 @@ var errExited = newError(Internal, "the model ended its goroutine")
 func (v *version) run(b *batch) {
 	if !b.begun {
 		b.begun = true
+		if v.sequences != nil && len(b.jobs) > 1 {
+			b.states = make([]any, len(b.jobs))
+			for i, j := range b.jobs {
+				b.states[i] = j.of.State
+			}
+		}
 		b.err = errExited // unless attempt returns
 		b.err = v.attempt(b.ctx, b.jobs)
 	}
@@ -339,6 +345,9 @@ func (v *version) run(b *batch) {
 		}
 		for b.next < len(b.jobs) {
 			j := b.jobs[b.next]
+			if b.states != nil {
+				j.of.putBack(b.states[b.next])
+			}
 			b.next++
 			if b.queue.left(j) {
 				j.err = context.Canceled
@@ -409,6 +418,7 @@ func (v *version) compute(ctx context.Context, jobs []*job) error {
 		in.Sequences = make([]*Sequence, len(jobs))
 		for i, j := range jobs {
 			in.Sequences[i] = &j.of.Sequence
+			defer in.Sequences[i].discard()
 		}
 	}
 	if len(jobs[0].params) > 0 {
@@ -429,6 +439,9 @@ func (v *version) compute(ctx context.Context, jobs []*job) error {
 	ran := time.Now()
 	if err := v.split(jobs, out, rows); err != nil {
 		return err
+	}
+	for _, s := range in.Sequences {
+		s.commit()
 	}
 	end := time.Now()
 	for _, j := range jobs {
@@ -452,8 +465,20 @@ func joined(jobs []*job, i, rows int, r *ragged) Value {
 			return v
 		}
 		v.Shape[0] = int64(rows)
+		size := 0
 		for _, j := range jobs {
-			v.Bytes = append(v.Bytes, j.in[i].bytes...)
+			for _, text := range j.in[i].bytes {
+				size += len(text)
+			}
+		}
+		// The model may write into its texts, and be run again on what the requests have.
+		copies := make([]byte, 0, size)
+		for _, j := range jobs {
+			for _, text := range j.in[i].bytes {
+				start := len(copies)
+				copies = append(copies, text...)
+				v.Bytes = append(v.Bytes, copies[start:len(copies):len(copies)])
+			}
 		}
 		return v
 	}

@@ -511,7 +511,10 @@ func warmUp(ctx context.Context, model Model, runs []map[string][]int64) error {
 					}
 					sequence := &Sequence{ID: "warm-up", Start: true, End: true}
 					in.Sequences, in.Rows = []*Sequence{sequence}, []int{rows}
-					defer func() { closeStates([]any{sequence.State}) }()
+					defer func() {
+						sequence.discard()
+						closeStates([]any{sequence.State})
+					}()
 					_, err = model.Run(ctx, in)
 				})
 			})

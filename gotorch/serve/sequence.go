@@ -40,8 +40,41 @@ type Sequence struct {
 	Start, End bool   // of the request
 	// State is the model's own, nil at first. It is kept from request to request, and if it is an [io.Closer], closed
 	// when the sequence ends, was idle too long or is begun anew, and when the model is closed. Only one request of a
-	// sequence runs at a time. A request that fails leaves in it what the model left there.
+	// sequence runs at a time. A request that fails leaves in it what the model left there. Where a batch fails and its
+	// requests are run again, each alone, State is put back first. What a run has changed inside of it stays changed, and
+	// an [io.Closer] stays, but for one where there was nil: that is closed.
 	State any
+
+	next stateOf // of a model of FromGraph, until the results are there
+}
+
+// commit makes what the model has left for the next request the state.
+func (s *Sequence) commit() {
+	if s.next == nil {
+		return
+	}
+	if before, ok := s.State.(stateOf); ok {
+		before.Close()
+	}
+	s.State, s.next = s.next, nil
+}
+
+// discard is commit for a run that failed.
+func (s *Sequence) discard() {
+	s.next.Close()
+	s.next = nil
+}
+
+// putBack makes State what it was before a run that is done again.
+func (s *Sequence) putBack(before any) {
+	after, closes := s.State.(io.Closer)
+	if _, closed := before.(io.Closer); closed || closes && before != nil {
+		return // nobody knows whether the model has closed what was there
+	}
+	s.State = before
+	if closes {
+		after.Close()
+	}
 }
 
 // sequenceRequest is what a request says of sequences. id is "" for none.
@@ -504,7 +537,10 @@ func (p statePair) before(k int, all []*Sequence, rows []int) (gotorch.Tensor, e
 		if len(shape) > 0 && shape[0] < 0 {
 			shape[0] = int64(rows[i])
 		}
-		kept, _ := s.State.(stateOf)
+		kept := s.next // of another run for the same request
+		if kept == nil {
+			kept, _ = s.State.(stateOf)
+		}
 		if k >= len(kept) {
 			parts[i] = gotorch.Zeros(shape, gotorch.TensorOptions{DType: p.spec.DType})
 			continue
@@ -520,7 +556,8 @@ func (p statePair) before(k int, all []*Sequence, rows []int) (gotorch.Tensor, e
 	return gotorch.Cat(parts), nil
 }
 
-// keep gives each sequence its part of what it goes on with.
+// keep gives each sequence its part of what it goes on with. It becomes the state when the results are there: a batch
+// that fails may be run again.
 func (g *graphModel) keep(out []gotorch.Tensor, all []*Sequence, rows []int) error {
 	total := 0
 	for _, n := range rows {
@@ -551,10 +588,8 @@ func (g *graphModel) keep(out []gotorch.Tensor, all []*Sequence, rows []int) err
 			kept.Close()
 			return err
 		}
-		if before, ok := s.State.(stateOf); ok {
-			before.Close()
-		}
-		s.State = kept
+		s.discard()
+		s.next = kept
 		at += rows[i]
 	}
 	return nil

@@ -155,6 +155,46 @@ func TestOneWrongRequestOfABatchFailsAlone(t *testing.T) {
 	}
 }
 
+// Inputs belong to the model, which may write into them: not into what it is run on again.
+func TestABatchThatIsRunAgainHasItsInputsAsTheyCame(t *testing.T) {
+	srv := newServer(t)
+	runs := 0
+	testhelp.Must(t, srv.Add("m", serve.NewModel(serve.Signature{
+		Inputs:  []serve.Spec{{Name: "text", Type: serve.BYTES, Shape: []int64{-1}}, {Name: "x", Type: serve.FP32, Shape: []int64{-1}}},
+		Outputs: []serve.Spec{{Name: "text", Type: serve.BYTES, Shape: []int64{-1}}, {Name: "x", Type: serve.FP32, Shape: []int64{-1}}},
+	}, func(_ context.Context, in *serve.Request) ([]serve.Value, error) {
+		for _, text := range in.Inputs[0].Bytes {
+			for i := range text {
+				text[i]++
+			}
+			_ = append(text, '!') // which is not the next text
+		}
+		in.Inputs[1].Tensor.AddScalar_(1)
+		if runs++; runs == 1 {
+			return nil, errors.New("together they fail")
+		}
+		return in.Inputs, nil
+	}), serve.Batching{Max: 4, Delay: time.Minute}))
+	var clients sync.WaitGroup
+	for i := range 2 {
+		clients.Go(func() {
+			x := serve.Value{Name: "x", Tensor: gotorch.FromSlice([]float32{float32(i), float32(i)})}
+			out, err := srv.Infer(t.Context(), serve.InferRequest{Model: "m", Inputs: []serve.Value{serve.NewTexts("text", []string{"abc", "d"}), x}})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if got := fmt.Sprint(out[0].Texts(), numbers(out[1])); got != fmt.Sprintf("[bcd e] [%d %d]", i+1, i+1) {
+				t.Errorf("request %d came to %s", i, got)
+			}
+		})
+	}
+	clients.Wait()
+	if runs != 3 {
+		t.Errorf("%d runs", runs)
+	}
+}
+
 func TestAClientThatLeavesIsAnsweredAtOnce(t *testing.T) {
 	srv := newServer(t)
 	started, canceled := make(chan struct{}), make(chan struct{})
