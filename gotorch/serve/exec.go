@@ -109,6 +109,7 @@ func (s *Server) infer(ctx context.Context, r *request) (*response, error) {
 }
 
 func (s *Server) wait(ctx context.Context, r *request) (v *version, j *job, err error) {
+	begin := time.Now()
 	var in *sequence
 	var entered *sequences
 	var last *job
@@ -143,7 +144,7 @@ func (s *Server) wait(ctx context.Context, r *request) (v *version, j *job, err 
 			r.free()
 			return v, nil, of(v.name, v.id, err)
 		}
-		return v, j, s.await(ctx, v, q, j, r.timeout)
+		return v, j, s.await(ctx, v, q, j, v.mayWait(r), begin)
 	}
 }
 
@@ -163,14 +164,19 @@ func (v *version) gone(err error) error {
 	return &Error{Code: e.Code, Model: v.name, Version: v.id, Msg: msg, cause: err}
 }
 
-// await waits until j is done, or its client does not wait any longer.
-func (s *Server) await(ctx context.Context, v *version, q *queue, j *job, timeout time.Duration) error {
-	if t := v.options.queue.Timeout; t > 0 && (timeout == 0 || t < timeout) {
-		timeout = t
+// mayWait is how long a request may wait until it runs; 0: for ever.
+func (v *version) mayWait(r *request) time.Duration {
+	if t := v.options.queue.Timeout; t > 0 && (r.timeout <= 0 || t < r.timeout) {
+		return t
 	}
+	return r.timeout
+}
+
+// await waits until j is done, or its client does not wait any longer. Its waiting began at begin.
+func (s *Server) await(ctx context.Context, v *version, q *queue, j *job, timeout time.Duration, begin time.Time) error {
 	var late <-chan time.Time
 	if timeout > 0 {
-		timer := time.NewTimer(timeout)
+		timer := time.NewTimer(timeout - time.Since(begin))
 		defer timer.Stop()
 		late = timer.C
 	}
@@ -417,6 +423,7 @@ func (v *version) compute(ctx context.Context, jobs []*job) error {
 	if v.sequences != nil {
 		in.Sequences = make([]*Sequence, len(jobs))
 		for i, j := range jobs {
+			j.tried = true
 			in.Sequences[i] = &j.of.Sequence
 			defer in.Sequences[i].discard()
 		}

@@ -49,6 +49,7 @@ type job struct {
 	arena  *[]byte // in which out lies
 	err    error
 	timing timing
+	tried  bool // the model was run for it
 	trace  jobTrace
 }
 

@@ -111,7 +111,8 @@ func writeJSON(w http.ResponseWriter, v any) error {
 }
 
 // extensions are those of the protocol that a server has.
-var extensions = []string{"binary_tensor_data", "model_configuration", "model_repository", "parameters", "schedule_policy", "statistics"}
+var extensions = []string{"binary_tensor_data", "model_configuration", "model_repository", "parameters", "schedule_policy",
+	"sequence", "sequence(string_id)", "statistics"}
 
 func (s *Server) restServer(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, struct {

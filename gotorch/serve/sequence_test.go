@@ -46,7 +46,14 @@ func TestASequenceGoesOnWhereItWas(t *testing.T) {
 	step(3, 3, part(int64(7), true, false))
 	step(0, -5, part("other", true, false)) // zeros begin it
 	step(3, 2, part(int64(7), false, false))
-	step(4, 4, part("7", false, false)) // a number is its digits
+	step(5, 5, part("7", true, true)) // a text is no number
+	step(4, 4, part(uint64(7), false, false))
+	for i := range uint64(3) { // which a double does not tell apart
+		step(float32(i+1), float32(i+1), part(1<<63+i, true, false))
+	}
+	for i := range uint64(3) {
+		step(float32(i+1), 0, part(1<<63+i, false, true))
+	}
 	step(1, 1, part("other", false, true))
 	step(4, 1, part(int64(7), false, true))
 	step(0, -1, part(int64(7), true, true)) // anew
@@ -338,5 +345,79 @@ func TestAnExportedModelsStateGoesOnWhenItsResultsAreThere(t *testing.T) {
 	}
 	if after := gotorch.MemoryStats().LiveHandles; after > handles+8 { // tensors that were closed a moment ago may be owed
 		t.Errorf("%d tensors live, where %d did", after, handles)
+	}
+}
+
+// timed is a model with sequences each of whose runs takes so long in the clock of synctest.
+func timed(takes time.Duration) serve.Model {
+	return serve.NewModel(serve.Signature{Inputs: []serve.Spec{{Name: "x", Type: serve.FP32, Shape: []int64{-1, 2}}},
+		Outputs: []serve.Spec{{Name: "y", Type: serve.FP32}}}, func(_ context.Context, in *serve.Request) ([]serve.Value, error) {
+		time.Sleep(takes)
+		n, _ := in.Sequences[0].State.(int)
+		in.Sequences[0].State = n + 1
+		return []serve.Value{{Tensor: gotorch.FromSlice([]float32{float32(n + 1)})}}, nil
+	})
+}
+
+// A request waits for its sequence and then in the queue: for both together no longer than it may.
+func TestWaitingForASequenceCountsAsWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := serve.New()
+		testhelp.Must(t, srv.Add("m", timed(8*time.Second), serve.Sequences{}, serve.Queue{Timeout: 10 * time.Second}))
+		var clients sync.WaitGroup
+		for i, id := range []string{"a", "b", "a"} {
+			clients.Go(func() {
+				_, err := ask(srv, "m", "", part(id, i < 2, false))
+				if i == 2 && !errors.Is(err, serve.DeadlineExceeded) || i < 2 && err != nil {
+					t.Errorf("request %d: %v", i, err)
+				}
+			})
+			time.Sleep(time.Second)
+		}
+		clients.Wait()
+		testhelp.Must(t, srv.Close(t.Context()))
+	})
+}
+
+// A last request that was refused may be sent again: the sequence is still there.
+func TestALastRequestThatNeverRanEndsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := serve.New()
+		testhelp.Must(t, srv.Add("m", timed(time.Second), serve.Sequences{}, serve.Queue{Max: 1}))
+		_, err := ask(srv, "m", "", part("a", true, false))
+		testhelp.Must(t, err)
+		var clients sync.WaitGroup
+		for i := range 2 { // one runs, and one waits
+			clients.Go(func() { ask(srv, "m", "", part(int64(i+1), true, false)) })
+			synctest.Wait()
+		}
+		if _, err := ask(srv, "m", "", part("a", false, true)); !errors.Is(err, serve.ResourceExhausted) {
+			t.Error(err)
+		}
+		clients.Wait()
+		if got, err := ask(srv, "m", "", part("a", false, true)); err != nil || got != 2 {
+			t.Errorf("sent again it comes to %v, %v", got, err)
+		}
+		if _, err := ask(srv, "m", "", part("a", false, true)); !errors.Is(err, serve.InvalidArgument) {
+			t.Errorf("once more, where it has ended: %v", err)
+		}
+		testhelp.Must(t, srv.Close(t.Context()))
+	})
+}
+
+// Where two versions have a sequence of one name, a request that names no version goes to the higher one each time.
+func TestOfSeveralVersionsWithASequenceTheHighestGoesOn(t *testing.T) {
+	srv := newServer(t)
+	for _, id := range []serve.Version{"1", "2", "3"} {
+		testhelp.Must(t, srv.Add("m", timed(0), serve.Sequences{}, id))
+	}
+	for _, id := range []string{"1", "2"} {
+		_, err := ask(srv, "m", id, part("a", true, false))
+		testhelp.Must(t, err)
+	}
+	for i := range 30 {
+		if got, err := ask(srv, "m", "", part("a", false, false)); err != nil || got != float32(i+2) {
+			t.Fatalf("request %d comes to %v, %v", i, got, err)
+		}
 	}
 }

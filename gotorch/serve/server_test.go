@@ -171,6 +171,9 @@ func TestABatchThatIsRunAgainHasItsInputsAsTheyCame(t *testing.T) {
 		}
 		in.Inputs[1].Tensor.AddScalar_(1)
 		if runs++; runs == 1 {
+			if got := fmt.Sprint(in.Inputs[0].Texts()); got != "[bcd e bcd e]" {
+				t.Errorf("together the texts are %s", got)
+			}
 			return nil, errors.New("together they fail")
 		}
 		return in.Inputs, nil
