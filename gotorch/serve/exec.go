@@ -94,18 +94,25 @@ func (r *response) release() { r.job.giveBack() }
 func (s *Server) infer(ctx context.Context, r *request) (*response, error) {
 	begin := time.Now()
 	v, j, err := s.wait(ctx, r)
-	if v != nil {
-		v.stats.count(j, err, time.Since(begin))
-		if s.metrics != nil {
-			s.metrics.count(v, j, err)
-		}
-	} else if s.metrics != nil {
-		s.metrics.refused(err)
-	}
+	s.count(v, j, err, begin)
 	if err != nil {
 		return nil, err
 	}
 	return &response{model: v.name, version: v.id, id: r.id, job: j}, nil
+}
+
+// count counts a request that has ended; v is nil if its model is not there, and j if it never waited.
+func (s *Server) count(v *version, j *job, err error, begin time.Time) {
+	if v != nil {
+		v.stats.count(j, err, time.Since(begin))
+	}
+	switch {
+	case s.metrics == nil:
+	case v != nil:
+		s.metrics.count(v, j, err)
+	default:
+		s.metrics.refused(err)
+	}
 }
 
 func (s *Server) wait(ctx context.Context, r *request) (v *version, j *job, err error) {

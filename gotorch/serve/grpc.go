@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
@@ -40,7 +41,7 @@ func grpcError(err error) error {
 		return nil
 	}
 	e := asError(err)
-	return status.Error(grpcCodes[e.Code.known()], e.Error())
+	return status.Error(grpcCodes[e.Code.known()], e.told())
 }
 
 func (g *grpcServer) ServerLive(context.Context, *pb.ServerLiveRequest) (*pb.ServerLiveResponse, error) {
@@ -134,6 +135,11 @@ func (g *grpcServer) RepositoryIndex(_ context.Context, r *pb.RepositoryIndexReq
 }
 
 func (g *grpcServer) RepositoryModelLoad(ctx context.Context, r *pb.RepositoryModelLoadRequest) (*pb.RepositoryModelLoadResponse, error) {
+	for name := range r.Parameters {
+		if err := checkLoadParameter(name); err != nil && g.srv.options.Control {
+			return nil, grpcError(of(r.ModelName, "", err))
+		}
+	}
 	if err := g.srv.control(ctx, r.ModelName, true); err != nil {
 		return nil, grpcError(err)
 	}
@@ -164,7 +170,7 @@ func (g *grpcServer) ModelStreamInfer(stream pb.GRPCInferenceService_ModelStream
 		answer := &pb.ModelStreamInferResponse{}
 		answer.InferResponse, err = g.infer(stream.Context(), r)
 		if err != nil {
-			answer.ErrorMessage = asError(err).Error()
+			answer.ErrorMessage = asError(err).told()
 			answer.InferResponse = &pb.ModelInferResponse{ModelName: r.ModelName, ModelVersion: r.ModelVersion, Id: r.Id}
 		}
 		if err := stream.Send(answer); err != nil {
@@ -184,8 +190,15 @@ func (g *grpcServer) infer(ctx context.Context, r *pb.ModelInferRequest) (*pb.Mo
 }
 
 func (g *grpcServer) answer(ctx context.Context, r *pb.ModelInferRequest) (*pb.ModelInferResponse, error) {
+	begin := time.Now()
+	v, _, err := g.srv.find(r.ModelName, r.ModelVersion)
+	if err != nil {
+		g.srv.count(nil, nil, err, begin)
+		return nil, err
+	}
 	req, err := grpcRequest(r)
 	if err != nil {
+		g.srv.count(v, nil, err, begin)
 		return nil, of(r.ModelName, r.ModelVersion, err)
 	}
 	res, err := g.srv.infer(ctx, req)

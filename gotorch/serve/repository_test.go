@@ -363,3 +363,41 @@ func TestWatchingEndsWithTheContextAndWithTheServer(t *testing.T) {
 		t.Errorf("no folder: %v", err)
 	}
 }
+
+func TestClientsAreNotToldWhereTheFolderIs(t *testing.T) {
+	real, dir := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	testhelp.Must(t, os.Symlink(real, dir))
+	testhelp.Must(t, os.MkdirAll(filepath.Join(real, "empty/1"), 0o777))
+	for _, name := range []string{"config", "large", "library", "weights", "manifest", "files"} {
+		modeltest.Write(t, filepath.Join(real, name), 3, false)
+	}
+	testhelp.Must(t, os.Mkdir(filepath.Join(real, "config/config.json"), 0o777))
+	config(t, real, "large", strings.Repeat(" ", 1<<20+1))
+	testhelp.Must(t, os.WriteFile(filepath.Join(real, "library/model.so"), []byte("no library"), 0o666))
+	testhelp.Must(t, os.Remove(filepath.Join(real, "weights/weights.safetensors")))
+	testhelp.Must(t, os.WriteFile(filepath.Join(real, "manifest/manifest.json"), []byte("{\xff"), 0o666))
+	testhelp.Must(t, os.Remove(filepath.Join(real, "files/manifest.json")))
+	testhelp.Must(t, os.Symlink("nowhere", filepath.Join(real, "files/manifest.json")))
+	testhelp.Must(t, os.WriteFile(filepath.Join(real, "files/a.pt2"), []byte("no package"), 0o666))
+	testhelp.Must(t, os.MkdirAll(filepath.Join(real, "package/1"), 0o777))
+	testhelp.Must(t, os.WriteFile(filepath.Join(real, "package/1/a.pt2"), []byte("no package"), 0o666))
+	srv, log := repository(t, dir, serve.Options{Control: true}, serve.RepositoryOptions{Poll: -1})
+	found := index(t, srv)
+	if len(found) != 8 {
+		t.Errorf("the index has %d entries", len(found))
+	}
+	for key, e := range found {
+		err := srv.Load(e.Name, "")
+		if err == nil || e.Reason == "" {
+			t.Fatalf("%s is loaded: %+v", key, e)
+		}
+		for _, text := range []string{e.Reason, err.Error()} {
+			if strings.Contains(text, real) || strings.Contains(text, dir) || strings.Contains(text, os.TempDir()) {
+				t.Errorf("%s: %s", key, text)
+			}
+		}
+	}
+	if log.count(dir+"/empty/1") == 0 {
+		t.Error("and the log does not say it either")
+	}
+}

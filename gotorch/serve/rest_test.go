@@ -163,6 +163,12 @@ gotorch_serve_requests_total{code="OK",model="m",version="1"} 1
 // serveGRPC returns a client of srv.
 func serveGRPC(t testing.TB, srv *serve.Server) pb.GRPCInferenceServiceClient {
 	t.Helper()
+	return pb.NewGRPCInferenceServiceClient(dialGRPC(t, srv))
+}
+
+// dialGRPC is serveGRPC for what is no call of the protocol.
+func dialGRPC(t testing.TB, srv *serve.Server) *grpc.ClientConn {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	testhelp.Must(t, err)
 	g := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
@@ -174,7 +180,7 @@ func serveGRPC(t testing.TB, srv *serve.Server) pb.GRPCInferenceServiceClient {
 		connection.Close()
 		g.Stop()
 	})
-	return pb.NewGRPCInferenceServiceClient(connection)
+	return connection
 }
 
 func TestGRPCTakesTypedContents(t *testing.T) {

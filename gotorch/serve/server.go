@@ -1,13 +1,13 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -206,21 +206,27 @@ func (s *Server) findLatest(name string) {
 	}
 }
 
+// compareVersions compares numbers of any length as such, which come after other names.
 func compareVersions(a, b string) int {
-	na, errA := strconv.ParseUint(a, 10, 64)
-	nb, errB := strconv.ParseUint(b, 10, 64)
+	na, isA := wholeNumber(a)
+	nb, isB := wholeNumber(b)
 	switch {
-	case errA == nil && errB == nil && na != nb:
-		if na < nb {
-			return -1
+	case isA && isB:
+		if n := cmp.Or(cmp.Compare(len(na), len(nb)), strings.Compare(na, nb)); n != 0 {
+			return n
 		}
+	case isA:
 		return 1
-	case errA == nil && errB != nil:
-		return 1
-	case errA != nil && errB == nil:
+	case isB:
 		return -1
 	}
 	return strings.Compare(a, b)
+}
+
+// wholeNumber returns the digits of a number without the zeros before them.
+func wholeNumber(text string) (digits string, ok bool) {
+	digits = strings.TrimLeft(text, "0")
+	return digits, text != "" && strings.Trim(digits, "0123456789") == ""
 }
 
 // retire ends a version that is in no table any more. Its model is closed when nothing runs on it: by the function
