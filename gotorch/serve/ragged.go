@@ -174,7 +174,7 @@ type parts struct{ first, count, own, stride int }
 func (c *cut) cutParts(j *job, shape []int64, at, units int) parts {
 	n := j.in[c.input].shape[c.inputDim]
 	rows := int(shape[0])
-	if rows == 0 || units == 0 || j.rows == 0 {
+	if rows == 0 || units == 0 {
 		return parts{}
 	}
 	perRow := units / rows

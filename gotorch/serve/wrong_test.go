@@ -503,7 +503,7 @@ func TestSpansHaveOnlyText(t *testing.T) {
 	for _, span := range spans.Ended() {
 		n++
 		for _, a := range span.Attributes() {
-			if text := a.Value.String(); !utf8.ValidString(text) || len(text) > 1000 {
+			if text := a.Value.String(); !utf8.ValidString(text) || len(text) > 300 {
 				t.Errorf("%s of span %q is %q", a.Key, span.Name(), text)
 			}
 		}
