@@ -367,16 +367,10 @@ func (r *repository) look(ctx context.Context, key entryKey, at source, asked bo
 // text, as one entry of the index that is none would be the end of the whole answer over gRPC.
 func (r *repository) tellable(err error) string {
 	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
-	dirs := []string{r.dir}
-	if real, err := filepath.EvalSymlinks(r.dir); err == nil && real != r.dir {
-		dirs = append(dirs, real)
+	if r.dir == "/" {
+		return text
 	}
-	for _, dir := range dirs {
-		if dir != "/" {
-			text = strings.ReplaceAll(text, dir+"/", "")
-		}
-	}
-	return text
+	return strings.ReplaceAll(text, r.dir+"/", "")
 }
 
 var numbers = regexp.MustCompile(`[0-9a-f]*[0-9][0-9a-f]*`)
