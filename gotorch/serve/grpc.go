@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // which clients may pack their messages with
 	"google.golang.org/grpc/status"
 
 	pb "gotorch.dev/gotorch/serve/internal/inferencepb"
@@ -22,7 +23,7 @@ import (
 //
 // Inputs may be in raw_input_contents or in the typed contents; outputs are always in raw_output_contents. Requests of a
 // stream are answered one after the other. grpc-go refuses messages of more than 4 MB unless MaxRecvMsgSize says
-// otherwise.
+// otherwise. They may be packed with gzip, the bound is for what they are then, and the answer is packed too.
 //
 // A program that also imports other Go code generated for this protocol has the messages twice, which package protobuf
 // refuses when it starts: https://protobuf.dev/reference/go/faq#namespace-conflict.
