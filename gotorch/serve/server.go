@@ -32,6 +32,7 @@ type Server struct {
 	mutex   sync.RWMutex
 	models  map[string]map[string]*version // by name and version
 	latest  map[string]*version            // of those that are loaded
+	leaving map[*version]bool              // those in no table any more on which something may still run
 	closing bool
 
 	repositories []*repository
@@ -45,7 +46,8 @@ type Server struct {
 func New(opts ...Options) *Server {
 	const op = "serve.New"
 	o := args.Option(opts)
-	s := &Server{options: o, log: o.Log, models: map[string]map[string]*version{}, latest: map[string]*version{}, killed: make(chan struct{})}
+	s := &Server{options: o, log: o.Log, models: map[string]map[string]*version{}, latest: map[string]*version{},
+		leaving: map[*version]bool{}, killed: make(chan struct{})}
 	positive := func(name string, field gotorch.Scalar, value int64) int64 {
 		n := args.Int(op, name, field, value)
 		if n < 1 {
@@ -237,6 +239,9 @@ func (v *version) retire(why error) func() {
 		v.queue.close(why)
 		v.queue = nil
 	}
+	if len(v.queues) > 0 {
+		v.server.leaving[v] = true
+	}
 	return v.ifLast()
 }
 
@@ -254,6 +259,7 @@ func (v *version) ifLast() func() {
 		return func() {}
 	}
 	v.done = true
+	delete(v.server.leaving, v)
 	return v.closeModel
 }
 
@@ -487,10 +493,12 @@ func (s *Server) Close(ctx context.Context) error {
 	var last []func()
 	for _, versions := range s.models {
 		for _, v := range versions {
-			queues = append(queues, v.queues...)
-			waits = append(waits, v.waits()...)
 			last = append(last, v.retire(errClosed()))
 		}
+	}
+	for v := range s.leaving { // those too that were replaced or removed before
+		queues = append(queues, v.queues...)
+		waits = append(waits, v.waits()...)
 	}
 	s.mutex.Unlock()
 	for _, end := range last {

@@ -388,6 +388,46 @@ func TestUnloadWaitsForWhatRuns(t *testing.T) {
 	}
 }
 
+// A version that was replaced or removed is the server's until what runs on it has ended.
+func TestCloseWaitsForVersionsThatAreNoLongerServed(t *testing.T) {
+	for how, goes := range map[string]func(*serve.Server) error{
+		"replaced": func(srv *serve.Server) error { return srv.Add("m", serve.FromModel(double)) },
+		"removed": func(srv *serve.Server) error {
+			ended, cancel := context.WithCancel(context.Background())
+			cancel()
+			srv.Remove(ended, "m", "")
+			return nil
+		},
+	} {
+		srv := serve.New()
+		started := make(chan struct{})
+		m := closing{serve.NewModel(serve.FromModel(double).Signature(), func(ctx context.Context, _ *serve.Request) ([]serve.Value, error) {
+			close(started)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}), make(chan struct{})}
+		testhelp.Must(t, srv.Add("m", m))
+		answer := make(chan string)
+		go func() { answer <- infer(srv, "m", 1) }()
+		<-started
+		testhelp.Must(t, goes(srv))
+		short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		if err := srv.Close(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%s: Close says %v, where a request runs", how, err)
+		}
+		cancel()
+		if text := <-answer; !strings.Contains(text, "UNAVAILABLE: the server is closing") {
+			t.Errorf("%s: the request is answered with %s", how, text)
+		}
+		testhelp.Must(t, srv.Close(t.Context())) // waits for the model, whose context has ended
+		select {
+		case <-m.closed:
+		default:
+			t.Errorf("%s: the model is not closed", how)
+		}
+	}
+}
+
 func TestWhatDoesNotFitTheSignatureIsRefused(t *testing.T) {
 	srv := newServer(t)
 	model := func(v ...serve.Value) serve.Model {
