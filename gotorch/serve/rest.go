@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"gotorch.dev/gotorch"
 )
@@ -419,12 +420,23 @@ func (b *body) Read(p []byte) (int, error) {
 	p = p[:min(int64(len(p)), b.most-b.got, mostRead)]
 	n, err := b.r.Read(p)
 	b.got += int64(n)
-	if !b.budget.take(int64(n)) {
-		return n, newError(ResourceExhausted, "requests that are being read or run take all of the memory that they may: try again later")
+	if full := b.take(int64(n)); full != nil {
+		return n, full
 	}
-	b.taken += int64(n)
 	return n, err
 }
+
+// take accounts for memory that the request has.
+func (b *body) take(n int64) error {
+	if !b.budget.take(n) {
+		return newError(ResourceExhausted, "requests that are being read or run take all of the memory that they may: try again later")
+	}
+	b.taken += n
+	return nil
+}
+
+// textHeader is what Go has for each text besides its bytes.
+const textHeader = int64(unsafe.Sizeof([]byte{}))
 
 // bounded is a packed body, of which no more bytes are read than a request may have: it may unpack to nothing for ever.
 type bounded struct {
@@ -641,6 +653,9 @@ func (b *body) binary(in *input, size int64) error {
 	if in.typ == BYTES {
 		raw, err := b.upTo(b.arena(int(min(size, firstPiece))), size, what)
 		if err != nil {
+			return err
+		}
+		if err := b.take(textHeader * min(int64(n), size/4)); err != nil {
 			return err
 		}
 		in.bytes, err = parseTexts(raw, n)
@@ -878,8 +893,25 @@ func (p *restParser) data(in *input) error {
 	if p.arena == nil {
 		p.arena = p.body.arena(min(len(p.text), firstPiece))
 	}
+	// What a short text becomes may be many times as long: 0, is two bytes, and eight as a double. It is no more than what
+	// the shape says and the text has room for.
+	n, _ := elements(in.shape)
+	n = min(n, (len(p.text)-p.at)/2+1)
+	var texts [][]byte
+	memory := int64(n) * int64(in.typ.Size())
+	if in.typ == BYTES {
+		memory = int64(n) * textHeader
+	}
+	if err := p.body.take(memory); err != nil {
+		return err
+	}
+	if in.typ == BYTES {
+		texts = make([][]byte, 0, n)
+	} else {
+		*p.arena = slices.Grow(*p.arena, int(memory))
+	}
 	start := len(*p.arena)
-	out, texts, err := p.reader.data(in.name, in.typ, in.shape, *p.arena, nil)
+	out, texts, err := p.reader.data(in.name, in.typ, in.shape, *p.arena, texts)
 	if err != nil {
 		return err
 	}

@@ -176,6 +176,7 @@ type sequences struct {
 	max   int
 	idle  time.Duration
 	users int // versions
+	waits int // requests that wait for others of their sequences
 	byID  map[sequenceID]*sequence
 	order listpkg.List // of *sequence, those whose last request was first before the others
 	timer *time.Timer
@@ -262,8 +263,8 @@ func (q *sequences) has(id sequenceID) bool {
 	return q.byID[id] != nil
 }
 
-// enter waits until it is a request's turn in its sequence, at most as many others waiting as may. leave must be called
-// when nothing of the request runs any more.
+// enter waits until it is a request's turn in its sequence, where no more others wait, of all sequences, than may. leave
+// must be called when nothing of the request runs any more.
 func (q *sequences) enter(ctx context.Context, r sequenceRequest, most int, timeout time.Duration, killed <-chan struct{}) (*sequence, error) {
 	if r.id == (sequenceID{}) {
 		return nil, newError(InvalidArgument, "the model keeps state between requests: the parameter sequence_id must name a sequence")
@@ -286,12 +287,14 @@ func (q *sequences) enter(ctx context.Context, r sequenceRequest, most int, time
 		q.byID[r.id] = s
 	}
 	if s.busy {
-		if len(s.waiting) >= most {
+		if q.waits >= most {
+			err := newError(ResourceExhausted, "%d requests wait for others of their sequences, and no more may: try again later", q.waits)
 			q.mutex.Unlock()
-			return nil, newError(ResourceExhausted, "%d requests of sequence %q wait, and no more may", len(s.waiting), r.id.text)
+			return nil, err
 		}
 		turn := make(chan struct{})
 		s.waiting = append(s.waiting, turn)
+		q.waits++
 		q.mutex.Unlock()
 		if err := q.await(ctx, s, turn, timeout, killed); err != nil {
 			return nil, err
@@ -363,6 +366,7 @@ func (q *sequences) await(ctx context.Context, s *sequence, turn chan struct{}, 
 	for i, other := range s.waiting {
 		if other == turn {
 			s.waiting = append(s.waiting[:i], s.waiting[i+1:]...)
+			q.waits--
 			q.mutex.Unlock()
 			return err
 		}
@@ -381,6 +385,7 @@ func (q *sequences) next(s *sequence) func() {
 	}
 	turn := s.waiting[0]
 	s.waiting = s.waiting[1:]
+	q.waits--
 	return func() { close(turn) }
 }
 

@@ -421,3 +421,48 @@ func TestOfSeveralVersionsWithASequenceTheHighestGoesOn(t *testing.T) {
 		}
 	}
 }
+
+// Those that wait for their sequences are bounded as those in the queue are, all together.
+func TestNoMoreWaitForTheirSequencesThanMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := serve.New()
+		testhelp.Must(t, srv.Add("m", timed(time.Second), serve.Sequences{}, serve.Queue{Max: 4}, serve.Instances(3)))
+		for round := range 3 { // nothing is lost of the count
+			var clients sync.WaitGroup
+			refused := 0
+			for i := range 3 {
+				clients.Go(func() {
+					if _, err := ask(srv, "m", "", part(int64(i+1), true, false)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			synctest.Wait()
+			for i := range 9 {
+				clients.Go(func() {
+					if i == 1 { // it goes away before its turn
+						ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+						defer cancel()
+						if _, err := srv.Infer(ctx, serve.InferRequest{Model: "m", Parameters: part(int64(2), false, false),
+							Inputs: []serve.Value{{Name: "x", Tensor: gotorch.Full([]int64{1, 2}, float32(1))}}}); !errors.Is(err, serve.DeadlineExceeded) {
+							t.Error(err)
+						}
+						return
+					}
+					_, err := ask(srv, "m", "", part(int64(i%3+1), false, false))
+					if errors.Is(err, serve.ResourceExhausted) {
+						refused++
+					} else if err != nil {
+						t.Error(err)
+					}
+				})
+				synctest.Wait()
+			}
+			clients.Wait()
+			if refused != 5 {
+				t.Errorf("round %d: %d were refused", round, refused)
+			}
+		}
+		testhelp.Must(t, srv.Close(t.Context()))
+	})
+}

@@ -546,3 +546,44 @@ func TestARequestWithoutRowsMakesNoPadding(t *testing.T) {
 		t.Errorf("they were joined %d times", joined.Load())
 	}
 }
+
+// What a text becomes in memory counts, and not only its own bytes.
+func TestMemoryOfWhatIsReadIsBounded(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	srv := newServer(t, serve.Options{MaxBytes: 1 << 20, Metrics: registry})
+	echo(t, srv)
+	testhelp.Must(t, srv.Add("FP64", serve.FromModel(func(x gotorch.Tensor) gotorch.Tensor { return x.Sum() },
+		serve.Signature{Inputs: []serve.Spec{{Name: "FP64", Type: serve.FP64, Shape: []int64{-1}}}, Outputs: []serve.Spec{{Name: "y", Type: serve.FP64}}})))
+	web := httptest.NewServer(srv.HTTP())
+	defer web.Close()
+	send := func(typ, element string, n int) int {
+		data := strings.TrimSuffix(strings.Repeat(element+",", n), ",")
+		code, _ := post(t, web.URL+"/v2/models/"+typ+"/infer", fmt.Sprintf(`{"inputs":[{"name":"%s","shape":[%d],"datatype":"%[1]s","data":[%[3]s]}]}`, typ, n, data))
+		return code
+	}
+	sendBinary := func(n int) int {
+		head := fmt.Sprintf(`{"inputs":[{"name":"BYTES","shape":[%d],"datatype":"BYTES","parameters":{"binary_data_size":%d}}],"parameters":{"binary_data_output":true}}`, n, 4*n)
+		code, _ := post(t, web.URL+"/v2/models/BYTES/infer", head+strings.Repeat("\x00", 4*n), "Inference-Header-Content-Length", fmt.Sprint(len(head)))
+		return code
+	}
+	for _, c := range []struct {
+		what      string
+		got, want int
+	}{
+		{"80 000 doubles, of 160 and 640 KB", send("FP64", "0", 80_000), 200},
+		{"120 000 doubles, of 240 and 960 KB", send("FP64", "0", 120_000), 429},
+		{"30 000 texts, of 90 and 720 KB", send("BYTES", `""`, 30_000), 200},
+		{"45 000 texts, of 135 and 1080 KB", send("BYTES", `""`, 45_000), 429},
+		{"30 000 packed texts, of 120 and 720 KB", sendBinary(30_000), 200},
+		{"45 000 packed texts, of 180 and 1080 KB", sendBinary(45_000), 429},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %d, where %d was expected", c.what, c.got, c.want)
+		}
+	}
+	// A shape alone takes nothing.
+	code, text := post(t, web.URL+"/v2/models/FP64/infer", `{"inputs":[{"name":"FP64","shape":[288230376151711744],"datatype":"FP64","data":[0]}]}`)
+	protocolError(t, "a long shape", code, text, 400)
+	testhelp.Must(t, testutil.GatherAndCompare(registry, strings.NewReader("# HELP gotorch_serve_request_bytes Memory of request bodies that are read and run.\n"+
+		"# TYPE gotorch_serve_request_bytes gauge\ngotorch_serve_request_bytes 0\n"), "gotorch_serve_request_bytes"))
+}
