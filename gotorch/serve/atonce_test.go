@@ -271,3 +271,69 @@ func TestPackedMessagesOfGRPCAreBounded(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Of requests that wait, those of a smaller number run first; without one, or with 0, they have the model's own.
+func TestPrioritiesOfRequestsAreThoseOfTheProtocol(t *testing.T) {
+	for _, c := range []struct {
+		queue serve.Queue
+		want  string
+	}{
+		{serve.Queue{Levels: 3}, "[1 2 3 9 8 0]"},
+		{serve.Queue{Levels: 3, DefaultLevel: 1}, "[9 8 1 0 2 3]"},
+		{serve.Queue{}, "[3 9 2 8 1 0]"},
+	} {
+		srv := newServer(t)
+		gate := make(chan struct{})
+		var order []int
+		testhelp.Must(t, srv.Add("m", serve.FromModel(func(x gotorch.Tensor) gotorch.Tensor {
+			<-gate
+			order = append(order, int(gotorch.Item[float32](x)))
+			return x
+		}), c.queue))
+		web := httptest.NewServer(srv.HTTP())
+		var clients sync.WaitGroup
+		for i, r := range []struct{ x, params string }{{"7", ""}, {"3", `"priority":3`}, {"9", ""}, {"2", `"priority":2`}, {"8", `"priority":0`}, {"1", `"priority":1`}, {"0", `"priority":0`}} {
+			clients.Go(func() {
+				code, text := post(t, web.URL+"/v2/models/m/infer", `{"parameters":{`+r.params+`},"inputs":[{"name":"input","shape":[1],"datatype":"FP32","data":[`+r.x+`]}]}`)
+				if code != 200 {
+					t.Error(code, text)
+				}
+			})
+			if i == 0 {
+				untilRunning(t, srv)
+			} else {
+				untilWaiting(t, srv, i)
+			}
+		}
+		close(gate)
+		clients.Wait()
+		web.Close()
+		if got := fmt.Sprint(order[1:]); got != c.want {
+			t.Errorf("with %+v the order is %s, and not %s", c.queue, got, c.want)
+		}
+	}
+}
+
+// A request may ask to wait less than others of its model, and not for more.
+func TestARequestMayOnlyAskToWaitLess(t *testing.T) {
+	srv := newServer(t)
+	gate := make(chan struct{})
+	defer close(gate)
+	wait := func(x gotorch.Tensor) gotorch.Tensor { <-gate; return x }
+	testhelp.Must(t, srv.Add("m", serve.FromModel(wait), serve.Queue{Timeout: 20 * time.Millisecond}))
+	testhelp.Must(t, srv.Add("long", serve.FromModel(wait), serve.Queue{Timeout: time.Hour}))
+	for _, model := range []string{"m", "long"} {
+		go infer(srv, model, 1)
+		soon(t, "it runs", func() bool { s, err := srv.Statistics(model, ""); return err == nil && s[0].Running == 1 })
+	}
+	for _, c := range []struct {
+		model   string
+		timeout time.Duration
+		want    string
+	}{{"m", 0, "20ms"}, {"m", time.Hour, "20ms"}, {"m", time.Millisecond, "1ms"}, {"long", 30 * time.Millisecond, "30ms"}} {
+		_, err := srv.Infer(t.Context(), serve.InferRequest{Model: c.model, Timeout: c.timeout, Inputs: []serve.Value{tensor(1)}})
+		if !errors.Is(err, serve.DeadlineExceeded) || !strings.Contains(err.Error(), "has waited for "+c.want+",") {
+			t.Errorf("%s with %v: %v", c.model, c.timeout, err)
+		}
+	}
+}

@@ -587,3 +587,57 @@ func TestMemoryOfWhatIsReadIsBounded(t *testing.T) {
 	testhelp.Must(t, testutil.GatherAndCompare(registry, strings.NewReader("# HELP gotorch_serve_request_bytes Memory of request bodies that are read and run.\n"+
 		"# TYPE gotorch_serve_request_bytes gauge\ngotorch_serve_request_bytes 0\n"), "gotorch_serve_request_bytes"))
 }
+
+// Who is refused for the moment is told to come again; and an answer is packed as its client takes it.
+func TestHeadersOfAnswers(t *testing.T) {
+	srv := newServer(t, serve.Options{MaxQueue: 1, MaxRequestBytes: 1 << 20})
+	gate := make(chan struct{})
+	testhelp.Must(t, srv.Add("m", serve.FromModel(func(x gotorch.Tensor) gotorch.Tensor { <-gate; return x })))
+	testhelp.Must(t, srv.Add("double", serve.FromModel(double)))
+	h := srv.HTTP()
+	send := func(model, body string, header ...string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("POST", "/v2/models/"+model+"/infer", strings.NewReader(body))
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	var clients sync.WaitGroup
+	for i := range 2 {
+		clients.Go(func() { send("m", one) })
+		if i == 0 {
+			untilRunning(t, srv)
+		} else {
+			untilWaiting(t, srv, 1)
+		}
+	}
+	for body, again := range map[string]string{one: "1", strings.Repeat(" ", 1<<20+1): "", "{": ""} {
+		if w := send("m", body); w.Code < 400 || w.Header().Get("Retry-After") != again {
+			t.Errorf("%.10q: %d with Retry-After %q", body, w.Code, w.Header().Get("Retry-After"))
+		}
+	}
+	close(gate)
+	clients.Wait()
+	many := fmt.Sprintf(`{"inputs":[{"name":"input","shape":[1000],"datatype":"FP32","data":[%s]}]}`, strings.TrimSuffix(strings.Repeat("1,", 1000), ","))
+	plain := send("double", many).Body.String()
+	for accept, want := range map[string]string{"": "", "gzip": "gzip", "deflate": "deflate", "br, deflate;q=0.5, gzip": "deflate", "gzip;q=0": "", "gzip; q=0.0, deflate": "deflate",
+		"GZIP": "gzip", "gzip;q=x": "", "*": "", "identity": "", "xgzip": ""} {
+		w := send("double", many, "Accept-Encoding", accept)
+		var body io.Reader = w.Body
+		var err error
+		switch want {
+		case "gzip":
+			body, err = gzip.NewReader(w.Body)
+		case "deflate":
+			body, err = zlib.NewReader(w.Body)
+		}
+		testhelp.Must(t, err)
+		text, err := io.ReadAll(body)
+		testhelp.Must(t, err)
+		if w.Header().Get("Content-Encoding") != want || string(text) != plain || w.Header().Get("Vary") != "Accept-Encoding" {
+			t.Errorf("who accepts %q gets %v, %d bytes", accept, w.Header(), len(text))
+		}
+	}
+}

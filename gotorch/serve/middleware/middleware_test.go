@@ -186,7 +186,8 @@ func TestRESTNeedsARole(t *testing.T) {
 			{"/v2/health/live", inferToken, 200},
 			{"/v2", "", 401}, {"/v2/models/m/infer", "", 401}, {"/v2/models/m/infer", inferToken, 200}, {"/v2/models/m/infer", oldToken, 401},
 			{"/v2/models/m/infer", "wrong-token-0123456789", 401}, {"/v2/repository/index", inferToken, 200},
-			{"/v2/repository/models/m/load", inferToken, 403}, {"/v2/repository/models/m/unload", controlToken, 200},
+			{"/v2/repository/models/m/load", inferToken, 403}, {"/v2/repository/models/m/unload", inferToken, 403},
+			{"/v2/repository/models/m/unload", controlToken, 200},
 			{"//v2/repository/models/m/load", "", 401}, {"/v2/../v2/models", "", 401},
 		} {
 			r := httptest.NewRequest("POST", "http://x/", nil)
@@ -240,6 +241,7 @@ func TestGRPCNeedsARole(t *testing.T) {
 		{service + "ModelInfer", []string{"Bearer " + inferToken, "Bearer " + inferToken}, codes.Unauthenticated},
 		{service + "ModelInfer", []string{"Bearer " + oldToken}, codes.Unauthenticated},
 		{service + "RepositoryModelLoad", []string{"Bearer " + inferToken}, codes.PermissionDenied},
+		{service + "RepositoryModelUnload", []string{"Bearer " + inferToken}, codes.PermissionDenied},
 		{service + "RepositoryModelUnload", []string{"Bearer " + controlToken}, codes.OK},
 		{"noslash", nil, codes.Unauthenticated},
 	} {
