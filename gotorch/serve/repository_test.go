@@ -21,6 +21,7 @@ import (
 	"gotorch.dev/gotorch/internal/modeltest"
 	"gotorch.dev/gotorch/internal/testhelp"
 	"gotorch.dev/gotorch/serve"
+	pb "gotorch.dev/gotorch/serve/internal/inferencepb"
 )
 
 // soon waits until something is so.
@@ -399,5 +400,41 @@ func TestClientsAreNotToldWhereTheFolderIs(t *testing.T) {
 	}
 	if log.count(dir+"/empty/1") == 0 {
 		t.Error("and the log does not say it either")
+	}
+}
+
+func TestTheIndexOfWhatIsReadyHasNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	modeltest.Write(t, filepath.Join(dir, "good"), 3, false)
+	modeltest.Write(t, filepath.Join(dir, "away"), 3, false)
+	testhelp.Must(t, os.MkdirAll(filepath.Join(dir, "empty/1"), 0o777))
+	srv, _ := repository(t, dir, serve.Options{}, serve.RepositoryOptions{Poll: -1})
+	testhelp.Must(t, srv.Unload(t.Context(), "away", ""))
+	client := serveGRPC(t, srv)
+	for body, want := range map[string]string{`{"ready":true}`: "[good]", `{"ready":false}`: "[away empty good]", "": "[away empty good]"} {
+		w := httptest.NewRecorder()
+		srv.HTTP().ServeHTTP(w, httptest.NewRequest("POST", "/v2/repository/index", strings.NewReader(body)))
+		var all []indexEntry
+		testhelp.Must(t, json.Unmarshal(w.Body.Bytes(), &all))
+		var names, rpcNames []string
+		for _, e := range all {
+			names = append(names, e.Name)
+			if ready := e.State == "READY"; ready != (e.Name == "good") || ready != (e.Reason == "") {
+				t.Errorf("%+v", e)
+			}
+		}
+		res, err := client.RepositoryIndex(t.Context(), &pb.RepositoryIndexRequest{Ready: strings.Contains(body, "true")})
+		testhelp.Must(t, err)
+		for _, e := range res.Models {
+			rpcNames = append(rpcNames, e.Name)
+		}
+		if fmt.Sprint(names) != want || fmt.Sprint(rpcNames) != want {
+			t.Errorf("%q: %v, and over gRPC %v, where %s was expected", body, names, rpcNames, want)
+		}
+	}
+	for _, body := range []string{"{", "[]", `{"ready":1}`} {
+		w := httptest.NewRecorder()
+		srv.HTTP().ServeHTTP(w, httptest.NewRequest("POST", "/v2/repository/index", strings.NewReader(body)))
+		protocolError(t, body, w.Code, w.Body.String(), 400)
 	}
 }

@@ -114,8 +114,20 @@ func TestControlIsForThoseWhoAllowIt(t *testing.T) {
 	testhelp.Must(t, srv.Add("m", serve.FromModel(double)))
 	web := httptest.NewServer(srv.HTTP())
 	defer web.Close()
-	if code, text := post(t, web.URL+"/v2/repository/models/m/unload", "{}"); code != 403 || !strings.Contains(text, "PERMISSION_DENIED") {
-		t.Error(code, text)
+	client := serveGRPC(t, srv)
+	for _, what := range []string{"unload", "load"} {
+		for _, name := range []string{"m", "none"} { // who may not does not learn what there is
+			if code, text := post(t, web.URL+"/v2/repository/models/"+name+"/"+what, "{"); code != 403 || !strings.Contains(text, "PERMISSION_DENIED") {
+				t.Error(what, code, text)
+			}
+			_, err := client.RepositoryModelLoad(t.Context(), &pb.RepositoryModelLoadRequest{ModelName: name})
+			if what == "unload" {
+				_, err = client.RepositoryModelUnload(t.Context(), &pb.RepositoryModelUnloadRequest{ModelName: name})
+			}
+			if status.Code(err) != codes.PermissionDenied {
+				t.Error(what, err)
+			}
+		}
 	}
 	if !srv.Ready("m", "") {
 		t.Error("the model was unloaded")

@@ -641,3 +641,34 @@ func TestHeadersOfAnswers(t *testing.T) {
 		}
 	}
 }
+
+// Each code has its own status over either protocol.
+func TestCodesHaveTheirStatuses(t *testing.T) {
+	srv := newServer(t)
+	var fails error
+	testhelp.Must(t, srv.Add("m", serve.FromModel(func(gotorch.Tensor) (gotorch.Tensor, error) { return gotorch.Tensor{}, fails })))
+	web := httptest.NewServer(srv.HTTP())
+	defer web.Close()
+	client := serveGRPC(t, srv)
+	for _, c := range []struct {
+		code serve.Code
+		rest int
+		rpc  codes.Code
+	}{
+		{serve.Internal, 500, codes.Internal}, {serve.InvalidArgument, 400, codes.InvalidArgument}, {serve.NotFound, 404, codes.NotFound},
+		{serve.PermissionDenied, 403, codes.PermissionDenied}, {serve.ResourceExhausted, 429, codes.ResourceExhausted},
+		{serve.DeadlineExceeded, 504, codes.DeadlineExceeded}, {serve.Canceled, 499, codes.Canceled}, {serve.Unavailable, 503, codes.Unavailable},
+		{serve.Unimplemented, 501, codes.Unimplemented}, {200, 500, codes.Internal},
+	} {
+		fails = &serve.Error{Code: c.code, Msg: "as told"}
+		code, text := post(t, web.URL+"/v2/models/m/infer", one)
+		if said := protocolError(t, c.code.String(), code, text, c.rest); said != "serve: model m, version 1: "+c.code.String()+": as told" {
+			t.Error(said)
+		}
+		_, err := client.ModelInfer(t.Context(), &pb.ModelInferRequest{ModelName: "m", RawInputContents: [][]byte{make([]byte, 4)},
+			Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "input", Datatype: "FP32", Shape: []int64{1}}}})
+		if status.Code(err) != c.rpc {
+			t.Errorf("%v over gRPC: %v", c.code, err)
+		}
+	}
+}
