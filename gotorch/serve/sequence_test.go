@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +18,7 @@ import (
 	"gotorch.dev/gotorch/internal/modeltest"
 	"gotorch.dev/gotorch/internal/testhelp"
 	"gotorch.dev/gotorch/serve"
+	pb "gotorch.dev/gotorch/serve/internal/inferencepb"
 )
 
 func part(id any, start, end bool) serve.Parameters {
@@ -465,4 +468,17 @@ func TestNoMoreWaitForTheirSequencesThanMay(t *testing.T) {
 		}
 		testhelp.Must(t, srv.Close(t.Context()))
 	})
+}
+
+// Clients look there whether a server has sequences, and whether texts may name them.
+func TestTheServerSaysThatItHasSequences(t *testing.T) {
+	srv := newServer(t)
+	body, _, _ := request(t, srv, "GET", "/v2")
+	res, err := serveGRPC(t, srv).ServerMetadata(t.Context(), &pb.ServerMetadataRequest{})
+	testhelp.Must(t, err)
+	for _, name := range []string{"sequence", "sequence(string_id)"} {
+		if !strings.Contains(body, `"`+name+`"`) || !slices.Contains(res.Extensions, name) {
+			t.Errorf("%s is not among the extensions of %s, or of %v", name, body, res.Extensions)
+		}
+	}
 }
