@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 
@@ -33,6 +34,27 @@ func (e *Error) Error() string {
 		return "serve: model " + e.Model + ": " + text
 	}
 	return "serve: model " + e.Model + ", version " + e.Version + ": " + text
+}
+
+// mostTold bounds the text of an error that goes to a client. It may quote what the client has sent, and over gRPC it is
+// in headers, of which clients take some kilobytes.
+const mostTold = 4096
+
+// told is the error's text as clients see it.
+func (e *Error) told() string { return shorten(e.Error(), mostTold) }
+
+// shorten returns a text of at most so many bytes, and three dots. What is no UTF-8 becomes U+FFFD.
+func shorten(text string, most int) string {
+	short := text[:min(len(text), most)]
+	if len(short) < len(text) {
+		for end := len(short); end > 0 && end > most-utf8.UTFMax; end-- {
+			if utf8.RuneStart(text[end]) {
+				short = text[:end] + "..."
+				break
+			}
+		}
+	}
+	return strings.ToValidUTF8(short, string(utf8.RuneError))
 }
 
 // Unwrap returns what the error was made of: what the model returned, or the error of a context.

@@ -94,21 +94,29 @@ func (r *response) release() { r.job.giveBack() }
 func (s *Server) infer(ctx context.Context, r *request) (*response, error) {
 	begin := time.Now()
 	v, j, err := s.wait(ctx, r)
-	if v != nil {
-		v.stats.count(j, err, time.Since(begin))
-		if s.metrics != nil {
-			s.metrics.count(v, j, err)
-		}
-	} else if s.metrics != nil {
-		s.metrics.refused(err)
-	}
+	s.count(v, j, err, begin)
 	if err != nil {
 		return nil, err
 	}
 	return &response{model: v.name, version: v.id, id: r.id, job: j}, nil
 }
 
+// count counts a request that has ended; v is nil if its model is not there, and j if it never waited.
+func (s *Server) count(v *version, j *job, err error, begin time.Time) {
+	if v != nil {
+		v.stats.count(j, err, time.Since(begin))
+	}
+	switch {
+	case s.metrics == nil:
+	case v != nil:
+		s.metrics.count(v, j, err)
+	default:
+		s.metrics.refused(err)
+	}
+}
+
 func (s *Server) wait(ctx context.Context, r *request) (v *version, j *job, err error) {
+	begin := time.Now()
 	var in *sequence
 	var entered *sequences
 	var last *job
@@ -143,7 +151,7 @@ func (s *Server) wait(ctx context.Context, r *request) (v *version, j *job, err 
 			r.free()
 			return v, nil, of(v.name, v.id, err)
 		}
-		return v, j, s.await(ctx, v, q, j, r.timeout)
+		return v, j, s.await(ctx, v, q, j, v.mayWait(r), begin)
 	}
 }
 
@@ -163,14 +171,19 @@ func (v *version) gone(err error) error {
 	return &Error{Code: e.Code, Model: v.name, Version: v.id, Msg: msg, cause: err}
 }
 
-// await waits until j is done, or its client does not wait any longer.
-func (s *Server) await(ctx context.Context, v *version, q *queue, j *job, timeout time.Duration) error {
-	if t := v.options.queue.Timeout; t > 0 && (timeout == 0 || t < timeout) {
-		timeout = t
+// mayWait is how long a request may wait until it runs; 0: for ever.
+func (v *version) mayWait(r *request) time.Duration {
+	if t := v.options.queue.Timeout; t > 0 && (r.timeout <= 0 || t < r.timeout) {
+		return t
 	}
+	return r.timeout
+}
+
+// await waits until j is done, or its client does not wait any longer. Its waiting began at begin.
+func (s *Server) await(ctx context.Context, v *version, q *queue, j *job, timeout time.Duration, begin time.Time) error {
 	var late <-chan time.Time
 	if timeout > 0 {
-		timer := time.NewTimer(timeout)
+		timer := time.NewTimer(timeout - time.Since(begin))
 		defer timer.Stop()
 		late = timer.C
 	}
@@ -324,6 +337,12 @@ var errExited = newError(Internal, "the model ended its goroutine")
 func (v *version) run(b *batch) {
 	if !b.begun {
 		b.begun = true
+		if v.sequences != nil && len(b.jobs) > 1 {
+			b.states = make([]any, len(b.jobs))
+			for i, j := range b.jobs {
+				b.states[i] = j.of.State
+			}
+		}
 		b.err = errExited // unless attempt returns
 		b.err = v.attempt(b.ctx, b.jobs)
 	}
@@ -339,6 +358,9 @@ func (v *version) run(b *batch) {
 		}
 		for b.next < len(b.jobs) {
 			j := b.jobs[b.next]
+			if b.states != nil {
+				j.of.putBack(b.states[b.next])
+			}
 			b.next++
 			if b.queue.left(j) {
 				j.err = context.Canceled
@@ -408,7 +430,9 @@ func (v *version) compute(ctx context.Context, jobs []*job) error {
 	if v.sequences != nil {
 		in.Sequences = make([]*Sequence, len(jobs))
 		for i, j := range jobs {
+			j.tried = true
 			in.Sequences[i] = &j.of.Sequence
+			defer in.Sequences[i].discard()
 		}
 	}
 	if len(jobs[0].params) > 0 {
@@ -429,6 +453,9 @@ func (v *version) compute(ctx context.Context, jobs []*job) error {
 	ran := time.Now()
 	if err := v.split(jobs, out, rows); err != nil {
 		return err
+	}
+	for _, s := range in.Sequences {
+		s.commit()
 	}
 	end := time.Now()
 	for _, j := range jobs {
@@ -452,8 +479,20 @@ func joined(jobs []*job, i, rows int, r *ragged) Value {
 			return v
 		}
 		v.Shape[0] = int64(rows)
+		size := 0
 		for _, j := range jobs {
-			v.Bytes = append(v.Bytes, j.in[i].bytes...)
+			for _, text := range j.in[i].bytes {
+				size += len(text)
+			}
+		}
+		// The model may write into its texts, and be run again on what the requests have.
+		copies := make([]byte, 0, size)
+		for _, j := range jobs {
+			for _, text := range j.in[i].bytes {
+				start := len(copies)
+				copies = append(copies, text...)
+				v.Bytes = append(v.Bytes, copies[start:len(copies):len(copies)])
+			}
 		}
 		return v
 	}

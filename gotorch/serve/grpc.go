@@ -6,8 +6,10 @@ import (
 	"errors"
 	"io"
 	"math"
+	"time"
 
 	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // which clients may pack their messages with
 	"google.golang.org/grpc/status"
 
 	pb "gotorch.dev/gotorch/serve/internal/inferencepb"
@@ -21,7 +23,7 @@ import (
 //
 // Inputs may be in raw_input_contents or in the typed contents; outputs are always in raw_output_contents. Requests of a
 // stream are answered one after the other. grpc-go refuses messages of more than 4 MB unless MaxRecvMsgSize says
-// otherwise.
+// otherwise. They may be packed with gzip, the bound is for what they are then, and the answer is packed too.
 //
 // A program that also imports other Go code generated for this protocol has the messages twice, which package protobuf
 // refuses when it starts: https://protobuf.dev/reference/go/faq#namespace-conflict.
@@ -40,7 +42,7 @@ func grpcError(err error) error {
 		return nil
 	}
 	e := asError(err)
-	return status.Error(grpcCodes[e.Code.known()], e.Error())
+	return status.Error(grpcCodes[e.Code.known()], e.told())
 }
 
 func (g *grpcServer) ServerLive(context.Context, *pb.ServerLiveRequest) (*pb.ServerLiveResponse, error) {
@@ -134,6 +136,11 @@ func (g *grpcServer) RepositoryIndex(_ context.Context, r *pb.RepositoryIndexReq
 }
 
 func (g *grpcServer) RepositoryModelLoad(ctx context.Context, r *pb.RepositoryModelLoadRequest) (*pb.RepositoryModelLoadResponse, error) {
+	for name := range r.Parameters {
+		if err := checkLoadParameter(name); err != nil && g.srv.options.Control {
+			return nil, grpcError(of(r.ModelName, "", err))
+		}
+	}
 	if err := g.srv.control(ctx, r.ModelName, true); err != nil {
 		return nil, grpcError(err)
 	}
@@ -164,7 +171,7 @@ func (g *grpcServer) ModelStreamInfer(stream pb.GRPCInferenceService_ModelStream
 		answer := &pb.ModelStreamInferResponse{}
 		answer.InferResponse, err = g.infer(stream.Context(), r)
 		if err != nil {
-			answer.ErrorMessage = asError(err).Error()
+			answer.ErrorMessage = asError(err).told()
 			answer.InferResponse = &pb.ModelInferResponse{ModelName: r.ModelName, ModelVersion: r.ModelVersion, Id: r.Id}
 		}
 		if err := stream.Send(answer); err != nil {
@@ -184,8 +191,15 @@ func (g *grpcServer) infer(ctx context.Context, r *pb.ModelInferRequest) (*pb.Mo
 }
 
 func (g *grpcServer) answer(ctx context.Context, r *pb.ModelInferRequest) (*pb.ModelInferResponse, error) {
+	begin := time.Now()
+	v, _, err := g.srv.find(r.ModelName, r.ModelVersion)
+	if err != nil {
+		g.srv.count(nil, nil, err, begin)
+		return nil, err
+	}
 	req, err := grpcRequest(r)
 	if err != nil {
+		g.srv.count(v, nil, err, begin)
 		return nil, of(r.ModelName, r.ModelVersion, err)
 	}
 	res, err := g.srv.infer(ctx, req)

@@ -31,8 +31,8 @@ type Options struct {
 	// MaxRequestBytes bounds the body of a request over REST, as it is and unpacked. A larger one is refused with 413
 	// before it is read. Over gRPC the bound is grpc.MaxRecvMsgSize, an option of your grpc.Server. default: 64 << 20
 	MaxRequestBytes gotorch.Scalar
-	// MaxBytes bounds what the bodies of all requests over REST take together while they are read and run. Beyond it
-	// requests are refused with 429. default: 1 << 30
+	// MaxBytes bounds what the bodies of all requests over REST take together while they are read and run, what their
+	// texts become included. Beyond it requests are refused with 429. default: 1 << 30
 	MaxBytes gotorch.Scalar
 	// Control lets clients load and unload models. Who can reach the server can then put it out of service.
 	Control bool
@@ -88,7 +88,8 @@ func (b Batching) set(o *modelOptions) { o.batching = b }
 
 // Queue is how requests for a model wait.
 type Queue struct {
-	// Max is how many may wait. Default: Options.MaxQueue.
+	// Max is how many may wait, and where the model has [Sequences] how many more for others of theirs. Default:
+	// Options.MaxQueue.
 	Max gotorch.Scalar
 	// Timeout is how long a request may wait until it runs: DEADLINE_EXCEEDED, or 504, then. A request may ask for
 	// less with the parameter timeout, in microseconds. Default: as long as its client does.

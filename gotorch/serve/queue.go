@@ -49,6 +49,7 @@ type job struct {
 	arena  *[]byte // in which out lies
 	err    error
 	timing timing
+	tried  bool // the model was run for it
 	trace  jobTrace
 }
 
@@ -62,9 +63,10 @@ type batch struct {
 	live   int // those that somebody waits for
 	queue  *queue
 	// How far it has come, for who goes on where a model has ended the goroutine.
-	begun bool
-	err   error
-	next  int
+	begun  bool
+	err    error
+	next   int
+	states []any // of the jobs' sequences before the batch ran, where it may be run again
 }
 
 // bucket is the jobs of one key.

@@ -133,11 +133,14 @@ func (v *version) appendSize(key []byte, input, dim int, n int64) []byte {
 	return binary.AppendUvarint(key, (uint64(n)+uint64(r.step)-1)/uint64(r.step))
 }
 
-// longest is the size of the ragged dimension in a batch.
+// longest is the size of the ragged dimension in a batch. A request without rows may be of any length, and costs its client
+// nothing: it does not count beside those that have some.
 func (r *ragged) longest(jobs []*job) int64 {
 	n := int64(0)
 	for _, j := range jobs {
-		n = max(n, j.in[r.input].shape[r.dim])
+		if len(jobs) == 1 || j.rows > 0 {
+			n = max(n, j.in[r.input].shape[r.dim])
+		}
 	}
 	return n
 }

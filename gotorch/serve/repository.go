@@ -352,7 +352,7 @@ func (r *repository) look(ctx context.Context, key entryKey, at source, asked bo
 		e.failed, e.said = "", ""
 		return
 	}
-	e.failed = err.Error()
+	e.failed = r.tellable(err)
 	// While a folder is copied its errors differ in sizes and sums alone.
 	what := numbers.ReplaceAllString(e.failed, "#")
 	level := slog.LevelDebug
@@ -361,6 +361,16 @@ func (r *repository) look(ctx context.Context, key entryKey, at source, asked bo
 	}
 	r.server.log.Log(ctx, level, "serve: a model of the folder is not loaded", "model", key.model, "version", key.version,
 		"folder", at.dir, "in service", e.version != nil, "error", err)
+}
+
+// tellable is an error as clients may see it: paths begin in the folder, and where that is is the operator's. All of it is
+// text, as one entry of the index that is none would be the end of the whole answer over gRPC.
+func (r *repository) tellable(err error) string {
+	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
+	if r.dir == "/" {
+		return text
+	}
+	return strings.ReplaceAll(text, r.dir+"/", "")
 }
 
 var numbers = regexp.MustCompile(`[0-9a-f]*[0-9][0-9a-f]*`)
@@ -511,7 +521,10 @@ func warmUp(ctx context.Context, model Model, runs []map[string][]int64) error {
 					}
 					sequence := &Sequence{ID: "warm-up", Start: true, End: true}
 					in.Sequences, in.Rows = []*Sequence{sequence}, []int{rows}
-					defer func() { closeStates([]any{sequence.State}) }()
+					defer func() {
+						sequence.discard()
+						closeStates([]any{sequence.State})
+					}()
 					_, err = model.Run(ctx, in)
 				})
 			})

@@ -21,6 +21,7 @@ import (
 	"gotorch.dev/gotorch/internal/modeltest"
 	"gotorch.dev/gotorch/internal/testhelp"
 	"gotorch.dev/gotorch/serve"
+	pb "gotorch.dev/gotorch/serve/internal/inferencepb"
 )
 
 // soon waits until something is so.
@@ -361,5 +362,79 @@ func TestWatchingEndsWithTheContextAndWithTheServer(t *testing.T) {
 	var e *os.PathError
 	if err := serve.New().AddRepository(t.Context(), filepath.Join(dir, "none")); !errors.As(err, &e) {
 		t.Errorf("no folder: %v", err)
+	}
+}
+
+func TestClientsAreNotToldWhereTheFolderIs(t *testing.T) {
+	real, dir := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	testhelp.Must(t, os.Symlink(real, dir))
+	testhelp.Must(t, os.MkdirAll(filepath.Join(real, "empty/1"), 0o777))
+	for _, name := range []string{"config", "large", "library", "weights", "manifest", "files"} {
+		modeltest.Write(t, filepath.Join(real, name), 3, false)
+	}
+	testhelp.Must(t, os.Mkdir(filepath.Join(real, "config/config.json"), 0o777))
+	config(t, real, "large", strings.Repeat(" ", 1<<20+1))
+	testhelp.Must(t, os.WriteFile(filepath.Join(real, "library/model.so"), []byte("no library"), 0o666))
+	testhelp.Must(t, os.Remove(filepath.Join(real, "weights/weights.safetensors")))
+	testhelp.Must(t, os.WriteFile(filepath.Join(real, "manifest/manifest.json"), []byte("{\xff"), 0o666))
+	testhelp.Must(t, os.Remove(filepath.Join(real, "files/manifest.json")))
+	testhelp.Must(t, os.Symlink("nowhere", filepath.Join(real, "files/manifest.json")))
+	testhelp.Must(t, os.WriteFile(filepath.Join(real, "files/a.pt2"), []byte("no package"), 0o666))
+	testhelp.Must(t, os.MkdirAll(filepath.Join(real, "package/1"), 0o777))
+	testhelp.Must(t, os.WriteFile(filepath.Join(real, "package/1/a.pt2"), []byte("no package"), 0o666))
+	srv, log := repository(t, dir, serve.Options{Control: true}, serve.RepositoryOptions{Poll: -1})
+	found := index(t, srv)
+	if len(found) != 8 {
+		t.Errorf("the index has %d entries", len(found))
+	}
+	for key, e := range found {
+		err := srv.Load(e.Name, "")
+		if err == nil || e.Reason == "" {
+			t.Fatalf("%s is loaded: %+v", key, e)
+		}
+		for _, text := range []string{e.Reason, err.Error()} {
+			if strings.Contains(text, real) || strings.Contains(text, dir) || strings.Contains(text, os.TempDir()) {
+				t.Errorf("%s: %s", key, text)
+			}
+		}
+	}
+	if log.count(dir+"/empty/1") == 0 {
+		t.Error("and the log does not say it either")
+	}
+}
+
+func TestTheIndexOfWhatIsReadyHasNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	modeltest.Write(t, filepath.Join(dir, "good"), 3, false)
+	modeltest.Write(t, filepath.Join(dir, "away"), 3, false)
+	testhelp.Must(t, os.MkdirAll(filepath.Join(dir, "empty/1"), 0o777))
+	srv, _ := repository(t, dir, serve.Options{}, serve.RepositoryOptions{Poll: -1})
+	testhelp.Must(t, srv.Unload(t.Context(), "away", ""))
+	client := serveGRPC(t, srv)
+	for body, want := range map[string]string{`{"ready":true}`: "[good]", `{"ready":false}`: "[away empty good]", "": "[away empty good]"} {
+		w := httptest.NewRecorder()
+		srv.HTTP().ServeHTTP(w, httptest.NewRequest("POST", "/v2/repository/index", strings.NewReader(body)))
+		var all []indexEntry
+		testhelp.Must(t, json.Unmarshal(w.Body.Bytes(), &all))
+		var names, rpcNames []string
+		for _, e := range all {
+			names = append(names, e.Name)
+			if ready := e.State == "READY"; ready != (e.Name == "good") || ready != (e.Reason == "") {
+				t.Errorf("%+v", e)
+			}
+		}
+		res, err := client.RepositoryIndex(t.Context(), &pb.RepositoryIndexRequest{Ready: strings.Contains(body, "true")})
+		testhelp.Must(t, err)
+		for _, e := range res.Models {
+			rpcNames = append(rpcNames, e.Name)
+		}
+		if fmt.Sprint(names) != want || fmt.Sprint(rpcNames) != want {
+			t.Errorf("%q: %v, and over gRPC %v, where %s was expected", body, names, rpcNames, want)
+		}
+	}
+	for _, body := range []string{"{", "[]", `{"ready":1}`} {
+		w := httptest.NewRecorder()
+		srv.HTTP().ServeHTTP(w, httptest.NewRequest("POST", "/v2/repository/index", strings.NewReader(body)))
+		protocolError(t, body, w.Code, w.Body.String(), 400)
 	}
 }

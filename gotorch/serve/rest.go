@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"compress/zlib"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"gotorch.dev/gotorch"
 )
@@ -65,6 +67,9 @@ func (s *Server) HTTP() http.Handler {
 	handle("GET /v2/models/stats", s.restStats)
 	handle("POST /v2/repository/index", s.restIndex)
 	handle("POST /v2/repository/models/{name}/load", func(_ http.ResponseWriter, r *http.Request) error {
+		if err := checkLoad(r.Body); err != nil && s.options.Control {
+			return of(r.PathValue("name"), "", err)
+		}
 		return s.control(r.Context(), r.PathValue("name"), true)
 	})
 	handle("POST /v2/repository/models/{name}/unload", func(_ http.ResponseWriter, r *http.Request) error {
@@ -87,13 +92,45 @@ func (s *Server) control(ctx context.Context, name string, load bool) error {
 	return s.Unload(ctx, name, "")
 }
 
+// checkLoad says what is wrong with the body of a request to load a model.
+func checkLoad(body io.Reader) error {
+	text, err := io.ReadAll(io.LimitReader(body, maxConfig+1))
+	if err != nil {
+		return newError(InvalidArgument, "the body could not be read: %v", err)
+	}
+	if len(text) > maxConfig { // of files, then
+		return &Error{Code: ResourceExhausted, status: http.StatusRequestEntityTooLarge, Msg: "the body is larger than one that asks to load a model"}
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil
+	}
+	var wanted struct{ Parameters map[string]any }
+	if err := json.Unmarshal(text, &wanted); err != nil {
+		return newError(InvalidArgument, "the body asks to load no model: %v", err)
+	}
+	for name := range wanted.Parameters {
+		if err := checkLoadParameter(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkLoadParameter refuses what would load another model than the one that is there.
+func checkLoadParameter(name string) error {
+	if name == "config" || strings.HasPrefix(name, "file:") {
+		return newError(Unimplemented, "a model is loaded as its folder is: the parameter %.100q is not supported", name)
+	}
+	return nil
+}
+
 func writeError(w http.ResponseWriter, e *Error) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	if e.Code == ResourceExhausted && e.status == 0 {
 		h.Set("Retry-After", "1")
 	}
-	body := append(appendString([]byte(`{"error":`), e.Error()), '}')
+	body := append(appendString([]byte(`{"error":`), e.told()), '}')
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(e.httpStatus())
 	w.Write(body)
@@ -111,7 +148,8 @@ func writeJSON(w http.ResponseWriter, v any) error {
 }
 
 // extensions are those of the protocol that a server has.
-var extensions = []string{"binary_tensor_data", "model_configuration", "model_repository", "parameters", "schedule_policy", "statistics"}
+var extensions = []string{"binary_tensor_data", "model_configuration", "model_repository", "parameters", "schedule_policy",
+	"sequence", "sequence(string_id)", "statistics"}
 
 func (s *Server) restServer(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, struct {
@@ -382,10 +420,54 @@ func (b *body) Read(p []byte) (int, error) {
 	p = p[:min(int64(len(p)), b.most-b.got, mostRead)]
 	n, err := b.r.Read(p)
 	b.got += int64(n)
-	if !b.budget.take(int64(n)) {
-		return n, newError(ResourceExhausted, "requests that are being read or run take all of the memory that they may: try again later")
+	if full := b.take(int64(n)); full != nil {
+		return n, full
 	}
-	b.taken += int64(n)
+	return n, err
+}
+
+// take accounts for memory that the request has.
+func (b *body) take(n int64) error {
+	if !b.budget.take(n) {
+		return newError(ResourceExhausted, "requests that are being read or run take all of the memory that they may: try again later")
+	}
+	b.taken += n
+	return nil
+}
+
+// textHeader is what Go has for each text besides its bytes.
+const textHeader = int64(unsafe.Sizeof([]byte{}))
+
+// bounded is a packed body, of which no more bytes are read than a request may have: it may unpack to nothing for ever.
+type bounded struct {
+	r    io.Reader
+	left int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p[:min(int64(len(p)), b.left+1)])
+	if int64(n) > b.left {
+		n, err = int(b.left), errTooLarge
+	}
+	b.left -= int64(n)
+	return n, err
+}
+
+// wholeStream is what a stream unpacks to, after which nothing may follow.
+type wholeStream struct {
+	r      io.Reader
+	packed *bufio.Reader
+}
+
+func (w *wholeStream) Read(p []byte) (int, error) {
+	n, err := w.r.Read(p)
+	if err == io.EOF {
+		if _, more := w.packed.ReadByte(); more == nil {
+			err = errors.New("something follows what is packed")
+		} else if more != io.EOF {
+			err = more
+		}
+	}
 	return n, err
 }
 
@@ -463,14 +545,18 @@ type wanted struct {
 }
 
 func (s *Server) restInfer(w http.ResponseWriter, r *http.Request) error {
+	begin := time.Now()
 	b := &body{r: r.Body, most: s.maxBody, budget: &s.bytes}
 	req := &request{model: r.PathValue("name"), version: r.PathValue("version"), free: b.free}
-	if _, _, err := s.find(req.model, req.version); err != nil { // before a body is read for nothing
+	v, _, err := s.find(req.model, req.version)
+	if err != nil { // before a body is read for nothing
+		s.count(nil, nil, err, begin)
 		return err
 	}
 	outputs, allBinary, err := b.request(r, req)
 	if err != nil {
 		b.free()
+		s.count(v, nil, err, begin)
 		return of(req.model, req.version, err)
 	}
 	res, err := s.infer(r.Context(), req)
@@ -489,17 +575,19 @@ func (b *body) request(r *http.Request, req *request) (outputs []wanted, allBina
 	switch encoding := r.Header.Get("Content-Encoding"); strings.ToLower(encoding) {
 	case "", "identity":
 	case "gzip":
-		unpacked, err := gzip.NewReader(b.r)
+		packed := bufio.NewReader(&bounded{b.r, b.most})
+		unpacked, err := gzip.NewReader(packed)
 		if err != nil {
 			return nil, false, newError(InvalidArgument, "the body is not packed with gzip: %v", err)
 		}
-		b.r = unpacked
+		b.r = unpacked // reads to the end of what is packed
 	case "deflate":
-		unpacked, err := zlib.NewReader(b.r)
+		packed := bufio.NewReader(&bounded{b.r, b.most})
+		unpacked, err := zlib.NewReader(packed)
 		if err != nil {
 			return nil, false, newError(InvalidArgument, "the body is not packed with deflate, which is zlib's format: %v", err)
 		}
-		b.r = unpacked
+		b.r = &wholeStream{unpacked, packed}
 	default:
 		return nil, false, &Error{Code: InvalidArgument, status: http.StatusUnsupportedMediaType,
 			Msg: "the body is packed with " + strconv.Quote(encoding) + ", where gzip and deflate are understood"}
@@ -565,6 +653,9 @@ func (b *body) binary(in *input, size int64) error {
 	if in.typ == BYTES {
 		raw, err := b.upTo(b.arena(int(min(size, firstPiece))), size, what)
 		if err != nil {
+			return err
+		}
+		if err := b.take(textHeader * min(int64(n), size/4)); err != nil {
 			return err
 		}
 		in.bytes, err = parseTexts(raw, n)
@@ -802,8 +893,25 @@ func (p *restParser) data(in *input) error {
 	if p.arena == nil {
 		p.arena = p.body.arena(min(len(p.text), firstPiece))
 	}
+	// What a short text becomes may be many times as long: 0, is two bytes, and eight as a double. It is no more than what
+	// the shape says and the text has room for.
+	n, _ := elements(in.shape)
+	n = min(n, (len(p.text)-p.at)/2+1)
+	var texts [][]byte
+	memory := int64(n) * int64(in.typ.Size())
+	if in.typ == BYTES {
+		memory = int64(n) * textHeader
+	}
+	if err := p.body.take(memory); err != nil {
+		return err
+	}
+	if in.typ == BYTES {
+		texts = make([][]byte, 0, n)
+	} else {
+		*p.arena = slices.Grow(*p.arena, int(memory))
+	}
 	start := len(*p.arena)
-	out, texts, err := p.reader.data(in.name, in.typ, in.shape, *p.arena, nil)
+	out, texts, err := p.reader.data(in.name, in.typ, in.shape, *p.arena, texts)
 	if err != nil {
 		return err
 	}

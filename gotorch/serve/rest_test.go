@@ -114,8 +114,20 @@ func TestControlIsForThoseWhoAllowIt(t *testing.T) {
 	testhelp.Must(t, srv.Add("m", serve.FromModel(double)))
 	web := httptest.NewServer(srv.HTTP())
 	defer web.Close()
-	if code, text := post(t, web.URL+"/v2/repository/models/m/unload", "{}"); code != 403 || !strings.Contains(text, "PERMISSION_DENIED") {
-		t.Error(code, text)
+	client := serveGRPC(t, srv)
+	for _, what := range []string{"unload", "load"} {
+		for _, name := range []string{"m", "none"} { // who may not does not learn what there is
+			if code, text := post(t, web.URL+"/v2/repository/models/"+name+"/"+what, "{"); code != 403 || !strings.Contains(text, "PERMISSION_DENIED") {
+				t.Error(what, code, text)
+			}
+			_, err := client.RepositoryModelLoad(t.Context(), &pb.RepositoryModelLoadRequest{ModelName: name})
+			if what == "unload" {
+				_, err = client.RepositoryModelUnload(t.Context(), &pb.RepositoryModelUnloadRequest{ModelName: name})
+			}
+			if status.Code(err) != codes.PermissionDenied {
+				t.Error(what, err)
+			}
+		}
 	}
 	if !srv.Ready("m", "") {
 		t.Error("the model was unloaded")
@@ -163,6 +175,12 @@ gotorch_serve_requests_total{code="OK",model="m",version="1"} 1
 // serveGRPC returns a client of srv.
 func serveGRPC(t testing.TB, srv *serve.Server) pb.GRPCInferenceServiceClient {
 	t.Helper()
+	return pb.NewGRPCInferenceServiceClient(dialGRPC(t, srv))
+}
+
+// dialGRPC is serveGRPC for what is no call of the protocol.
+func dialGRPC(t testing.TB, srv *serve.Server) *grpc.ClientConn {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	testhelp.Must(t, err)
 	g := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
@@ -174,7 +192,7 @@ func serveGRPC(t testing.TB, srv *serve.Server) pb.GRPCInferenceServiceClient {
 		connection.Close()
 		g.Stop()
 	})
-	return pb.NewGRPCInferenceServiceClient(connection)
+	return connection
 }
 
 func TestGRPCTakesTypedContents(t *testing.T) {

@@ -36,18 +36,57 @@ func (q Sequences) set(o *modelOptions) { o.sequences = &q }
 
 // Sequence is what a request belongs to, where its model has [Sequences].
 type Sequence struct {
-	ID         string // a number is its digits
+	ID         string // a number is its digits; 1 and "1" are two sequences
 	Start, End bool   // of the request
 	// State is the model's own, nil at first. It is kept from request to request, and if it is an [io.Closer], closed
 	// when the sequence ends, was idle too long or is begun anew, and when the model is closed. Only one request of a
-	// sequence runs at a time. A request that fails leaves in it what the model left there.
+	// sequence runs at a time. A request that fails leaves in it what the model left there. Where a batch fails and its
+	// requests are run again, each alone, State is put back first. What a run has changed inside of it stays changed, and
+	// an [io.Closer] stays, but for one where there was nil: that is closed.
 	State any
+
+	next stateOf // of a model of FromGraph, until the results are there
 }
 
-// sequenceRequest is what a request says of sequences. id is "" for none.
+// commit makes what the model has left for the next request the state.
+func (s *Sequence) commit() {
+	if s.next == nil {
+		return
+	}
+	if before, ok := s.State.(stateOf); ok {
+		before.Close()
+	}
+	s.State, s.next = s.next, nil
+}
+
+// discard is commit for a run that failed.
+func (s *Sequence) discard() {
+	s.next.Close()
+	s.next = nil
+}
+
+// putBack makes State what it was before a run that is done again.
+func (s *Sequence) putBack(before any) {
+	after, closes := s.State.(io.Closer)
+	if _, closed := before.(io.Closer); closed || closes && before != nil {
+		return // nobody knows whether the model has closed what was there
+	}
+	s.State = before
+	if closes {
+		after.Close()
+	}
+}
+
+// sequenceRequest is what a request says of sequences.
 type sequenceRequest struct {
-	id         string
+	id         sequenceID
 	start, end bool
+}
+
+// sequenceID tells sequences apart. The zero value is none.
+type sequenceID struct {
+	text   string
+	number bool // text is its digits
 }
 
 // takeSequence takes from the parameters what they say of sequences.
@@ -67,14 +106,14 @@ func (r *request) takeSequence() error {
 	if value, ok := r.params["sequence_id"]; ok {
 		switch id := value.(type) {
 		case int64, uint64:
-			if r.sequence.id = fmt.Sprint(id); r.sequence.id == "0" { // clients send it where there is none
-				r.sequence.id = ""
+			if digits := fmt.Sprint(id); digits != "0" { // which clients send where there is none
+				r.sequence.id = sequenceID{digits, true}
 			}
 		case string:
 			if len(id) > 256 {
 				return newError(InvalidArgument, "parameter sequence_id has %d bytes, and may have 256", len(id))
 			}
-			r.sequence.id = id
+			r.sequence.id.text = id
 		default:
 			return newError(InvalidArgument, "parameter sequence_id is %v, and must be an integer or a text", value)
 		}
@@ -90,14 +129,19 @@ func (r *request) takeSequence() error {
 
 // findFor is find for a request: one that goes on with a sequence and names no version goes where the sequence is.
 func (s *Server) findFor(r *request) (*version, *queue, error) {
-	if r.sequence.id != "" && !r.sequence.start && r.version == "" {
+	if r.sequence.id != (sequenceID{}) && !r.sequence.start && r.version == "" {
 		s.mutex.RLock()
+		var found *version // the highest, where several have one of this name
 		for _, v := range s.models[r.model] {
-			if v.queue != nil && v.sequences != nil && !s.closing && v.sequences.has(r.sequence.id) {
-				q := v.queue
-				s.mutex.RUnlock()
-				return v, q, nil
+			if v.queue != nil && v.sequences != nil && !s.closing && (found == nil || compareVersions(v.id, found.id) > 0) &&
+				v.sequences.has(r.sequence.id) {
+				found = v
 			}
+		}
+		if found != nil {
+			q := found.queue
+			s.mutex.RUnlock()
+			return found, q, nil
 		}
 		s.mutex.RUnlock()
 	}
@@ -112,20 +156,16 @@ func (s *Server) enterSequence(ctx context.Context, v *version, r *request, curr
 		}
 		return nil, nil
 	}
-	timeout := r.timeout
-	if t := v.options.queue.Timeout; t > 0 && (timeout == 0 || t < timeout) {
-		timeout = t
-	}
 	q := v.sequences
-	one, err := q.enter(ctx, r.sequence, v.queueOf.limit, timeout, s.killed)
+	one, err := q.enter(ctx, r.sequence, v.queueOf.limit, v.mayWait(r), s.killed)
 	if err != nil {
 		return nil, err
 	}
 	free := r.free
 	r.free = func() {
-		ran := *current != nil && (*current).timing.ran
+		j := *current
 		free()
-		q.leave(one, ran)
+		q.leave(one, j != nil && j.tried, j != nil && j.timing.ran)
 	}
 	return one, nil
 }
@@ -136,13 +176,15 @@ type sequences struct {
 	max   int
 	idle  time.Duration
 	users int // versions
-	byID  map[string]*sequence
+	waits int // requests that wait for others of their sequences
+	byID  map[sequenceID]*sequence
 	order listpkg.List // of *sequence, those whose last request was first before the others
 	timer *time.Timer
 }
 
 type sequence struct {
 	Sequence
+	id      sequenceID
 	busy    bool
 	waiting []chan struct{}
 	last    time.Time
@@ -168,7 +210,7 @@ func newSequences(o *Sequences) (found *sequences, err error) {
 	if idle == 0 {
 		idle = time.Minute
 	}
-	return &sequences{max: int(limit), idle: idle, users: 1, byID: map[string]*sequence{}}, nil
+	return &sequences{max: int(limit), idle: idle, users: 1, byID: map[sequenceID]*sequence{}}, nil
 }
 
 // share makes the sequences those of one version more, whose options are next's.
@@ -199,7 +241,7 @@ func (q *sequences) unshare() {
 
 // drop forgets a sequence, and returns its state. The mutex is held.
 func (q *sequences) drop(s *sequence) any {
-	delete(q.byID, s.ID)
+	delete(q.byID, s.id)
 	q.order.Remove(s.place)
 	state := s.State
 	s.State = nil
@@ -215,50 +257,54 @@ func closeStates(states []any) {
 }
 
 // has reports whether there is a sequence.
-func (q *sequences) has(id string) bool {
+func (q *sequences) has(id sequenceID) bool {
 	q.mutex.Lock()
 	defer q.mutex.Unlock()
 	return q.byID[id] != nil
 }
 
-// enter waits until it is a request's turn in its sequence, at most as many others waiting as may. leave must be called
-// when nothing of the request runs any more.
+// enter waits until it is a request's turn in its sequence, where no more others wait, of all sequences, than may. leave
+// must be called when nothing of the request runs any more.
 func (q *sequences) enter(ctx context.Context, r sequenceRequest, most int, timeout time.Duration, killed <-chan struct{}) (*sequence, error) {
-	if r.id == "" {
+	if r.id == (sequenceID{}) {
 		return nil, newError(InvalidArgument, "the model keeps state between requests: the parameter sequence_id must name a sequence")
 	}
 	q.mutex.Lock()
 	s := q.byID[r.id]
 	if s == nil {
 		if !r.start {
+			err := q.unknown(r.id.text)
 			q.mutex.Unlock()
-			return nil, q.unknown(r.id)
+			return nil, err
 		}
 		if len(q.byID) >= q.max {
+			err := q.full()
 			q.mutex.Unlock()
-			return nil, newError(ResourceExhausted, "there are %d sequences, and no more may begin: end one, or try again later", q.max)
+			return nil, err
 		}
-		s = &sequence{Sequence: Sequence{ID: r.id}}
+		s = &sequence{Sequence: Sequence{ID: r.id.text}, id: r.id}
 		s.place = q.order.PushBack(s)
 		q.byID[r.id] = s
 	}
 	if s.busy {
-		if len(s.waiting) >= most {
+		if q.waits >= most {
+			err := newError(ResourceExhausted, "%d requests wait for others of their sequences, and no more may: try again later", q.waits)
 			q.mutex.Unlock()
-			return nil, newError(ResourceExhausted, "%d requests of sequence %q wait, and no more may", len(s.waiting), r.id)
+			return nil, err
 		}
 		turn := make(chan struct{})
 		s.waiting = append(s.waiting, turn)
+		q.waits++
 		q.mutex.Unlock()
 		if err := q.await(ctx, s, turn, timeout, killed); err != nil {
 			return nil, err
 		}
 		q.mutex.Lock()
 		if !r.start && s.place == nil { // the request before ended it
-			next := q.next(s)
+			next, err := q.next(s), q.unknown(r.id.text)
 			q.mutex.Unlock()
 			next()
-			return nil, q.unknown(r.id)
+			return nil, err
 		}
 	}
 	s.busy = true
@@ -269,10 +315,13 @@ func (q *sequences) enter(ctx context.Context, r sequenceRequest, most int, time
 	}
 	if s.place == nil { // it was ended, and begins anew
 		if other := q.byID[r.id]; other != nil || len(q.byID) >= q.max {
-			next := q.next(s)
+			next, err := q.next(s), q.full()
+			if other != nil {
+				err = newError(ResourceExhausted, "sequence %q was begun anew by another request: try again later", r.id.text)
+			}
 			q.mutex.Unlock()
 			next()
-			return nil, newError(ResourceExhausted, "there are %d sequences, and no more may begin", len(q.byID))
+			return nil, err
 		}
 		s.place = q.order.PushBack(s)
 		q.byID[r.id] = s
@@ -283,6 +332,12 @@ func (q *sequences) enter(ctx context.Context, r sequenceRequest, most int, time
 	return s, nil
 }
 
+// full is the error for one sequence too many. The mutex is held.
+func (q *sequences) full() error {
+	return newError(ResourceExhausted, "there are %d sequences, and no more may begin: end one, or try again later", q.max)
+}
+
+// unknown is the error for a sequence that is not there. The mutex is held.
 func (q *sequences) unknown(id string) error {
 	return newError(InvalidArgument, "sequence %q has not begun, has ended, or had no request for %v: its first request has the parameter sequence_start",
 		id, q.idle)
@@ -311,6 +366,7 @@ func (q *sequences) await(ctx context.Context, s *sequence, turn chan struct{}, 
 	for i, other := range s.waiting {
 		if other == turn {
 			s.waiting = append(s.waiting[:i], s.waiting[i+1:]...)
+			q.waits--
 			q.mutex.Unlock()
 			return err
 		}
@@ -329,14 +385,16 @@ func (q *sequences) next(s *sequence) func() {
 	}
 	turn := s.waiting[0]
 	s.waiting = s.waiting[1:]
+	q.waits--
 	return func() { close(turn) }
 }
 
-// leave ends a request's turn; ran says whether the model was run for it.
-func (q *sequences) leave(s *sequence, ran bool) {
+// leave ends a request's turn; tried says whether the model was run for it, and ran whether that came to results. A last
+// request that was not tried, as the queue was full, may be sent again, and ends nothing.
+func (q *sequences) leave(s *sequence, tried, ran bool) {
 	q.mutex.Lock()
 	var ended []any
-	if s.place != nil && (s.End || s.Start && !ran || q.users == 0) {
+	if s.place != nil && (s.End && tried || s.Start && !ran || q.users == 0) {
 		ended = append(ended, q.drop(s))
 		s.place = nil
 	} else if s.place == nil && s.State != nil {
@@ -504,7 +562,10 @@ func (p statePair) before(k int, all []*Sequence, rows []int) (gotorch.Tensor, e
 		if len(shape) > 0 && shape[0] < 0 {
 			shape[0] = int64(rows[i])
 		}
-		kept, _ := s.State.(stateOf)
+		kept := s.next // of another run for the same request
+		if kept == nil {
+			kept, _ = s.State.(stateOf)
+		}
 		if k >= len(kept) {
 			parts[i] = gotorch.Zeros(shape, gotorch.TensorOptions{DType: p.spec.DType})
 			continue
@@ -520,7 +581,8 @@ func (p statePair) before(k int, all []*Sequence, rows []int) (gotorch.Tensor, e
 	return gotorch.Cat(parts), nil
 }
 
-// keep gives each sequence its part of what it goes on with.
+// keep gives each sequence its part of what it goes on with. It becomes the state when the results are there: a batch
+// that fails may be run again.
 func (g *graphModel) keep(out []gotorch.Tensor, all []*Sequence, rows []int) error {
 	total := 0
 	for _, n := range rows {
@@ -551,10 +613,8 @@ func (g *graphModel) keep(out []gotorch.Tensor, all []*Sequence, rows []int) err
 			kept.Close()
 			return err
 		}
-		if before, ok := s.State.(stateOf); ok {
-			before.Close()
-		}
-		s.State = kept
+		s.discard()
+		s.next = kept
 		at += rows[i]
 	}
 	return nil

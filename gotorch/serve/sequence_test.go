@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +18,7 @@ import (
 	"gotorch.dev/gotorch/internal/modeltest"
 	"gotorch.dev/gotorch/internal/testhelp"
 	"gotorch.dev/gotorch/serve"
+	pb "gotorch.dev/gotorch/serve/internal/inferencepb"
 )
 
 func part(id any, start, end bool) serve.Parameters {
@@ -46,7 +49,14 @@ func TestASequenceGoesOnWhereItWas(t *testing.T) {
 	step(3, 3, part(int64(7), true, false))
 	step(0, -5, part("other", true, false)) // zeros begin it
 	step(3, 2, part(int64(7), false, false))
-	step(4, 4, part("7", false, false)) // a number is its digits
+	step(5, 5, part("7", true, true)) // a text is no number
+	step(4, 4, part(uint64(7), false, false))
+	for i := range uint64(3) { // which a double does not tell apart
+		step(float32(i+1), float32(i+1), part(1<<63+i, true, false))
+	}
+	for i := range uint64(3) {
+		step(float32(i+1), 0, part(1<<63+i, false, true))
+	}
 	step(1, 1, part("other", false, true))
 	step(4, 1, part(int64(7), false, true))
 	step(0, -1, part(int64(7), true, true)) // anew
@@ -233,5 +243,242 @@ func TestNothingStaysOfSequences(t *testing.T) {
 	// Tensors that were closed a moment ago may be owed, 32 for each thread.
 	if after := gotorch.MemoryStats().LiveHandles; after > before+64 {
 		t.Errorf("%d tensors live, where %d did", after, before)
+	}
+}
+
+// together runs requests of sequences a and b of model m in one batch, on x and y, and returns their errors.
+func together(t *testing.T, srv *serve.Server, start bool, x, y float32) (errA, errB error) {
+	t.Helper()
+	var clients sync.WaitGroup
+	clients.Go(func() { _, errA = ask(srv, "m", "", part("a", start, false), x) })
+	clients.Go(func() { _, errB = ask(srv, "m", "", part("b", start, false), y) })
+	clients.Wait()
+	return errA, errB
+}
+
+// A batch that fails is run again. What its first run left in a state must not be there then.
+func TestTheStateIsPutBackBeforeABatchIsRunAgain(t *testing.T) {
+	closed := 0
+	var closers []string
+	model := serve.NewModel(serve.Signature{Inputs: []serve.Spec{{Name: "x", Type: serve.FP32, Shape: []int64{-1, 2}}},
+		Outputs: []serve.Spec{{Name: "y", Type: serve.FP32}}}, func(_ context.Context, in *serve.Request) ([]serve.Value, error) {
+		out := make([]float32, len(in.Sequences))
+		failed := false
+		for i, s := range in.Sequences {
+			x := gotorch.ToSlice[float32](in.Inputs[0].Tensor)[2*i]
+			switch before := s.State.(type) {
+			case nil:
+				if x == 7 {
+					s.State = &state{closed: &closed}
+				} else {
+					s.State = x
+				}
+			case float32:
+				s.State = before + x
+			case *state:
+				closers = append(closers, s.ID)
+			}
+			out[i], _ = s.State.(float32)
+			failed = failed || x < 0
+		}
+		if failed {
+			return nil, errors.New("one is negative")
+		}
+		return []serve.Value{{Tensor: gotorch.FromSlice(out)}}, nil
+	})
+	srv := newServer(t)
+	testhelp.Must(t, srv.Add("m", model, serve.Sequences{}, serve.Batching{Max: 2, Delay: time.Minute}))
+	if errA, errB := together(t, srv, true, 1, 2); errA != nil || errB != nil {
+		t.Fatal(errA, errB)
+	}
+	if errA, errB := together(t, srv, false, 10, -1); errA != nil || errB == nil {
+		t.Fatal(errA, errB)
+	}
+	var clients sync.WaitGroup
+	for id, want := range map[string]float32{"a": 11, "b": 1} {
+		clients.Go(func() {
+			if got, err := ask(srv, "m", "", part(id, false, true), 0); err != nil || got != want {
+				t.Errorf("%s is %v, %v, not %v", id, got, err, want)
+			}
+		})
+	}
+	clients.Wait()
+	// One that is a Closer is closed, where nothing was before.
+	if errA, errB := together(t, srv, true, 7, -1); errA != nil || errB == nil {
+		t.Fatal(errA, errB)
+	}
+	if closed != 1 || len(closers) > 0 {
+		t.Errorf("%d states of the first run were closed, and %v were met again", closed, closers)
+	}
+}
+
+// The state of an exported model is that of the runs that came to results.
+func TestAnExportedModelsStateGoesOnWhenItsResultsAreThere(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "m")
+	modeltest.Write(t, dir, 1, true)
+	m, err := graph.Open(dir)
+	testhelp.Must(t, err)
+	defer m.Close()
+	srv := newServer(t)
+	fails := true
+	testhelp.Must(t, srv.Add("m", serve.NewModel(serve.FromGraph(m).Signature(), func(ctx context.Context, in *serve.Request) ([]serve.Value, error) {
+		out, err := serve.FromGraph(m).Run(ctx, in)
+		if err == nil && fails {
+			return nil, errors.New("later")
+		}
+		return out, err
+	}), serve.Sequences{}))
+	handles := gotorch.MemoryStats().LiveHandles
+	for range 3 {
+		if _, err := ask(srv, "m", "", part("a", true, false), 9); !errors.Is(err, serve.Internal) {
+			t.Error(err)
+		}
+	}
+	fails = false
+	if got, err := ask(srv, "m", "", part("a", true, false), 2); err != nil || got != 2 {
+		t.Error(got, err)
+	}
+	fails = true
+	if _, err := ask(srv, "m", "", part("a", false, false), 9); !errors.Is(err, serve.Internal) {
+		t.Error(err)
+	}
+	fails = false
+	if got, err := ask(srv, "m", "", part("a", false, true), 1); err != nil || got != 2 {
+		t.Errorf("got %v, %v: a run that failed has changed the state", got, err)
+	}
+	if after := gotorch.MemoryStats().LiveHandles; after > handles+8 { // tensors that were closed a moment ago may be owed
+		t.Errorf("%d tensors live, where %d did", after, handles)
+	}
+}
+
+// timed is a model with sequences each of whose runs takes so long in the clock of synctest.
+func timed(takes time.Duration) serve.Model {
+	return serve.NewModel(serve.Signature{Inputs: []serve.Spec{{Name: "x", Type: serve.FP32, Shape: []int64{-1, 2}}},
+		Outputs: []serve.Spec{{Name: "y", Type: serve.FP32}}}, func(_ context.Context, in *serve.Request) ([]serve.Value, error) {
+		time.Sleep(takes)
+		n, _ := in.Sequences[0].State.(int)
+		in.Sequences[0].State = n + 1
+		return []serve.Value{{Tensor: gotorch.FromSlice([]float32{float32(n + 1)})}}, nil
+	})
+}
+
+// A request waits for its sequence and then in the queue: for both together no longer than it may.
+func TestWaitingForASequenceCountsAsWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := serve.New()
+		testhelp.Must(t, srv.Add("m", timed(8*time.Second), serve.Sequences{}, serve.Queue{Timeout: 10 * time.Second}))
+		var clients sync.WaitGroup
+		for i, id := range []string{"a", "b", "a"} {
+			clients.Go(func() {
+				_, err := ask(srv, "m", "", part(id, i < 2, false))
+				if i == 2 && !errors.Is(err, serve.DeadlineExceeded) || i < 2 && err != nil {
+					t.Errorf("request %d: %v", i, err)
+				}
+			})
+			time.Sleep(time.Second)
+		}
+		clients.Wait()
+		testhelp.Must(t, srv.Close(t.Context()))
+	})
+}
+
+// A last request that was refused may be sent again: the sequence is still there.
+func TestALastRequestThatNeverRanEndsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := serve.New()
+		testhelp.Must(t, srv.Add("m", timed(time.Second), serve.Sequences{}, serve.Queue{Max: 1}))
+		_, err := ask(srv, "m", "", part("a", true, false))
+		testhelp.Must(t, err)
+		var clients sync.WaitGroup
+		for i := range 2 { // one runs, and one waits
+			clients.Go(func() { ask(srv, "m", "", part(int64(i+1), true, false)) })
+			synctest.Wait()
+		}
+		if _, err := ask(srv, "m", "", part("a", false, true)); !errors.Is(err, serve.ResourceExhausted) {
+			t.Error(err)
+		}
+		clients.Wait()
+		if got, err := ask(srv, "m", "", part("a", false, true)); err != nil || got != 2 {
+			t.Errorf("sent again it comes to %v, %v", got, err)
+		}
+		if _, err := ask(srv, "m", "", part("a", false, true)); !errors.Is(err, serve.InvalidArgument) {
+			t.Errorf("once more, where it has ended: %v", err)
+		}
+		testhelp.Must(t, srv.Close(t.Context()))
+	})
+}
+
+// Where two versions have a sequence of one name, a request that names no version goes to the higher one each time.
+func TestOfSeveralVersionsWithASequenceTheHighestGoesOn(t *testing.T) {
+	srv := newServer(t)
+	for _, id := range []serve.Version{"1", "2", "3"} {
+		testhelp.Must(t, srv.Add("m", timed(0), serve.Sequences{}, id))
+	}
+	for _, id := range []string{"1", "2"} {
+		_, err := ask(srv, "m", id, part("a", true, false))
+		testhelp.Must(t, err)
+	}
+	for i := range 30 {
+		if got, err := ask(srv, "m", "", part("a", false, false)); err != nil || got != float32(i+2) {
+			t.Fatalf("request %d comes to %v, %v", i, got, err)
+		}
+	}
+}
+
+// Those that wait for their sequences are bounded as those in the queue are, all together.
+func TestNoMoreWaitForTheirSequencesThanMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := serve.New()
+		testhelp.Must(t, srv.Add("m", timed(time.Second), serve.Sequences{}, serve.Queue{Max: 4}, serve.Instances(3)))
+		for round := range 3 { // nothing is lost of the count
+			var clients sync.WaitGroup
+			refused := 0
+			for i := range 3 {
+				clients.Go(func() {
+					if _, err := ask(srv, "m", "", part(int64(i+1), true, false)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			synctest.Wait()
+			for i := range 9 {
+				clients.Go(func() {
+					if i == 1 { // it goes away before its turn
+						ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+						defer cancel()
+						if _, err := srv.Infer(ctx, serve.InferRequest{Model: "m", Parameters: part(int64(2), false, false),
+							Inputs: []serve.Value{{Name: "x", Tensor: gotorch.Full([]int64{1, 2}, float32(1))}}}); !errors.Is(err, serve.DeadlineExceeded) {
+							t.Error(err)
+						}
+						return
+					}
+					_, err := ask(srv, "m", "", part(int64(i%3+1), false, false))
+					if errors.Is(err, serve.ResourceExhausted) {
+						refused++
+					} else if err != nil {
+						t.Error(err)
+					}
+				})
+				synctest.Wait()
+			}
+			clients.Wait()
+			if refused != 5 {
+				t.Errorf("round %d: %d were refused", round, refused)
+			}
+		}
+		testhelp.Must(t, srv.Close(t.Context()))
+	})
+}
+
+// Clients look there whether a server has sequences, and whether texts may name them.
+func TestTheServerSaysThatItHasSequences(t *testing.T) {
+	srv := newServer(t)
+	body, _, _ := request(t, srv, "GET", "/v2")
+	res, err := serveGRPC(t, srv).ServerMetadata(t.Context(), &pb.ServerMetadataRequest{})
+	testhelp.Must(t, err)
+	for _, name := range []string{"sequence", "sequence(string_id)"} {
+		if !strings.Contains(body, `"`+name+`"`) || !slices.Contains(res.Extensions, name) {
+			t.Errorf("%s is not among the extensions of %s, or of %v", name, body, res.Extensions)
+		}
 	}
 }

@@ -1,13 +1,13 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +32,7 @@ type Server struct {
 	mutex   sync.RWMutex
 	models  map[string]map[string]*version // by name and version
 	latest  map[string]*version            // of those that are loaded
+	leaving map[*version]bool              // those in no table any more on which something may still run
 	closing bool
 
 	repositories []*repository
@@ -45,7 +46,8 @@ type Server struct {
 func New(opts ...Options) *Server {
 	const op = "serve.New"
 	o := args.Option(opts)
-	s := &Server{options: o, log: o.Log, models: map[string]map[string]*version{}, latest: map[string]*version{}, killed: make(chan struct{})}
+	s := &Server{options: o, log: o.Log, models: map[string]map[string]*version{}, latest: map[string]*version{},
+		leaving: map[*version]bool{}, killed: make(chan struct{})}
 	positive := func(name string, field gotorch.Scalar, value int64) int64 {
 		n := args.Int(op, name, field, value)
 		if n < 1 {
@@ -206,21 +208,27 @@ func (s *Server) findLatest(name string) {
 	}
 }
 
+// compareVersions compares numbers of any length as such, which come after other names.
 func compareVersions(a, b string) int {
-	na, errA := strconv.ParseUint(a, 10, 64)
-	nb, errB := strconv.ParseUint(b, 10, 64)
+	na, isA := wholeNumber(a)
+	nb, isB := wholeNumber(b)
 	switch {
-	case errA == nil && errB == nil && na != nb:
-		if na < nb {
-			return -1
+	case isA && isB:
+		if n := cmp.Or(cmp.Compare(len(na), len(nb)), strings.Compare(na, nb)); n != 0 {
+			return n
 		}
+	case isA:
 		return 1
-	case errA == nil && errB != nil:
-		return 1
-	case errA != nil && errB == nil:
+	case isB:
 		return -1
 	}
 	return strings.Compare(a, b)
+}
+
+// wholeNumber returns the digits of a number without the zeros before them.
+func wholeNumber(text string) (digits string, ok bool) {
+	digits = strings.TrimLeft(text, "0")
+	return digits, text != "" && strings.Trim(digits, "0123456789") == ""
 }
 
 // retire ends a version that is in no table any more. Its model is closed when nothing runs on it: by the function
@@ -230,6 +238,9 @@ func (v *version) retire(why error) func() {
 	if v.queue != nil {
 		v.queue.close(why)
 		v.queue = nil
+	}
+	if len(v.queues) > 0 {
+		v.server.leaving[v] = true
 	}
 	return v.ifLast()
 }
@@ -248,6 +259,7 @@ func (v *version) ifLast() func() {
 		return func() {}
 	}
 	v.done = true
+	delete(v.server.leaving, v)
 	return v.closeModel
 }
 
@@ -481,10 +493,12 @@ func (s *Server) Close(ctx context.Context) error {
 	var last []func()
 	for _, versions := range s.models {
 		for _, v := range versions {
-			queues = append(queues, v.queues...)
-			waits = append(waits, v.waits()...)
 			last = append(last, v.retire(errClosed()))
 		}
+	}
+	for v := range s.leaving { // those too that were replaced or removed before
+		queues = append(queues, v.queues...)
+		waits = append(waits, v.waits()...)
 	}
 	s.mutex.Unlock()
 	for _, end := range last {

@@ -155,6 +155,49 @@ func TestOneWrongRequestOfABatchFailsAlone(t *testing.T) {
 	}
 }
 
+// Inputs belong to the model, which may write into them: not into what it is run on again.
+func TestABatchThatIsRunAgainHasItsInputsAsTheyCame(t *testing.T) {
+	srv := newServer(t)
+	runs := 0
+	testhelp.Must(t, srv.Add("m", serve.NewModel(serve.Signature{
+		Inputs:  []serve.Spec{{Name: "text", Type: serve.BYTES, Shape: []int64{-1}}, {Name: "x", Type: serve.FP32, Shape: []int64{-1}}},
+		Outputs: []serve.Spec{{Name: "text", Type: serve.BYTES, Shape: []int64{-1}}, {Name: "x", Type: serve.FP32, Shape: []int64{-1}}},
+	}, func(_ context.Context, in *serve.Request) ([]serve.Value, error) {
+		for _, text := range in.Inputs[0].Bytes {
+			for i := range text {
+				text[i]++
+			}
+			_ = append(text, '!') // which is not the next text
+		}
+		in.Inputs[1].Tensor.AddScalar_(1)
+		if runs++; runs == 1 {
+			if got := fmt.Sprint(in.Inputs[0].Texts()); got != "[bcd e bcd e]" {
+				t.Errorf("together the texts are %s", got)
+			}
+			return nil, errors.New("together they fail")
+		}
+		return in.Inputs, nil
+	}), serve.Batching{Max: 4, Delay: time.Minute}))
+	var clients sync.WaitGroup
+	for i := range 2 {
+		clients.Go(func() {
+			x := serve.Value{Name: "x", Tensor: gotorch.FromSlice([]float32{float32(i), float32(i)})}
+			out, err := srv.Infer(t.Context(), serve.InferRequest{Model: "m", Inputs: []serve.Value{serve.NewTexts("text", []string{"abc", "d"}), x}})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if got := fmt.Sprint(out[0].Texts(), numbers(out[1])); got != fmt.Sprintf("[bcd e] [%d %d]", i+1, i+1) {
+				t.Errorf("request %d came to %s", i, got)
+			}
+		})
+	}
+	clients.Wait()
+	if runs != 3 {
+		t.Errorf("%d runs", runs)
+	}
+}
+
 func TestAClientThatLeavesIsAnsweredAtOnce(t *testing.T) {
 	srv := newServer(t)
 	started, canceled := make(chan struct{}), make(chan struct{})
@@ -342,6 +385,46 @@ func TestUnloadWaitsForWhatRuns(t *testing.T) {
 	testhelp.Must(t, srv.Unload(t.Context(), "m", ""))
 	if text := <-got; text != "[5]" {
 		t.Error(text)
+	}
+}
+
+// A version that was replaced or removed is the server's until what runs on it has ended.
+func TestCloseWaitsForVersionsThatAreNoLongerServed(t *testing.T) {
+	for how, goes := range map[string]func(*serve.Server) error{
+		"replaced": func(srv *serve.Server) error { return srv.Add("m", serve.FromModel(double)) },
+		"removed": func(srv *serve.Server) error {
+			ended, cancel := context.WithCancel(context.Background())
+			cancel()
+			srv.Remove(ended, "m", "")
+			return nil
+		},
+	} {
+		srv := serve.New()
+		started := make(chan struct{})
+		m := closing{serve.NewModel(serve.FromModel(double).Signature(), func(ctx context.Context, _ *serve.Request) ([]serve.Value, error) {
+			close(started)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}), make(chan struct{})}
+		testhelp.Must(t, srv.Add("m", m))
+		answer := make(chan string)
+		go func() { answer <- infer(srv, "m", 1) }()
+		<-started
+		testhelp.Must(t, goes(srv))
+		short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		if err := srv.Close(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%s: Close says %v, where a request runs", how, err)
+		}
+		cancel()
+		if text := <-answer; !strings.Contains(text, "UNAVAILABLE: the server is closing") {
+			t.Errorf("%s: the request is answered with %s", how, text)
+		}
+		testhelp.Must(t, srv.Close(t.Context())) // waits for the model, whose context has ended
+		select {
+		case <-m.closed:
+		default:
+			t.Errorf("%s: the model is not closed", how)
+		}
 	}
 }
 

@@ -57,17 +57,14 @@ func metadataOf(ctx context.Context) propagation.TextMapCarrier {
 }
 
 // receive begins the span of a request. The name of its model is the client's, and no more than an attribute until the
-// model is found.
+// model is found. One attribute that is no UTF-8 would keep an exporter from sending all spans that it has.
 func (s *Server) receive(from propagation.TextMapCarrier, ctx context.Context, protocol, model, version string) (context.Context, trace.Span) {
 	if !trace.SpanContextFromContext(ctx).IsValid() { // else a middleware of the user's has begun one
 		ctx = w3c.Extract(ctx, from)
 	}
-	if len(model) > 256 {
-		model = model[:256]
-	}
 	return s.tracer.Start(ctx, "infer", trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithAttributes(attribute.String("serve.protocol", protocol), attribute.String("serve.model", model),
-			attribute.String("serve.version", version)))
+		trace.WithAttributes(attribute.String("serve.protocol", protocol), attribute.String("serve.model", shorten(model, 256)),
+			attribute.String("serve.version", shorten(version, 256))))
 }
 
 // endSpan ends a span with what became of it.
@@ -79,7 +76,7 @@ func endSpan(span trace.Span, err error) {
 		e := asError(err)
 		span.SetAttributes(attribute.String("serve.code", e.Code.String()))
 		if e.Code == Internal || e.Code == Unavailable || e.Code == DeadlineExceeded {
-			span.SetStatus(codes.Error, e.Msg) // what is the client's fault is no error of a server's span
+			span.SetStatus(codes.Error, shorten(e.Msg, mostTold)) // what is the client's fault is no error of a server's span
 		}
 	}
 	span.End()

@@ -88,7 +88,14 @@ func (a *answer) Write(p []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-const longestPath = 300
+// short bounds what a client has chosen.
+func short(text string) string {
+	const longest = 300
+	if len(text) > longest {
+		return text[:longest] + "..."
+	}
+	return text
+}
 
 // HTTP logs the requests that go through it.
 func (l *Requests) HTTP(next http.Handler) http.Handler {
@@ -111,11 +118,7 @@ func (l *Requests) HTTP(next http.Handler) http.Handler {
 			case code == 0:
 				code = http.StatusOK
 			}
-			path := r.URL.Path
-			if len(path) > longestPath {
-				path = path[:longestPath] + "..."
-			}
-			attrs := []slog.Attr{slog.String("id", id), slog.String("method", r.Method), slog.String("path", path),
+			attrs := []slog.Attr{slog.String("id", id), slog.String("method", short(r.Method)), slog.String("path", short(r.URL.Path)),
 				slog.Int("status", code), slog.Int64("bytes", a.bytes)}
 			l.line(ctx, n, begin, code >= 500, r.RemoteAddr, traceOf(a.Header().Get("Traceresponse")), attrs)
 		}()

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -185,7 +186,8 @@ func TestRESTNeedsARole(t *testing.T) {
 			{"/v2/health/live", inferToken, 200},
 			{"/v2", "", 401}, {"/v2/models/m/infer", "", 401}, {"/v2/models/m/infer", inferToken, 200}, {"/v2/models/m/infer", oldToken, 401},
 			{"/v2/models/m/infer", "wrong-token-0123456789", 401}, {"/v2/repository/index", inferToken, 200},
-			{"/v2/repository/models/m/load", inferToken, 403}, {"/v2/repository/models/m/unload", controlToken, 200},
+			{"/v2/repository/models/m/load", inferToken, 403}, {"/v2/repository/models/m/unload", inferToken, 403},
+			{"/v2/repository/models/m/unload", controlToken, 200},
 			{"//v2/repository/models/m/load", "", 401}, {"/v2/../v2/models", "", 401},
 		} {
 			r := httptest.NewRequest("POST", "http://x/", nil)
@@ -239,6 +241,7 @@ func TestGRPCNeedsARole(t *testing.T) {
 		{service + "ModelInfer", []string{"Bearer " + inferToken, "Bearer " + inferToken}, codes.Unauthenticated},
 		{service + "ModelInfer", []string{"Bearer " + oldToken}, codes.Unauthenticated},
 		{service + "RepositoryModelLoad", []string{"Bearer " + inferToken}, codes.PermissionDenied},
+		{service + "RepositoryModelUnload", []string{"Bearer " + inferToken}, codes.PermissionDenied},
 		{service + "RepositoryModelUnload", []string{"Bearer " + controlToken}, codes.OK},
 		{"noslash", nil, codes.Unauthenticated},
 	} {
@@ -452,5 +455,43 @@ func TestARequestIsALineWithoutSecrets(t *testing.T) {
 	}
 	if _, line = call("p", inferToken, "panic"); line["status"] != 500.0 || line["level"] != "ERROR" {
 		t.Error(line)
+	}
+}
+
+// A client chooses the method, the path, its id and its trace, and writes no line of its own.
+func TestNoClientForgesALineOfTheLog(t *testing.T) {
+	forged := "\nlevel=ERROR msg=forged"
+	lines := func(text string) int { return strings.Count(text, "\n") }
+	for _, format := range []string{"text", "json"} {
+		var text bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&text, nil))
+		if format == "json" {
+			log = slog.New(slog.NewJSONHandler(&text, nil))
+		}
+		requests := Log(log)
+		h := requests.HTTP(http.NotFoundHandler())
+		r := httptest.NewRequest("GET", "/v2/models/m", nil)
+		r.URL.Path += forged + strings.Repeat("\n\xff\u2028", 20000)
+		r.Method = strings.Repeat("GET", 20000)
+		r.Header.Set(RequestID, "id"+forged)
+		r.RemoteAddr = "1.2.3.4:5" + forged
+		h.ServeHTTP(httptest.NewRecorder(), r)
+		if got := text.String(); lines(got) != 1 || len(got) > 5000 {
+			t.Errorf("%s: %d lines of %d bytes: %.300q", format, lines(got), len(got), got)
+		}
+
+		text.Reset()
+		for _, id := range []string{"id" + forged, strings.Repeat("x", 129), "fine"} {
+			ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("x-request-id", id, "traceparent", "00-"+forged+strings.Repeat("x", 32-len(forged))+"-b-1"))
+			requests.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a/b"}, func(ctx context.Context, _ any) (any, error) {
+				if got := ID(ctx); (got == id) != (id == "fine") {
+					t.Errorf("the id %.20q is %q", id, got)
+				}
+				return nil, nil
+			})
+		}
+		if got := text.String(); lines(got) != 3 || len(got) > 2000 {
+			t.Errorf("%s: %q", format, got)
+		}
 	}
 }

@@ -27,7 +27,7 @@ type Role string
 const (
 	Infer   Role = "infer"   // inference, and what can be asked about models
 	Control Role = "control" // loading and unloading models, if the server lets clients at all
-	Metrics Role = "metrics" // metrics and statistics
+	Metrics Role = "metrics" // metrics
 )
 
 var roles = []Role{Infer, Control, Metrics}
