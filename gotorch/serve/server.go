@@ -1,13 +1,13 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -206,21 +206,26 @@ func (s *Server) findLatest(name string) {
 	}
 }
 
+// compareVersions orders versions: numbers of any length by what they are, after all other names, which are text. "01" and
+// "+1" are text, so that no two names are the same number.
 func compareVersions(a, b string) int {
-	na, errA := strconv.ParseUint(a, 10, 64)
-	nb, errB := strconv.ParseUint(b, 10, 64)
+	numberA, numberB := isNumber(a), isNumber(b)
 	switch {
-	case errA == nil && errB == nil && na != nb:
-		if na < nb {
-			return -1
-		}
+	case numberA && !numberB:
 		return 1
-	case errA == nil && errB != nil:
-		return 1
-	case errA != nil && errB == nil:
+	case numberB && !numberA:
 		return -1
+	case numberA && len(a) != len(b):
+		return cmp.Compare(len(a), len(b))
 	}
 	return strings.Compare(a, b)
+}
+
+func isNumber(version string) bool {
+	if version == "" || version[0] == '0' && len(version) > 1 {
+		return false
+	}
+	return !strings.ContainsFunc(version, func(r rune) bool { return r < '0' || r > '9' })
 }
 
 // retire ends a version that is in no table any more. Its model is closed when nothing runs on it: by the function
