@@ -129,6 +129,22 @@ var bad = map[string]struct {
 		first(m, "tensors")["shape"] = []int64{1 << 40, 1 << 40}
 	}},
 	"strides": {gotorch.ValueError, "memory", func(t *testing.T, dir string, m map[string]any) { first(m, "tensors")["strides"] = []int64{1 << 40} }},
+	"strides that add up to none": {gotorch.ValueError, "far more memory", func(t *testing.T, dir string, m map[string]any) {
+		shape, strides := make([]int64, 33), make([]int64, 33)
+		for i := range shape {
+			shape[i], strides[i] = 2, 1<<59-1
+		}
+		strides[32] = 33 // all of them are 1<<64 + 1
+		first(m, "tensors")["shape"], first(m, "tensors")["strides"] = shape, strides
+	}},
+	"strides over the same memory": {gotorch.ValueError, "the same memory", func(t *testing.T, dir string, m map[string]any) {
+		path := filepath.Join(dir, "weights.safetensors")
+		testhelp.Must(t, gotorch.SaveTensors(path, map[string]gotorch.Tensor{"w": gotorch.FromSlice([]float32{1, 2})}))
+		data, err := os.ReadFile(path)
+		testhelp.Must(t, err)
+		m["weights"] = modeltest.File("weights.safetensors", data)
+		first(m, "tensors")["strides"] = []int64{0}
+	}},
 	"other tensor": {gotorch.ValueError, "no tensor", func(t *testing.T, dir string, m map[string]any) {
 		first(m, "tensors")["name"] = "v"
 	}},
