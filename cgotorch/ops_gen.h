@@ -4,7 +4,7 @@
 #ifndef CGOTORCH_OPS_GEN_H
 #define CGOTORCH_OPS_GEN_H
 
-#define CGOTORCH_API_HASH "ca9d4df8ed795466"
+#define CGOTORCH_API_HASH "9c104a5f63abf609"
 
 /* Abs returns the absolute value of each element; of a complex element its modulus, as a real
  * number.

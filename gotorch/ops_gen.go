@@ -45,7 +45,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "ca9d4df8ed795466"
+const apiHash = "9c104a5f63abf609"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (
