@@ -2,6 +2,7 @@ package graph_test
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -267,9 +268,19 @@ func TestCloseWaitsForCalls(t *testing.T) {
 
 func FuzzOpen(f *testing.F) {
 	dir := f.TempDir()
-	modeltest.Write(f, dir, 3, false)
+	m := modeltest.Write(f, dir, 3, false)
 	text, err := os.ReadFile(filepath.Join(dir, "manifest.json"))
 	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	// One with all that a manifest may say.
+	w := first(m, "tensors")
+	w["strides"], w["aliases"], w["requires_grad"] = []int64{1}, []string{"v"}, true
+	m["sizes"] = []any{map[string]any{"input": "x", "dim": 0, "symbol": "s0", "scale": 2, "offset": 1, "min": 1, "max": 64}}
+	m["state"] = []any{map[string]any{"output": "y", "input": "x"}}
+	modeltest.Manifest(f, dir, m)
+	if text, err = os.ReadFile(filepath.Join(dir, "manifest.json")); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(text)
@@ -277,8 +288,16 @@ func FuzzOpen(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(dir, "manifest.json"), text, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if m, err := graph.Open(dir); err == nil {
-			m.Close()
+		before := gotorch.MemoryStats().LiveHandles
+		m, err := graph.Open(dir)
+		var e *gotorch.Error
+		var p *fs.PathError
+		if err != nil && !errors.As(err, &e) && !errors.As(err, &p) {
+			t.Errorf("got %T: %v", err, err)
+		}
+		m.Close()
+		if left := gotorch.MemoryStats().LiveHandles - before; left > 0 {
+			t.Errorf("%d tensors more live after %v", left, err)
 		}
 	})
 }
