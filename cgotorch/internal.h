@@ -49,11 +49,14 @@ struct ThreadState {
   // The words that calls use, see words.h: up to uses, in memory from uses_first to uses_end.
   const Tensor **uses, **uses_end, **uses_first;
   struct ClosedByThread *closed;
+  int64_t own;     // threads per op of this thread alone; 0: as many as for the others
+  int64_t before;  // while own is applied: what was so before
 };
 extern __thread ThreadState tls __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 // Bumped when a process-wide setting changes that each thread must apply itself. A new thread is at
-// 0, the process at 1 or more, so that the same comparison also notices new threads.
+// 0, the process at 1 or more, so that the same comparison also notices new threads. One at -1 has
+// applied them all and is late with its own alone.
 extern int64_t settings_generation __attribute__((visibility("hidden")));
 void apply_settings(ThreadState &s) noexcept;
 

@@ -113,14 +113,23 @@ void apply_settings(ThreadState &s) noexcept {
   }
   try {
     register_thread();
+    const bool own_alone = s.settings < 0;
     s.settings = __atomic_load_n(&settings_generation, __ATOMIC_ACQUIRE);
     forward_warnings();
-    if (const int64_t n = num_threads.load(); n > 0) {
-      at::set_num_threads(static_cast<int>(n));
-    } else if (const int64_t n = share.load(); n > 0) {
+    const int64_t all = own_alone ? 0 : num_threads.load();
+    if (const int64_t part = own_alone ? 0 : share.load(); all > 0) {
+      at::set_num_threads(static_cast<int>(all));
+    } else if (part > 0) {
       at::get_num_threads();  // libtorch sets the count itself when it is first asked for it
-      set_omp_threads()(static_cast<int>(n));
-      if (n == 1) end_team();
+      set_omp_threads()(static_cast<int>(part));
+      if (part == 1) end_team();
+    } else if (s.before > 0) {
+      set_omp_threads()(static_cast<int>(s.before));
+    }
+    s.before = 0;
+    if (s.own > 0) {
+      s.before = at::get_num_threads();
+      set_omp_threads()(static_cast<int>(s.own));
     }
   } catch (...) {
     // Out of memory: this thread computes with the default and is tried again at its next call.
@@ -372,8 +381,20 @@ const char *CUDASynchronize(int64_t index) {
 
 int64_t GetNumThreads(void) {
   enter_thread();
-  if (const int64_t n = default_threads.load(); n > 0 && num_threads.load() == 0) return n;
+  const int64_t n = default_threads.load();
+  if (n > 0 && num_threads.load() == 0 && tls.own == 0) return n;
   return at::get_num_threads();
+}
+
+int64_t cgotorch_own_threads(int64_t n) {
+  if (set_omp_threads() == nullptr) return 0;
+  enter_thread();
+  const int64_t old = std::exchange(tls.own, std::clamp<int64_t>(n, 0, INT32_MAX));
+  if (tls.own == old) return old;
+  // Of a thread that could not enter, the next call applies everything.
+  if (!thread_is_late()) tls.settings = -1;
+  enter_thread();
+  return old;
 }
 
 void cgotorch_share_threads(int64_t callers) {
@@ -382,7 +403,7 @@ void cgotorch_share_threads(int64_t callers) {
   int64_t all = default_threads.load();
   if (all == 0) {
     enter_thread();
-    default_threads = all = at::get_num_threads();
+    default_threads = all = tls.before > 0 ? tls.before : at::get_num_threads();
   }
   const int64_t n = std::max<int64_t>(1, all / std::max<int64_t>(1, callers));
   if (share.exchange(n) != n) __atomic_add_fetch(&settings_generation, 1, __ATOMIC_RELEASE);

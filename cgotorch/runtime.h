@@ -123,6 +123,10 @@ CGOTORCH_API const char *SetNumThreads(int64_t n) CGOTORCH_SYMBOL(SetNumThreads)
  * processors. It has no effect after SetNumThreads, nor while deterministic algorithms are asked
  * for, because sums depend on the number of threads in their last bits. */
 CGOTORCH_API void cgotorch_share_threads(int64_t callers);
+/* Sets the threads per op of the calling thread alone, whatever holds for the others then or later,
+ * and returns what it was; 0: as many as for the others. GetNumThreads tells it there. It does
+ * nothing where libtorch has no OpenMP. */
+CGOTORCH_API int64_t cgotorch_own_threads(int64_t n);
 CGOTORCH_API int64_t GetNumInteropThreads(void) CGOTORCH_SYMBOL(GetNumInteropThreads);
 /* Only before the first inter-op work of the process; RuntimeError after. */
 CGOTORCH_API const char *SetNumInteropThreads(int64_t n) CGOTORCH_SYMBOL(SetNumInteropThreads);

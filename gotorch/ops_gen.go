@@ -45,7 +45,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "1c0b71d4bb6248d0"
+const apiHash = "29f2b4a53906c366"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (

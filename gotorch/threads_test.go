@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/door"
 )
 
 func TestNumThreads(t *testing.T) {
@@ -280,6 +281,86 @@ func inProcess(t *testing.T, fn func()) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+}
+
+// tasks counts the threads that the process has, those in which OpenMP runs ops as well.
+func tasks(t *testing.T) int {
+	t.Helper()
+	found, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(found)
+}
+
+func TestThreadsOfOneGoroutineStayItsOwn(t *testing.T) {
+	inProcess(t, func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		all := gotorch.NumThreads()
+		is := func(when string, want int) {
+			t.Helper()
+			if got := gotorch.NumThreads(); got != want {
+				t.Errorf("%s an op has %d threads, not %d", when, got, want)
+			}
+		}
+		elsewhere := func() (n int) {
+			done := make(chan bool)
+			go func() {
+				defer close(done)
+				runtime.LockOSThread() // and ends the thread
+				n = gotorch.NumThreads()
+			}()
+			<-done
+			return n
+		}
+
+		restore := door.OwnThreads(all + 2)
+		is("with its own", all+2)
+		inner := door.OwnThreads(all + 1)
+		is("with its own within that", all+1)
+		inner()
+		is("then", all+2)
+		if n := elsewhere(); n != all {
+			t.Errorf("another thread has %d threads for an op, not %d", n, all)
+		}
+		restore()
+		is("at last", all)
+
+		// Others begin and end to compute, and divide the processors.
+		const many = 24
+		restore = door.OwnThreads(many)
+		defer gotorch.BoundCalls(8)()
+		a := gotorch.Rand([]int64{300, 300})
+		var wait sync.WaitGroup
+		for range 8 {
+			wait.Go(func() {
+				for range 20 {
+					a.MM(a)
+				}
+			})
+		}
+		wait.Wait()
+		before := tasks(t)
+		gotorch.Ones([]int64{1 << 22}).Sin()
+		if made := tasks(t) - before; made < many/2 {
+			t.Errorf("an op that may use %d threads has made %d", many, made)
+		}
+		is("while others divide the processors", many)
+		restore()
+		is("after them", all)
+
+		// A count for all threads is for those without one of their own.
+		restore = door.OwnThreads(many)
+		gotorch.SetNumThreads(all + 3)
+		gotorch.Ones([]int64{4}).Sin()
+		is("with its own, after SetNumThreads,", many)
+		restore()
+		is("after SetNumThreads", all+3)
+		if n := elsewhere(); n != all+3 {
+			t.Errorf("another thread has %d threads for an op, not %d", n, all+3)
+		}
+	})
 }
 
 // What a process may have besides goroutines that are locked: those of Go, of libtorch, of calls.

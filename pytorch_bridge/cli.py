@@ -173,19 +173,51 @@ def bench(parser: argparse.ArgumentParser) -> Run:
 
 @command
 def export(parser: argparse.ArgumentParser) -> Run:
-    """Write a Go package for a model that torch.export.save has saved."""
+    """Write a Go package, or a folder for a server, for what torch.export.save has saved."""
     parser.add_argument("model", type=Path, help="the file of torch.export.save, model.pt2")
-    parser.add_argument("--go", type=Path, metavar="DIR", required=True, help="the new folder")
-    parser.add_argument("--package", help="the name of the Go package; by default the folder's")
-    parser.add_argument("--module", help="write a go.mod that names this module")
-    parser.add_argument("--name", default="Forward", help="the name of the function: Forward")
+    form = parser.add_mutually_exclusive_group(required=True)
+    form.add_argument("--go", type=Path, metavar="DIR", help="the new folder of a Go package")
+    form.add_argument(
+        "--model",
+        dest="folder",
+        type=Path,
+        metavar="DIR",
+        help="the new folder of a model that a running program or server loads: models/digits/1",
+    )
     parser.add_argument(
+        "--name", help="the name of the function, Forward, or of the model, the folder's"
+    )
+    package = parser.add_argument_group("with --go")
+    package.add_argument("--package", help="the name of the Go package; by default the folder's")
+    package.add_argument("--module", help="write a go.mod that names this module")
+    package.add_argument(
         "--training", action="store_true", help="add TrainStep: cross entropy and SGD"
     )
-    parser.add_argument("--device", help="where the package computes: cuda, cuda:1")
+    package.add_argument("--device", help="where the package computes: cuda, cuda:1")
+    model = parser.add_argument_group("with --model")
+    for side in ("input", "output"):
+        model.add_argument(
+            f"--{side}",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help=f"what clients call an {side}; once for each, in their order",
+        )
+    model.add_argument(
+        "--state",
+        action="append",
+        default=[],
+        metavar="OUTPUT=INPUT",
+        help="this output is this input of a sequence's next call; may be given several times",
+    )
 
     def run(options: argparse.Namespace) -> int:
-        from pytorch_bridge.targets.go_package.command import main
+        other, form = (model, "--go") if options.go is not None else (package, "--model")
+        for action in other._group_actions:
+            if getattr(options, action.dest) != action.default:
+                parser.error(f"argument {action.option_strings[0]}: not allowed with {form}")
+
+        from pytorch_bridge.targets.command import main
 
         return main(options)
 

@@ -24,6 +24,7 @@ from torch import nn
 
 import pytorch_bridge as pb
 from pytorch_bridge import TensorType, ops
+from pytorch_bridge.cli import main
 from pytorch_bridge.errors import BridgeError, BridgeTypeError, BridgeValueError, MissingMethodError
 from pytorch_bridge.targets.go_package import abi
 from pytorch_bridge.testing.gotests import run_go
@@ -196,6 +197,70 @@ def test_exporting_again_gives_the_same_bytes_and_keeps_what_is_the_users(tmp_pa
     x = TensorType("float32", (None,))("x")
     pb.export_model(([x], ops.relu(x)), folder)
     assert sorted(p.name for p in folder.iterdir()) == ["config.json", "manifest.json", "model.so"]
+
+
+class WithState(nn.Module):
+    def forward(self, x, h):
+        after = torch.tanh(x + h)
+        return after * 2, after
+
+
+def test_the_command_line(tmp_path, capsys):
+    given = torch.ones(1, 2), torch.ones(1, 2)
+    program = torch.export.export(WithState().eval(), given)
+    saved, folder = tmp_path / "model.pt2", tmp_path / "models/step/1"
+    torch.export.save(program, saved)
+    names = ["--output", "y", "--output", "h_out", "--state", "h_out=h_in"]
+    names += ["--input", "x", "--input", "h_in", "--name", "step"]
+    assert main(["export", str(saved), "--model", str(folder), *names]) == 0
+    assert capsys.readouterr().out == (
+        f"wrote {folder}; it takes x float32 [1, 2], h_in float32 [1, 2] "
+        "and gives y float32 [1, 2], h_out float32 [1, 2]\n"
+    )
+    pb.export_model(
+        program,
+        tmp_path / "python",
+        name="step",
+        inputs=["x", "h_in"],
+        outputs=["y", "h_out"],
+        state={"h_out": "h_in"},
+    )
+    assert manifest(folder) == manifest(tmp_path / "python")
+
+    assert main(["export", str(saved), "--model", str(tmp_path / "plain")]) == 0
+    pb.export_model(program, tmp_path / "python/plain")
+    assert manifest(tmp_path / "plain") == manifest(tmp_path / "python/plain")
+    assert "it takes x float32 [1, 2], h float32 [1, 2]" in capsys.readouterr().out
+
+
+def test_what_the_command_line_refuses_writes_nothing(tmp_path, capsys):
+    saved, folder = tmp_path / "model.pt2", tmp_path / "model"
+    torch.export.save(torch.export.export(nn.Tanh(), (torch.ones(2),)), saved)
+    for more, said in (
+        (["--output", "a", "--output", "b"], "2 names of outputs are given"),
+        (["--state", "output0"], "--state is OUTPUT=INPUT"),
+        (["--state", "=x"], "--state is OUTPUT=INPUT"),
+        (["--state", "no=x"], "names the output 'no'"),
+        (["--state", "output0=x", "--state", "output0=y"], "twice"),
+    ):
+        assert main(["export", str(saved), "--model", str(folder), *more]) == 1
+        error = capsys.readouterr().err
+        assert said in error
+        assert "Traceback" not in error
+    both = ["--go", str(folder), "--model", str(folder)]
+    for arguments, said in (
+        (both, "argument --model: not allowed with argument --go"),
+        ([], "one of the arguments --go --model is required"),
+        ([*both[2:], "--package", "p"], "argument --package: not allowed with --model"),
+        ([*both[2:], "--training"], "argument --training: not allowed with --model"),
+        ([*both[:2], "--state", "a=b"], "argument --state: not allowed with --go"),
+        ([*both[:2], "--input", "a"], "argument --input: not allowed with --go"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["export", str(saved), *arguments])
+        assert ended.value.code == 2
+        assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [saved]
 
 
 def test_files_of_others_are_not_replaced(tmp_path):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import pytorch_bridge as pb
 from pytorch_bridge import replacing
 from pytorch_bridge.link.cache import Cache
 from pytorch_bridge.targets.go_package import folder
@@ -265,3 +266,49 @@ test_replacing.write_folder_in_two_steps(Path({str(tmp_path)!r}), 2)
     folder.write(tmp_path / "net", _files(3))
     check_folder(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["net"]
+
+
+def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    place = tmp_path / "a/b/net"
+    synced = []
+
+    def fsync(fd):
+        synced.append((os.readlink(f"/proc/self/fd/{fd}"), place.exists() and os.listdir(place)))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    folder.write(place, _files(0))
+    (place / "deep/er").mkdir(parents=True)
+    first = [p for p, there in synced if not there]
+    assert {os.path.relpath(p, first[-1]) for p in first} == {*_files(0), "testdata", "."}
+    # What names it, up to what was there already.
+    assert [p for p, there in synced if there] == [
+        str(place.parent),
+        f"{tmp_path}/a",
+        f"{tmp_path}",
+    ]
+
+    # The user's folders are made anew around files that are linked.
+    synced.clear()
+    folder.write(place, {"f0.go": _files(0)["f0.go"]})
+    names = [p.partition(".part/")[2] for p, _ in synced if ".part/" in p]
+    assert names.index("new/f0.go") < names.index("new")
+    assert names.index("new/deep/er") < names.index("new/deep") < names.index("new")
+
+
+def test_where_the_current_folder_is_gone(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    folder.write(tmp_path / "net", _files(0))
+    assert (tmp_path / "net/f0.go").exists()
+    for export in (pb.export_model, pb.export_go):
+        with pytest.raises(pb.ExportError, match="give an absolute path"):
+            export(([], []), "net")
+
+
+def test_links_in_a_circle_are_no_folder(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(folder.ExportError, match=r"export_go: .* cannot be written"):
+        folder.write(tmp_path / "a/net", _files(0))
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]

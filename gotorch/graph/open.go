@@ -410,11 +410,14 @@ func (w manifestW) check() error {
 			if w.Strides[i] < 0 || high != 0 || low > math.MaxInt64/16 {
 				return errors.New("a stride is negative, or too large")
 			}
-			reach += low
+			// Neither is more than 1<<59, so that the sum is what it says.
+			if reach += low; reach > math.MaxInt64/16 {
+				return errors.New("its strides reach over far more memory than it has elements")
+			}
 		}
 	}
 	// Strides may leave gaps in memory: those of a slice that was a parameter. More than this is no model's.
-	if w.Strides != nil && !empty && reach > 64*count+1<<20 {
+	if w.Strides != nil && !empty && reach/64 > count+1<<14 {
 		return errors.New("its strides reach over far more memory than it has elements")
 	}
 	return nil

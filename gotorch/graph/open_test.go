@@ -2,6 +2,7 @@ package graph_test
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -129,6 +130,22 @@ var bad = map[string]struct {
 		first(m, "tensors")["shape"] = []int64{1 << 40, 1 << 40}
 	}},
 	"strides": {gotorch.ValueError, "memory", func(t *testing.T, dir string, m map[string]any) { first(m, "tensors")["strides"] = []int64{1 << 40} }},
+	"strides that add up to none": {gotorch.ValueError, "far more memory", func(t *testing.T, dir string, m map[string]any) {
+		shape, strides := make([]int64, 33), make([]int64, 33)
+		for i := range shape {
+			shape[i], strides[i] = 2, 1<<59-1
+		}
+		strides[32] = 33 // all of them are 1<<64 + 1
+		first(m, "tensors")["shape"], first(m, "tensors")["strides"] = shape, strides
+	}},
+	"strides over the same memory": {gotorch.ValueError, "the same memory", func(t *testing.T, dir string, m map[string]any) {
+		path := filepath.Join(dir, "weights.safetensors")
+		testhelp.Must(t, gotorch.SaveTensors(path, map[string]gotorch.Tensor{"w": gotorch.FromSlice([]float32{1, 2})}))
+		data, err := os.ReadFile(path)
+		testhelp.Must(t, err)
+		m["weights"] = modeltest.File("weights.safetensors", data)
+		first(m, "tensors")["strides"] = []int64{0}
+	}},
 	"other tensor": {gotorch.ValueError, "no tensor", func(t *testing.T, dir string, m map[string]any) {
 		first(m, "tensors")["name"] = "v"
 	}},
@@ -251,9 +268,19 @@ func TestCloseWaitsForCalls(t *testing.T) {
 
 func FuzzOpen(f *testing.F) {
 	dir := f.TempDir()
-	modeltest.Write(f, dir, 3, false)
+	m := modeltest.Write(f, dir, 3, false)
 	text, err := os.ReadFile(filepath.Join(dir, "manifest.json"))
 	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	// One with all that a manifest may say.
+	w := first(m, "tensors")
+	w["strides"], w["aliases"], w["requires_grad"] = []int64{1}, []string{"v"}, true
+	m["sizes"] = []any{map[string]any{"input": "x", "dim": 0, "symbol": "s0", "scale": 2, "offset": 1, "min": 1, "max": 64}}
+	m["state"] = []any{map[string]any{"output": "y", "input": "x"}}
+	modeltest.Manifest(f, dir, m)
+	if text, err = os.ReadFile(filepath.Join(dir, "manifest.json")); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(text)
@@ -261,8 +288,16 @@ func FuzzOpen(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(dir, "manifest.json"), text, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if m, err := graph.Open(dir); err == nil {
-			m.Close()
+		before := gotorch.MemoryStats().LiveHandles
+		m, err := graph.Open(dir)
+		var e *gotorch.Error
+		var p *fs.PathError
+		if err != nil && !errors.As(err, &e) && !errors.As(err, &p) {
+			t.Errorf("got %T: %v", err, err)
+		}
+		m.Close()
+		if left := gotorch.MemoryStats().LiveHandles - before; left > 0 {
+			t.Errorf("%d tensors more live after %v", left, err)
 		}
 	})
 }

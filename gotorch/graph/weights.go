@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -133,7 +134,11 @@ func (w *Weights) take(op, path string, read func() (map[string]gotorch.Tensor, 
 			return args.ValueError(op, "%s: %v", path, err)
 		}
 		delete(tensors, spec.Name)
-		w.tensors[i] = spec.moved(spec.laidOut(t))
+		laid, err := spec.laidOut(t)
+		if err != nil {
+			return args.ValueError(op, "%s: %v", path, err)
+		}
+		w.tensors[i] = spec.moved(laid)
 		if spec.RequiresGrad {
 			w.tensors[i].RequiresGrad_()
 		}
@@ -155,14 +160,15 @@ func (spec Weight) check(t gotorch.Tensor) error {
 }
 
 // laidOut returns t with the strides that it had in Python: what libtorch computes may depend on them in
-// the last bits. It closes what it does not return.
-func (spec Weight) laidOut(t gotorch.Tensor) gotorch.Tensor {
+// the last bits. It closes what it does not return. Elements that share memory have one value in Python, as in what
+// expand and unfold return; a file in which they have several is refused.
+func (spec Weight) laidOut(t gotorch.Tensor) (gotorch.Tensor, error) {
 	if spec.Strides == nil {
-		return t
+		return t, nil
 	}
 	defer t.Close()
 	laid := gotorch.EmptyStrided(spec.Shape, spec.Strides, gotorch.TensorOptions{DType: spec.DType})
-	gotorch.Scope0(func(*gotorch.ScopeHandle) {
+	same := gotorch.Scope(func(*gotorch.ScopeHandle) bool {
 		to, from := laid, t
 		for d, stride := range spec.Strides {
 			if stride == 0 && spec.Shape[d] > 1 { // the same memory again and again
@@ -170,9 +176,38 @@ func (spec Weight) laidOut(t gotorch.Tensor) gotorch.Tensor {
 			}
 		}
 		to.Copy_(from)
+		return !spec.mayOverlap() || bytesOf(laid).Equal(bytesOf(t))
 	})
-	return laid
+	if !same {
+		laid.Close()
+		return gotorch.Tensor{}, fmt.Errorf("%s has several values for elements that its strides %v put into the same memory",
+			spec.Name, spec.Strides)
+	}
+	return laid, nil
 }
+
+// mayOverlap reports whether two elements may be in the same memory: strides that are each beyond what the smaller ones
+// reach keep them apart.
+func (spec Weight) mayOverlap() bool {
+	dims := make([]int, 0, len(spec.Shape))
+	for d, n := range spec.Shape {
+		if n > 1 {
+			dims = append(dims, d)
+		}
+	}
+	slices.SortFunc(dims, func(a, b int) int { return cmp.Compare(spec.Strides[a], spec.Strides[b]) })
+	reach := int64(0)
+	for _, d := range dims {
+		if spec.Strides[d] <= reach {
+			return !slices.Contains(spec.Shape, 0)
+		}
+		reach += (spec.Shape[d] - 1) * spec.Strides[d]
+	}
+	return false
+}
+
+// bytesOf returns the elements bit by bit: a NaN is equal to itself.
+func bytesOf(t gotorch.Tensor) gotorch.Tensor { return t.Contiguous().ViewDType(gotorch.Uint8) }
 
 // moved returns t on the device where the functions need it. It closes what it does not return.
 func (spec Weight) moved(t gotorch.Tensor) gotorch.Tensor {

@@ -3,8 +3,11 @@ package graph_test
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -24,6 +27,52 @@ func TestWeightsAreNoDevice(t *testing.T) {
 		if _, err := gotorch.LoadTensors(path); !errors.As(err, &e) {
 			t.Errorf("%s: got %v", path, err)
 		}
+	}
+}
+
+// Python has such tensors of expand, unfold and as_strided. Elements in the same memory have one value there.
+func TestWeightsWhoseElementsShareMemoryHaveOneValueEach(t *testing.T) {
+	nan := float32(math.NaN())
+	type floats = []float32
+	for name, c := range map[string]struct {
+		shape, strides []int64
+		values         floats
+		fits           bool
+	}{
+		"unfold":               {[]int64{2, 2}, []int64{1, 1}, floats{1, nan, nan, 3}, true},
+		"unfold, other values": {[]int64{2, 2}, []int64{1, 1}, floats{1, 2, 4, 3}, false},
+		"unfold, other sign":   {[]int64{2, 2}, []int64{1, 1}, floats{1, 0, float32(math.Copysign(0, -1)), 3}, false},
+		"expand":               {[]int64{2, 2}, []int64{0, 1}, floats{1, 2, 1, 2}, true},
+		"expand, other values": {[]int64{2, 2}, []int64{0, 1}, floats{1, 2, 1, 3}, false},
+		"interleaved":          {[]int64{2, 3}, []int64{3, 2}, floats{1, 2, 3, 4, 5, 6}, true},
+		"with a gap":           {[]int64{2, 3}, []int64{1, 7}, floats{1, 2, 3, 4, 5, 6}, true},
+		"empty":                {[]int64{2, 0, 2}, []int64{1, 1, 1}, floats{}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gotorch.Scope0(func(*gotorch.ScopeHandle) {
+				x := gotorch.FromSlice(c.values).Reshape(c.shape)
+				path := filepath.Join(t.TempDir(), "weights.safetensors")
+				testhelp.Must(t, gotorch.SaveTensors(path, map[string]gotorch.Tensor{"w": x}))
+				before := gotorch.MemoryStats().LiveHandles
+				w, err := graph.LoadWeights("Load", path, "", []graph.Weight{{Name: "w", DType: gotorch.Float32, Shape: c.shape,
+					Strides: c.strides}}, []int{0})
+				if !c.fits {
+					if !errors.Is(err, gotorch.ValueError) || !strings.Contains(err.Error(), "the same memory") {
+						t.Errorf("got %v", err)
+					}
+					if left := gotorch.MemoryStats().LiveHandles - before; left > 0 {
+						t.Errorf("%d tensors more live", left)
+					}
+					return
+				}
+				testhelp.Must(t, err)
+				defer w.Close()
+				got := w.Map("Map")["w"]
+				if !slices.Equal(got.Strides(), c.strides) || !got.Contiguous().ViewDType(gotorch.Uint8).Equal(x.ViewDType(gotorch.Uint8)) {
+					t.Errorf("got %v of strides %v", got, got.Strides())
+				}
+			})
+		})
 	}
 }
 

@@ -47,7 +47,7 @@ type modelConfig struct {
 			Dim    int    `json:"dim"`
 		} `json:"cut"`
 	} `json:"ragged"`
-	// Versions is how many of the highest versions are served; 0: all.
+	// Versions is how many of the highest versions that can be loaded are served; 0: all.
 	Versions int `json:"versions"`
 	// Warmup are the shapes of inputs of runs before the model goes into service.
 	Warmup []map[string][]int64 `json:"warmup"`

@@ -126,9 +126,8 @@ func TestAModelThatRunsOutOfMemoryRefusesAndServesOn(t *testing.T) {
 		}
 	}
 	served(t, web.URL)
-	if after := gotorch.MemoryStats().LiveHandles; after > handles {
-		t.Errorf("%d tensors live, where %d did", after, handles)
-	}
+	// A client may have its answer before the server has closed what it was made of.
+	soon(t, "no more tensors than before", func() bool { return gotorch.MemoryStats().LiveHandles <= handles })
 }
 
 // What a program does when it gets SIGTERM, while clients ask on.

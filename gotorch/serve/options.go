@@ -56,7 +56,8 @@ type modelOptions struct {
 }
 
 // Version is the version of a model; by default it is "1". A request that names no version gets the highest one:
-// numbers are compared as such, and come after other names.
+// numbers are compared as such, whatever their length, and come after other names. Those are compared as text; "01" and
+// "+1" are among them.
 type Version string
 
 func (v Version) set(o *modelOptions) { o.version = string(v) }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,8 +48,8 @@ type RepositoryOptions struct {
 // Names that begin with a dot are nothing. A version that appears, or whose files change, is loaded beside what is in
 // service, run for warm-up if the configuration says so, and then takes its place as [Server.Add] does it: no request is
 // dropped. One that is gone for two looks is removed as by [Server.Remove], and its requests end as they would have. One
-// that is damaged, or not yet there as a whole, changes nothing: it is tried again when its files have changed, the log
-// has it once, and the index of models says why it is not in service.
+// that is damaged, or not yet there as a whole, changes nothing, nor does one that cannot be read: it is tried again when
+// its files have changed, the log has it once, and the index of models says why it is not in service.
 //
 // config.json has the options of Add, as {"batching": {"max": 64, "delay": "2ms"}, "instances": 2}; see
 // docs/serving.md. What it does not know is an error. A client that may load a model has its folder looked at then.
@@ -127,7 +128,8 @@ type repository struct {
 
 	started bool // the folder has been looked at
 
-	seen sync.Mutex // guards what the index says of entries
+	seen         sync.Mutex        // guards what the index says: of entries, and unreadModels
+	unreadModels map[string]string // why what is in the folder under a name could not be read
 }
 
 type entryKey struct{ model, version string }
@@ -150,7 +152,6 @@ type loaded struct{ model Model }
 func (r *repository) scan(ctx context.Context, only string) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	found := map[entryKey]source{}
 	names, err := os.ReadDir(r.dir)
 	if err != nil {
 		// A file system that is away for a while takes no model out of service.
@@ -161,33 +162,74 @@ func (r *repository) scan(ctx context.Context, only string) {
 		return
 	}
 	r.unread = ""
+	defer func() { r.started = true }()
+	served, unread := map[entryKey]bool{}, map[string]string{}
 	for _, name := range names {
 		model := name.Name()
-		if only != "" && model != only || len(r.only) > 0 && !slices.Contains(r.only, model) || !r.isModel(model) {
+		if only != "" && model != only || len(r.only) > 0 && !slices.Contains(r.only, model) ||
+			strings.HasPrefix(model, ".") || checkName("name", model) != nil {
 			continue
 		}
-		for _, one := range r.versions(model) {
-			found[entryKey{model, one.version}] = one
+		all, most, err := r.versions(name)
+		if err != nil {
+			unread[model] = err.Error()
+			continue
+		}
+		// The highest first, as only what is loaded tells which of the lower ones are needed.
+		loaded := 0
+		for _, one := range slices.Backward(all) {
+			if most > 0 && loaded >= most {
+				break
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			key := entryKey{model, one.version}
+			served[key] = true
+			if r.look(ctx, key, one, only != ""); r.entries[key].version != nil {
+				loaded++
+			}
 		}
 	}
-	defer func() { r.started = true }()
-	for _, key := range slices.SortedFunc(maps.Keys(found), compareKeys) {
-		if ctx.Err() != nil {
-			return
-		}
-		r.look(ctx, key, found[key], only != "")
+	if ctx.Err() != nil {
+		return
 	}
+	r.setUnread(only, unread)
 	for _, key := range slices.SortedFunc(maps.Keys(r.entries), compareKeys) {
-		if _, there := found[key]; there || only != "" && key.model != only {
+		e := r.entries[key]
+		if unread[key.model] != "" {
+			e.missing = 0
 			continue
 		}
-		e := r.entries[key]
+		if served[key] || only != "" && key.model != only {
+			continue
+		}
 		// One look may fall between the two renames that replace a folder.
 		if e.missing++; e.missing < 2 && only == "" {
 			continue
 		}
 		r.remove(key, e)
 	}
+}
+
+// setUnread notes which models could not be read, of all or of one, and logs what is new.
+func (r *repository) setUnread(only string, unread map[string]string) {
+	r.seen.Lock()
+	defer r.seen.Unlock()
+	for _, model := range slices.Sorted(maps.Keys(unread)) {
+		if r.unreadModels[model] != unread[model] {
+			r.server.log.Error("serve: a model of the folder cannot be read; what is in service stays", "model", model,
+				"folder", filepath.Join(r.dir, model), "error", unread[model])
+		}
+	}
+	if only != "" {
+		for model, why := range r.unreadModels {
+			if model != only {
+				unread[model] = why
+			}
+		}
+	}
+	r.unreadModels = unread
 }
 
 func compareKeys(a, b entryKey) int {
@@ -197,13 +239,17 @@ func compareKeys(a, b entryKey) int {
 	return compareVersions(a.version, b.version)
 }
 
-// isModel reports whether a name in the folder is a model's: a folder, or a link to one.
-func (r *repository) isModel(name string) bool {
-	if strings.HasPrefix(name, ".") || checkName("name", name) != nil {
-		return false
+// isFolder reports whether a name is that of a folder, or of a link to one. One that is gone is none; the error says that
+// it could not be found out.
+func isFolder(name os.DirEntry, path string) (bool, error) {
+	if !name.IsDir() && name.Type()&fs.ModeSymlink == 0 {
+		return false, nil
 	}
-	info, err := os.Stat(filepath.Join(r.dir, name))
-	return err == nil && info.IsDir()
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && info.IsDir(), err
 }
 
 // source is where a version is, and what is there.
@@ -219,22 +265,28 @@ type source struct {
 // some milliseconds alone: what changes once more in that time looks the same.
 const quiet = 20 * time.Millisecond
 
-// versions lists the versions of a model, but for those that its configuration leaves out.
-func (r *repository) versions(model string) []source {
-	at := filepath.Join(r.dir, model)
+// versions lists the versions of a model, the highest last, and says how many of the highest that load are served; 0: all.
+// The error says why the folder cannot be read; what is no folder, or none any more, has no versions.
+func (r *repository) versions(model os.DirEntry) (all []source, most int, err error) {
+	at := filepath.Join(r.dir, model.Name())
 	configPath := filepath.Join(at, configFile)
-	names, err := os.ReadDir(at)
-	if err != nil {
-		return nil
+	if is, err := isFolder(model, at); !is {
+		return nil, 0, err
 	}
-	var all []source
+	names, err := os.ReadDir(at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
 	add := func(version, dir string) {
 		print, young, err := fingerprint(dir, configPath)
 		all = append(all, source{version, dir, configPath, print, young, err})
 	}
 	if isVersion(names) {
 		add("1", at)
-		return all
+		return all, 0, nil
 	}
 	for _, name := range names {
 		version := name.Name()
@@ -242,19 +294,21 @@ func (r *repository) versions(model string) []source {
 			continue
 		}
 		dir := filepath.Join(at, version)
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			continue
+		is, err := isFolder(name, dir)
+		if err != nil {
+			all = append(all, source{version, dir, configPath, err.Error(), false, err})
+		} else if is {
+			add(version, dir)
 		}
-		add(version, dir)
 	}
 	slices.SortFunc(all, func(a, b source) int { return compareVersions(a.version, b.version) })
 	if text, err := readConfig(configPath); err == nil && text != nil {
 		// A wrong configuration is said of each version that it is for.
-		if c, err := parseConfig(text); err == nil && c.Versions > 0 && len(all) > c.Versions {
-			all = all[len(all)-c.Versions:]
+		if c, err := parseConfig(text); err == nil {
+			most = c.Versions
 		}
 	}
-	return all
+	return all, most, nil
 }
 
 // isVersion reports whether a folder is a version itself.
@@ -577,7 +631,7 @@ func (s *Server) reload(name, version string) error {
 	for _, r := range repositories {
 		r.scan(context.Background(), name)
 		for _, one := range r.failures() {
-			if one.Name == name && (version == "" || one.Version == version) {
+			if one.Name == name && (version == "" || one.Version == version || one.Version == "") {
 				return of(name, one.Version, newError(Unavailable, "the model in the folder is not loaded: %s", one.Reason))
 			}
 		}
@@ -585,14 +639,22 @@ func (s *Server) reload(name, version string) error {
 	return nil
 }
 
-// failures are the versions whose folders are not in service as they are.
+// failures are the versions whose folders are not in service as they are. One without a version is a model that cannot be
+// read, and of which nothing has been loaded.
 func (r *repository) failures() []indexed {
 	r.seen.Lock()
 	defer r.seen.Unlock()
 	var all []indexed
+	known := map[string]bool{}
 	for key, e := range r.entries {
-		if e.failed != "" {
-			all = append(all, indexed{key.model, key.version, "UNAVAILABLE", e.failed})
+		known[key.model] = true
+		if why := cmp.Or(r.unreadModels[key.model], e.failed); why != "" {
+			all = append(all, indexed{key.model, key.version, "UNAVAILABLE", why})
+		}
+	}
+	for model, why := range r.unreadModels {
+		if !known[model] {
+			all = append(all, indexed{model, "", "UNAVAILABLE", why})
 		}
 	}
 	return all

@@ -274,6 +274,100 @@ func TestOnlyTheHighestVersionsAreServedIfTheConfigurationSaysSo(t *testing.T) {
 	soon(t, "12 instead of 10", func() bool { return srv.Ready("a", "12") && !srv.Ready("a", "10") })
 }
 
+func TestADamagedNewVersionTakesNoneOfTheHighestOutOfService(t *testing.T) {
+	dir := t.TempDir()
+	for _, version := range []string{"1", "2"} {
+		modeltest.Write(t, filepath.Join(dir, "a", version), 3, false)
+	}
+	config(t, dir, "a", `{"versions": 1}`)
+	srv, _ := repository(t, dir, serve.Options{Control: true}, serve.RepositoryOptions{Poll: -1})
+	if srv.Ready("a", "1") || !srv.Ready("a", "2") {
+		t.Error("not 2 alone")
+	}
+
+	modeltest.Write(t, filepath.Join(dir, "a/3"), 4, false)
+	library := filepath.Join(dir, "a/3/model.so")
+	good, err := os.ReadFile(library)
+	testhelp.Must(t, err)
+	testhelp.Must(t, os.WriteFile(library, good[:100], 0o666))
+	for range 3 {
+		if err := srv.Load("a", ""); !errors.Is(err, serve.Unavailable) || !strings.Contains(err.Error(), "100 bytes") {
+			t.Errorf("load says %v", err)
+		}
+		says(t, srv, "a", "", 6)
+	}
+	if e := index(t, srv)["a/3"]; e.State != "UNAVAILABLE" {
+		t.Errorf("the index says %+v", e)
+	}
+
+	// A server that starts with such a folder serves the one that loads, too.
+	other, _ := repository(t, dir, serve.Options{}, serve.RepositoryOptions{Poll: -1})
+	says(t, other, "a", "", 6)
+	if other.Ready("a", "1") {
+		t.Error("1 is in service beside 2")
+	}
+
+	testhelp.Must(t, os.WriteFile(library, good, 0o666))
+	testhelp.Must(t, srv.Load("a", ""))
+	says(t, srv, "a", "", 8)
+	if found := index(t, srv); len(found) != 1 || found["a/3"].State != "READY" {
+		t.Errorf("then there are %v", found)
+	}
+	// A client that unloads the model gets no lower version in its place.
+	other, _ = repository(t, dir, serve.Options{})
+	testhelp.Must(t, other.Unload(t.Context(), "a", ""))
+	time.Sleep(40 * time.Millisecond)
+	if other.Ready("a", "") {
+		t.Error("a lower version took the place of one that was unloaded")
+	}
+}
+
+func TestAFolderThatCannotBeReadTakesNoModelOutOfService(t *testing.T) {
+	dir := t.TempDir()
+	modeltest.Write(t, filepath.Join(dir, "a/1"), 3, false)
+	modeltest.Write(t, filepath.Join(dir, "b/1"), 5, false)
+	modeltest.Write(t, filepath.Join(dir, "b/2"), 7, false)
+	srv, log := repository(t, dir, serve.Options{})
+	// A link to itself stands for a disk with errors: stat fails, but not because there is nothing.
+	broken := func(name string) (mend func()) {
+		at, kept := filepath.Join(dir, name), filepath.Join(dir, ".kept-"+filepath.Base(name))
+		testhelp.Must(t, os.Rename(at, kept))
+		testhelp.Must(t, os.Symlink(filepath.Base(name), at))
+		return func() {
+			testhelp.Must(t, os.Remove(at))
+			testhelp.Must(t, os.Rename(kept, at))
+		}
+	}
+	model, version := broken("a"), broken("b/2")
+	testhelp.Must(t, os.Symlink("c", filepath.Join(dir, "c")))
+	reason := func(key string) string { return index(t, srv)[key].Reason }
+	for _, key := range []string{"a/1", "b/2", "c/"} {
+		soon(t, key+" in the index", func() bool { return strings.Contains(reason(key), "symbolic links") })
+	}
+	if e := index(t, srv)["c/"]; e.State != "UNAVAILABLE" {
+		t.Errorf("c is %+v", e)
+	}
+	if err := srv.Load("c", "1"); !errors.Is(err, serve.Unavailable) || !strings.Contains(err.Error(), "symbolic links") {
+		t.Errorf("to load c says %v", err)
+	}
+	time.Sleep(50 * time.Millisecond) // some looks
+	says(t, srv, "a", "", 6)
+	says(t, srv, "b", "", 14)
+	if n := log.count("too many levels"); n != 3 {
+		t.Errorf("it is in the log %d times, not once for each", n)
+	}
+
+	model()
+	version()
+	testhelp.Must(t, os.Remove(filepath.Join(dir, "c")))
+	soon(t, "no reason in the index", func() bool { return reason("a/1") == "" && reason("b/2") == "" && reason("c/") == "" })
+	says(t, srv, "a", "", 6)
+	says(t, srv, "b", "", 14)
+	// What is gone, not unreadable, is taken out of service as ever.
+	testhelp.Must(t, os.RemoveAll(filepath.Join(dir, "a")))
+	soon(t, "a to go", func() bool { return !srv.Ready("a", "") })
+}
+
 func TestNoRequestIsDroppedWhileVersionsAreReplaced(t *testing.T) {
 	dir := t.TempDir()
 	place := filepath.Join(dir, "a/1")

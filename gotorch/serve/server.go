@@ -208,27 +208,26 @@ func (s *Server) findLatest(name string) {
 	}
 }
 
-// compareVersions compares numbers of any length as such, which come after other names.
+// compareVersions orders versions: numbers of any length by what they are, after all other names, which are text. "01" and
+// "+1" are text, so that no two names are the same number.
 func compareVersions(a, b string) int {
-	na, isA := wholeNumber(a)
-	nb, isB := wholeNumber(b)
+	numberA, numberB := isNumber(a), isNumber(b)
 	switch {
-	case isA && isB:
-		if n := cmp.Or(cmp.Compare(len(na), len(nb)), strings.Compare(na, nb)); n != 0 {
-			return n
-		}
-	case isA:
+	case numberA && !numberB:
 		return 1
-	case isB:
+	case numberB && !numberA:
 		return -1
+	case numberA && len(a) != len(b):
+		return cmp.Compare(len(a), len(b))
 	}
 	return strings.Compare(a, b)
 }
 
-// wholeNumber returns the digits of a number without the zeros before them.
-func wholeNumber(text string) (digits string, ok bool) {
-	digits = strings.TrimLeft(text, "0")
-	return digits, text != "" && strings.Trim(digits, "0123456789") == ""
+func isNumber(version string) bool {
+	if version == "" || version[0] == '0' && len(version) > 1 {
+		return false
+	}
+	return !strings.ContainsFunc(version, func(r rune) bool { return r < '0' || r > '9' })
 }
 
 // retire ends a version that is in no table any more. Its model is closed when nothing runs on it: by the function

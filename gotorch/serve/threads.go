@@ -6,9 +6,7 @@ import "gotorch.dev/gotorch/internal/door"
 // of the program, see [gotorch.SetNumThreads]. It is for models that are too small to be worth several, and for what
 // must leave processors to others.
 //
-// It holds for a model that is compiled, of export_model, export_go or AOTInductor, for as long as it runs. In one that
-// calls op by op, such as a module of package nn, gotorch may set it back to its own share of the processors where
-// other goroutines begin or end to compute meanwhile.
+// It holds for as long as the model runs, in the goroutine that runs it.
 type Threads int
 
 func (n Threads) set(o *modelOptions) {

@@ -93,7 +93,7 @@ def export_model(
         ...     sorted(file.name for file in folder.iterdir())
         ['manifest.json', 'model.so']
     """
-    target = Path(dir).absolute()
+    target = folder.absolute(dir, "export_model")
     made = source(graph, example)
     c = PackageFunction(made.fgraph(), _FUNCTION, len(made.state), len(made.hidden))
     found = weights.collect(c.constants, made.weights)

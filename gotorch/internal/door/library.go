@@ -19,6 +19,5 @@ var (
 )
 
 // OwnThreads sets how many threads an op may use that the calling goroutine runs, which is locked to its OS thread,
-// until restore is called. It holds for each call of C that follows; a call during which the counts of all threads
-// change, because others begin or end to compute, is the last for which it does.
+// until restore is called, whatever is set for all threads meanwhile.
 var OwnThreads func(n int) (restore func())

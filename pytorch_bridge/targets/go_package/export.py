@@ -84,7 +84,7 @@ def export_go(
     has the name of a new one and was not written by export_go is an ExportError, and others stay.
     MissingMethodError where an op has no C code, or a type cannot be in Go.
     """
-    target = Path(dir).absolute()
+    target = folder.absolute(dir, "export_go")
     if module is not None:
         go_names.module(module)
     package = go_names.package(package, target)

@@ -59,28 +59,48 @@ def write(
     an earlier export has written, which `written` tells, are gone. ExportError where a file of the
     user has the name of a new one, or the folder is none; it says that `by` wanted to write.
     """
-    # A link to a folder stays one.
-    folder = folder.resolve()
+    try:
+        # A link to a folder stays one.
+        folder = folder.resolve()
+        _check(folder, by)
+        above = folder.parent
+        made = [d for d in (above, *above.parents) if not d.exists()]
+        above.mkdir(parents=True, exist_ok=True)
+        with replacing.folder_beside(folder, lambda left: _rescue(left, folder)) as temporary:
+            _swap(folder, temporary, files, _replaced(folder, files, by, written))
+        for d in (above, *(d.parent for d in made)):
+            replacing.sync_folder(d)
+    except (OSError, RuntimeError) as e:  # of links in a circle the second
+        if isinstance(e, ExportError):
+            raise
+        raise ExportError(f"{by}: {folder} cannot be written: {e}") from e
+
+
+def absolute(folder: str | Path, by: str) -> Path:
+    """The path of the folder to write, wherever the process goes meanwhile."""
+    try:
+        return Path(folder).absolute()
+    except OSError as e:
+        raise ExportError(
+            f"{by}: {folder} is no place, as the current folder cannot be found; give an absolute "
+            f"path: {e}"
+        ) from e
+
+
+def _check(folder: Path, by: str) -> None:
     if folder.exists() and not folder.is_dir():
         raise ExportError(f"{by}: {folder} is a file, not a folder")
-    if Path.cwd().is_relative_to(folder):
-        raise ExportError(
-            f"{by}: {folder} is the current folder, or has it in it; give one below it"
-        )
+    # One that has been removed is in no folder.
+    with contextlib.suppress(FileNotFoundError):
+        if Path.cwd().is_relative_to(folder):
+            raise ExportError(
+                f"{by}: {folder} is the current folder, or has it in it; give one below it"
+            )
     if (folder / "testdata").is_symlink():
         raise ExportError(
             f"{by}: {folder / 'testdata'} is a link: what it leads to is not written; remove "
             "it, or give another folder"
         )
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with replacing.folder_beside(folder, lambda left: _rescue(left, folder)) as temporary:
-            _swap(folder, temporary, files, _replaced(folder, files, by, written))
-        replacing.sync_folder(folder.parent)
-    except OSError as e:
-        if isinstance(e, ExportError):
-            raise
-        raise ExportError(f"{by}: {folder} cannot be written: {e}") from e
 
 
 def _replaced(
@@ -112,6 +132,9 @@ def _swap(folder: Path, temporary: Path, files: Mapping[str, bytes], old: list[s
         path.write_bytes(data)
         with path.open("rb") as f:
             os.fsync(f.fileno())
+    # Before it has its name: after a crash there is the old one or all of the new.
+    for place, _, _ in os.walk(new, topdown=False):
+        replacing.sync_folder(Path(place))
     if folder.exists() and _exchange(new, folder):
         return
     if folder.exists():
