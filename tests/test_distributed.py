@@ -287,7 +287,7 @@ def test_models_train_to_the_same_bits(program: Path, tmp_path: Path) -> None:
     assert len([name for name in ends if ".state." in name]) > 60
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [2, 3])
 def test_sharded_models_train_to_the_same_bits(size: int, program: Path, tmp_path: Path) -> None:
     """FullyShard is fully_shard: parameters and what the optimiser has of them, whole. Gloo adds three
     numbers up in an order that depends on where they are in a buffer, which has more in Go."""

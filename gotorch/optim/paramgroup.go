@@ -34,7 +34,7 @@ func (g ParamGroup) Names() []string { return append([]string(nil), g.common.nam
 // named may have other tensors, too. A state dict with names that is loaded replaces them. Call it after the last AddGroup,
 // which panics for an optimiser with names. It panics with a ValueError, and changes nothing, where a parameter has no name.
 //
-// See https://docs.pytorch.org/docs/stable/optim.html#named-parameters
+// See https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.state_dict.html
 func NameParams(o Optimizer, named iter.Seq2[string, gotorch.Tensor]) {
 	const op = "optim.NameParams"
 	if o == nil || named == nil {
