@@ -77,7 +77,9 @@ const mostWhole = 2
 // Units are called by their own Forward where they are of package nn, else by [nn.Call] or [nn.CallWith]. Where one computes
 // in another way it panics with a RuntimeError, as its parameters are not there. A gotorch.Checkpoint may be around a call of
 // a unit, not within one. A unit may compute several times, and may be left out, by all ranks alike: what one rank does not
-// come to the others wait for, until their time is over.
+// come to the others wait for, until their time is over. A step in which the module computes more than once before the backward
+// pass must stay on one OS thread, as it does within gotorch.Scope, or after runtime.LockOSThread: the backward pass exchanges in
+// the order in which a thread has made the graph.
 //
 // All ranks must call it, with the same options and a net of the same parameters. It panics with a ValueError where there is
 // no group, where a unit is not within net, within another unit or net itself, where a parameter has no dimensions, is

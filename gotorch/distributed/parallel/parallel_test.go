@@ -3,6 +3,7 @@ package parallel_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ func job(t *testing.T, n int, fn func(g *distributed.Group)) {
 	var all sync.WaitGroup
 	for rank := range n {
 		all.Go(func() {
+			runtime.LockOSThread() // see the package's documentation; the thread ends with the goroutine
 			g, err := distributed.Init(t.Context(), distributed.Options{Store: store, Rank: rank, WorldSize: n, Timeout: time.Minute})
 			if err != nil {
 				t.Error(err)
