@@ -34,6 +34,7 @@ func job(tb testing.TB, n int, opt distributed.Options, fn func(g *distributed.G
 		of := opt
 		of.Rank = rank
 		all.Go(func() {
+			runtime.LockOSThread() // as a process's main goroutine would do; the thread ends with this one
 			g, err := distributed.Init(tb.Context(), of)
 			if err != nil {
 				tb.Error(err)

@@ -96,37 +96,37 @@ func loss(out, y gotorch.Tensor) gotorch.Tensor {
 	return F.CrossEntropy(out.Reshape([]int64{-1, 11}), y)
 }
 
-// trainedByAll returns the state of a model that ranks have trained, each with all of it.
-func trainedByAll(t *testing.T, n, steps int, start nn.StateDict) (state nn.StateDict, losses []float64) {
-	job(t, n, distributed.Options{}, func(g *distributed.Group) {
-		net := newTied()
-		testhelp.Must(t, net.LoadStateDict(start))
-		model := distributed.DataParallel(net, distributed.DataParallelOptions{Group: g})
-		defer model.Close()
-		opt := optim.AdamW(model.Parameters(), optim.AdamWOptions{LR: 0.01})
-		for step := range steps {
-			x, y := samples(g.Rank(), step)
-			opt.ZeroGrad()
-			l := loss(model.Forward(x), y)
+// trainedAlone returns the state of a model that one process has trained with the mean of the gradients of n ranks' samples, and
+// the first rank's losses.
+func trainedAlone(t *testing.T, n, steps int, start nn.StateDict) (state nn.StateDict, losses []float64) {
+	runtime.LockOSThread() // gradients of a tied weight are added up in the order in which a thread has made the graph
+	defer runtime.UnlockOSThread()
+	net := newFrom(t, start)
+	opt := optim.AdamW(net.Parameters(), optim.AdamWOptions{LR: 0.01})
+	for step := range steps {
+		opt.ZeroGrad()
+		for rank := range n {
+			x, y := samples(rank, step)
+			l := loss(net.Forward(x), y)
 			l.Backward()
-			opt.Step()
-			if g.Rank() == 0 {
+			if rank == 0 {
 				losses = append(losses, gotorch.Item[float64](l))
 			}
 		}
-		if g.Rank() == 0 {
-			state = copies(net.StateDict())
+		for _, p := range net.Parameters() {
+			p.Grad().DivScalar_(float64(n))
 		}
-	})
-	return state, losses
+		opt.Step()
+	}
+	return copies(net.StateDict()), losses
 }
 
-// Shards come to what DataParallel comes to, with two ranks to the last bit.
+// Shards come to what one process comes to.
 func TestSmokeShardsAreTheWhole(t *testing.T) {
 	gotorch.ManualSeed(3)
 	start := copies(newTied().StateDict())
 	for _, n := range []int{1, 2, 3, 4} {
-		want, wantLosses := trainedByAll(t, n, 5, start)
+		want, wantLosses := trainedAlone(t, n, 5, start)
 		for _, opt := range []distributed.FullyShardOptions{{}, {NoPrefetch: true}, {NoReshardAfterForward: true}} {
 			for _, units := range []bool{true, false} {
 				what := fmt.Sprintf("%d ranks, %+v, units %v", n, opt, units)
@@ -155,7 +155,7 @@ func TestSmokeShardsAreTheWhole(t *testing.T) {
 					if g.Rank() > 0 {
 						return
 					}
-					if n > 2 { // c10d adds up in another order
+					if n > 1 { // gradients are added up elsewhere; to the last bit it is held to Python's fully_shard, in tests/test_distributed.py
 						for name, w := range want {
 							if !state[name].AllClose(w, gotorch.AllCloseOptions{RTol: new(1e-4), ATol: new(1e-6)}) {
 								t.Errorf("%s: %s is %v, and want %v", what, name, state[name], w)
