@@ -103,7 +103,7 @@ func tidySoon() {
 
 func tidy() {
 	more := locked.relax()
-	again := backs.relax() > 0 || more > 0
+	again := max(more, backs.relax(), inC.relax()) > 0
 	tidying.mutex.Lock()
 	defer tidying.mutex.Unlock()
 	n := atomic.LoadInt64(osThreads)

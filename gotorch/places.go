@@ -10,12 +10,12 @@ import (
 // that is one locked instruction while there is room.
 //
 // Who has a place may be waiting for who waits for one, because between the two there is the program:
-// a hook that waits for another goroutine, a function inside NoGrad that does. Nothing can tell. So
-// where that is possible the bound gives way: when no place has come back for some time, more are let
-// in, and as many from then on, until there is no need any more.
+// a hook that waits for another goroutine, a function inside NoGrad that does, a collective. Nothing can
+// tell. So the bound gives way: when no place has come back for some time, more are let in, and as many
+// from then on, until there is no need any more.
 type places struct {
 	limit    int64
-	patience time.Duration         // how long nothing need come back; 0 where all give back by themselves
+	patience time.Duration         // how long nothing need come back
 	more     func(now int64) int64 // how many are let in then, beyond now
 	patient  int                   // how often more may be 0 before those that wait fail
 
@@ -48,7 +48,7 @@ func (p *places) wait() bool {
 	default:
 		place := make(chan bool, 1)
 		p.waiting = append(p.waiting, place)
-		if len(p.waiting) == 1 && p.patience > 0 {
+		if len(p.waiting) == 1 {
 			p.moved = false
 			if p.timer == nil {
 				p.timer = time.AfterFunc(p.patience, p.stalled)

@@ -25,7 +25,7 @@ func enters(p *places) (now bool, later chan bool) {
 }
 
 func TestPlacesAreHandedOn(t *testing.T) {
-	p := &places{limit: 1}
+	p := &places{limit: 1, patience: time.Hour}
 	if now, _ := enters(p); !now {
 		t.Fatal("the first has to wait")
 	}

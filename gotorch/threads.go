@@ -59,9 +59,14 @@ func SetNumInteropThreads(n int) {
 // to make OS threads: until there are more than short calls can make, nobody counts.
 
 var (
-	inC   places                                                                            // all that are in C
-	backs = places{patience: time.Second, more: func(now int64) int64 { return 1 + now/4 }} // those that may call back into Go
+	inC   = places{patience: time.Second, more: someMore} // all that are in C
+	backs = places{patience: time.Second, more: someMore} // those that may call back into Go
 )
+
+// someMore lets some more in where nothing comes back. What is in C does not always come back by itself either: a backward
+// pass of several ranks waits there for the others, which may be goroutines of this process, as may be what an op of
+// somebody's own waits for.
+func someMore(now int64) int64 { return 1 + now/4 }
 
 // By how many the processors are divided. It rises at once and falls when a while has passed in which
 // they were fewer.
