@@ -13,7 +13,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/door"
-	"gotorch.dev/gotorch/internal/testhelp"
+	"gotorch.dev/gotorch/internal/rankstest"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -88,30 +88,16 @@ func TestCallsAtATimeAreBounded(t *testing.T) {
 // TestRanksOfOneProcessAreMoreThanPlaces has more goroutines wait for each other within C than there are places for.
 func TestRanksOfOneProcessAreMoreThanPlaces(t *testing.T) {
 	defer gotorch.BoundCalls(1)()
-	const n = 5
-	store, err := distributed.NewHashStore()
-	testhelp.Must(t, err)
-	defer store.Close()
-	var wait sync.WaitGroup
-	for rank := range n {
-		wait.Go(func() {
-			g, err := distributed.Init(t.Context(), distributed.Options{Store: store, Rank: rank, WorldSize: n, Timeout: 20 * time.Second})
-			if err != nil {
+	rankstest.Run(t, 5, distributed.Options{Timeout: 20 * time.Second}, func(g *distributed.Group) {
+		model := distributed.DataParallel(nn.Linear(2, 2), distributed.DataParallelOptions{Group: g})
+		defer model.Close()
+		for range 3 {
+			if err := gotorch.Try0(func() { model.Forward(gotorch.Ones([]int64{1, 2})).Sum().Backward() }); err != nil {
 				t.Error(err)
 				return
 			}
-			defer g.Close()
-			model := distributed.DataParallel(nn.Linear(2, 2), distributed.DataParallelOptions{Group: g})
-			defer model.Close()
-			for range 3 {
-				if err := gotorch.Try0(func() { model.Forward(gotorch.Ones([]int64{1, 2})).Sum().Backward() }); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wait.Wait()
+		}
+	})
 	if n := gotorch.CallsNow(); n != 0 {
 		t.Errorf("%d calls are counted when none is running", n)
 	}

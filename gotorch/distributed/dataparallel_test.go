@@ -9,6 +9,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
+	"gotorch.dev/gotorch/internal/rankstest"
 	"gotorch.dev/gotorch/internal/testhelp"
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/optim"
@@ -32,7 +33,7 @@ func TestSmokeRanksTrainOneModel(t *testing.T) {
 		}
 	}
 	step(alone, x, y)
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		net := nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
 		if g.Rank() == 0 { // which all ranks get
 			testhelp.Must(t, net.LoadStateDict(start))
@@ -50,7 +51,7 @@ func TestSmokeRanksTrainOneModel(t *testing.T) {
 }
 
 func TestWithoutSyncGradientsAreEachRanksOwn(t *testing.T) {
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		net := nn.Linear(1, 1, nn.LinearOptions{NoBias: true})
 		model := distributed.DataParallel(net, distributed.DataParallelOptions{Group: g})
 		defer model.Close()
@@ -80,7 +81,7 @@ func (m *branches) Forward(x gotorch.Tensor, a bool) gotorch.Tensor {
 }
 
 func TestParametersThatNobodyUsesKeepTheirGradient(t *testing.T) {
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		net := nn.Init(&branches{A: nn.Linear(2, 1), B: nn.Linear(2, 1)})
 		model := distributed.DataParallel(net, distributed.DataParallelOptions{Group: g, FindUnusedParameters: true})
 		defer model.Close()
@@ -97,7 +98,7 @@ func TestParametersThatNobodyUsesKeepTheirGradient(t *testing.T) {
 		}
 	})
 	// Without looking for them it is an error in the next pass.
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		net := nn.Init(&branches{A: nn.Linear(2, 1), B: nn.Linear(2, 1)})
 		model := distributed.DataParallel(net, distributed.DataParallelOptions{Group: g})
 		defer model.Close()
@@ -115,7 +116,7 @@ func TestParametersThatNobodyUsesKeepTheirGradient(t *testing.T) {
 }
 
 func TestRanksWithOtherModelsAreRefused(t *testing.T) {
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		net := nn.Linear(2, int64(1+g.Rank()))
 		err := gotorch.Try0(func() { distributed.DataParallel(net, distributed.DataParallelOptions{Group: g}) })
 		if !errors.Is(err, gotorch.RuntimeError) && !errors.Is(err, distributed.NetworkError) { // where the other has left
@@ -137,7 +138,7 @@ func TestNothingIsLeftOfAModelOfRanks(t *testing.T) {
 	}
 	before := count()
 	for _, closed := range []bool{true, false} {
-		job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 			for _, opt := range []distributed.DataParallelOptions{{}, {FindUnusedParameters: true}, {StaticGraph: true}, {GradientAsBucketView: true}, {Compression: distributed.BF16Compress}} {
 				opt.Group = g
 				model := distributed.DataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), opt)
@@ -159,7 +160,7 @@ func TestNothingIsLeftOfAModelOfRanks(t *testing.T) {
 }
 
 func TestItsStateIsPythons(t *testing.T) {
-	job(t, 1, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 1, distributed.Options{}, func(g *distributed.Group) {
 		model := distributed.DataParallel(nn.Sequential(nn.Linear(1, 1)), distributed.DataParallelOptions{Group: g})
 		defer model.Close()
 		var names []string
@@ -185,7 +186,7 @@ func TestARankThatDoesNotTrainOnIsAnError(t *testing.T) {
 	}{{"buffers of a call", true}, {"gradients", false}} {
 		t.Run(c.name, func(t *testing.T) {
 			failed := make(chan struct{})
-			job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+			rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 				var net nn.Layer = nn.Linear(3, 3)
 				if c.buffers {
 					net = nn.Sequential(net, nn.BatchNorm1d(3))

@@ -7,6 +7,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
+	"gotorch.dev/gotorch/internal/rankstest"
 	"gotorch.dev/gotorch/internal/testhelp"
 )
 
@@ -17,7 +18,7 @@ func TestRanksThatDifferAreAnErrorOfDebugDetail(t *testing.T) {
 		t.Error(distributed.CurrentDebugLevel())
 	}
 	float, double := gotorch.TensorOptions{DType: gotorch.Float32}, gotorch.TensorOptions{DType: gotorch.Float64}
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		for _, differ := range []struct {
 			name string
 			call func(even bool)

@@ -16,39 +16,12 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
+	"gotorch.dev/gotorch/internal/rankstest"
 	"gotorch.dev/gotorch/internal/testhelp"
 )
 
-// job runs fn as each of n ranks, which are goroutines here: what moves between them goes by TCP as between processes.
-func job(tb testing.TB, n int, opt distributed.Options, fn func(g *distributed.Group)) {
-	tb.Helper()
-	store, err := distributed.NewHashStore()
-	testhelp.Must(tb, err)
-	defer store.Close()
-	opt.Store, opt.WorldSize = store, n
-	if opt.Timeout == 0 {
-		opt.Timeout = time.Minute
-	}
-	var all sync.WaitGroup
-	for rank := range n {
-		of := opt
-		of.Rank = rank
-		all.Go(func() {
-			runtime.LockOSThread() // as a process's main goroutine would do; the thread ends with this one
-			g, err := distributed.Init(tb.Context(), of)
-			if err != nil {
-				tb.Error(err)
-				return
-			}
-			defer g.Close()
-			fn(g)
-		})
-	}
-	all.Wait()
-}
-
 func TestSmokeRanksReduce(t *testing.T) {
-	job(t, 3, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
 		x := gotorch.Full([]int64{4}, float32(g.Rank()+1))
 		g.AllReduce(x, distributed.Sum)
 		if got := gotorch.ToSlice[float32](x); !slices.Equal(got, []float32{6, 6, 6, 6}) {
@@ -58,7 +31,7 @@ func TestSmokeRanksReduce(t *testing.T) {
 }
 
 func TestAGroupOfSome(t *testing.T) {
-	job(t, 4, distributed.Options{}, func(world *distributed.Group) {
+	rankstest.Run(t, 4, distributed.Options{}, func(world *distributed.Group) {
 		odd, err := world.New([]int{3, 1})
 		if err != nil {
 			t.Error(err)
@@ -86,7 +59,7 @@ func TestAGroupOfSome(t *testing.T) {
 }
 
 func TestWhatBeginsIsWaitedFor(t *testing.T) {
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		var works []*distributed.Work
 		var xs []gotorch.Tensor
 		for i := range 20 {
@@ -105,7 +78,7 @@ func TestWhatBeginsIsWaitedFor(t *testing.T) {
 }
 
 func TestWhoSentIsSaid(t *testing.T) {
-	job(t, 3, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
 		if g.Rank() > 0 {
 			g.Send(gotorch.FromSlice([]int64{int64(g.Rank())}), 0, distributed.P2POptions{Tag: 7})
 			return
@@ -121,7 +94,7 @@ func TestWhoSentIsSaid(t *testing.T) {
 
 func TestARankThatDoesNotComeIsAnError(t *testing.T) {
 	failed := make(chan struct{})
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		g.Barrier()
 		if g.Rank() == 1 {
 			<-failed
@@ -137,7 +110,7 @@ func TestARankThatDoesNotComeIsAnError(t *testing.T) {
 }
 
 func TestARankThatLeavesIsAnError(t *testing.T) {
-	job(t, 2, distributed.Options{Timeout: time.Minute}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{Timeout: time.Minute}, func(g *distributed.Group) {
 		g.Barrier()
 		if g.Rank() == 1 {
 			return // and closes
@@ -151,7 +124,7 @@ func TestARankThatLeavesIsAnError(t *testing.T) {
 
 func TestMonitoredBarrierNamesWhoDidNotCome(t *testing.T) {
 	failed := make(chan struct{})
-	job(t, 3, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
 		g.Barrier()
 		if g.Rank() == 2 {
 			<-failed
@@ -171,7 +144,7 @@ func TestMonitoredBarrierNamesWhoDidNotCome(t *testing.T) {
 
 func TestAWaitEndsWithItsContext(t *testing.T) {
 	given := make(chan struct{})
-	job(t, 2, distributed.Options{Timeout: time.Minute}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{Timeout: time.Minute}, func(g *distributed.Group) {
 		if g.Rank() == 0 {
 			defer close(given)
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -197,7 +170,7 @@ func TestNothingIsLeftOfCollectives(t *testing.T) {
 	}
 	goroutines := runtime.NumGoroutine()
 	before := count()
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		for i := range 200 {
 			gotorch.Scope0(func(*gotorch.ScopeHandle) {
 				x := gotorch.Complex(gotorch.Ones([]int64{8}), gotorch.Ones([]int64{8}))
@@ -227,7 +200,7 @@ func TestValuesOfGo(t *testing.T) {
 	}
 	for _, codec := range []distributed.Codec{nil, distributed.JSON} {
 		opt := distributed.ObjectOptions{Codec: codec}
-		job(t, 3, distributed.Options{}, func(g *distributed.Group) {
+		rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
 			all, err := distributed.AllGatherObject(g, report{g.Rank(), make([]float64, 3*g.Rank())}, opt)
 			testhelp.Must(t, err)
 			for rank, r := range all {
@@ -244,7 +217,7 @@ func TestValuesOfGo(t *testing.T) {
 }
 
 func TestAValueThatCannotBeSentFailsOnAllRanks(t *testing.T) {
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		var value any = 1
 		if g.Rank() == 1 {
 			value = make(chan int)
@@ -262,7 +235,7 @@ func TestAValueThatCannotBeSentFailsOnAllRanks(t *testing.T) {
 }
 
 func TestWhatCannotBeIsRefused(t *testing.T) {
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		x, i := gotorch.Zeros([]int64{2}), gotorch.FromSlice([]int64{1, 2})
 		z := gotorch.Complex(x, x)
 		for what, fn := range map[string]func(){

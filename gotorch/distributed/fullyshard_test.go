@@ -13,6 +13,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
+	"gotorch.dev/gotorch/internal/rankstest"
 	"gotorch.dev/gotorch/internal/testhelp"
 	"gotorch.dev/gotorch/nn"
 	F "gotorch.dev/gotorch/nn/functional"
@@ -130,7 +131,7 @@ func TestSmokeShardsAreTheWhole(t *testing.T) {
 		for _, opt := range []distributed.FullyShardOptions{{}, {NoPrefetch: true}, {NoReshardAfterForward: true}} {
 			for _, units := range []bool{true, false} {
 				what := fmt.Sprintf("%d ranks, %+v, units %v", n, opt, units)
-				job(t, n, distributed.Options{}, func(g *distributed.Group) {
+				rankstest.Run(t, n, distributed.Options{}, func(g *distributed.Group) {
 					net := newTied()
 					if g.Rank() == 0 { // which all get
 						testhelp.Must(t, net.LoadStateDict(start))
@@ -176,7 +177,7 @@ func TestSmokeShardsAreTheWhole(t *testing.T) {
 func TestPartsAreRowsAndUnshardPutsThemTogether(t *testing.T) {
 	gotorch.ManualSeed(3)
 	start := copies(newTied().StateDict())
-	job(t, 3, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
 		net := newTied()
 		testhelp.Must(t, net.LoadStateDict(start))
 		model := distributed.FullyShard(net, distributed.FullyShardOptions{Group: g, Units: net.units()})
@@ -224,7 +225,7 @@ func newFrom(t *testing.T, state nn.StateDict) *tied {
 func TestPassesWithinNoSyncAddUp(t *testing.T) {
 	gotorch.ManualSeed(3)
 	start := copies(newTied().StateDict())
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		grads := func(two func(model *distributed.FullySharded, pass func(step int))) nn.StateDict {
 			net := newFrom(t, start)
 			model := distributed.FullyShard(net, distributed.FullyShardOptions{Group: g, Units: net.units()})
@@ -262,7 +263,7 @@ func TestPassesWithinNoSyncAddUp(t *testing.T) {
 }
 
 func TestWhatShardsRefuse(t *testing.T) {
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		net := newTied()
 		type options = distributed.FullyShardOptions
 		complexes := nn.ParameterList(gotorch.Zeros([]int64{2}, gotorch.TensorOptions{DType: gotorch.Complex64}))
@@ -317,7 +318,7 @@ func list(ts ...gotorch.Tensor) []gotorch.Tensor { return ts }
 func TestShardsWithinCheckpoints(t *testing.T) {
 	gotorch.ManualSeed(3)
 	start := copies(newTied().StateDict())
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		var want nn.StateDict
 		for _, checkpoints := range []bool{false, true} {
 			net := newFrom(t, start)
@@ -349,7 +350,7 @@ func TestShardsWithinCheckpoints(t *testing.T) {
 
 // What is frozen, what no rank uses and what one rank uses.
 func TestShardsThatAreNotTrained(t *testing.T) {
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		a, b, c := nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
 		spare := gotorch.Ones([]int64{4})
 		net := nn.Init(&struct {
@@ -385,7 +386,7 @@ func TestShardsThatAreNotTrained(t *testing.T) {
 func TestStatesOfOptimizersAreWhole(t *testing.T) {
 	gotorch.ManualSeed(3)
 	start := copies(newTied().StateDict())
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		make := func() (*distributed.FullySharded, optim.Optimizer) {
 			net := newFrom(t, start)
 			model := distributed.FullyShard(net, distributed.FullyShardOptions{Group: g, Units: net.units()})
@@ -433,7 +434,7 @@ func TestNormsOfPartsAreThoseOfTheWhole(t *testing.T) {
 		}
 		return gotorch.Item[float64](utils.GetTotalNorm(grads, utils.ClipGradNormOptions{NormType: p}))
 	}
-	job(t, 3, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
 		net := newFrom(t, start)
 		model := distributed.FullyShard(net, distributed.FullyShardOptions{Group: g, Units: net.units()})
 		loss(model.Forward(x), y).Backward()
@@ -454,7 +455,7 @@ func TestNormsOfPartsAreThoseOfTheWhole(t *testing.T) {
 func TestShardsInAnotherDType(t *testing.T) {
 	gotorch.ManualSeed(3)
 	start := copies(newTied().StateDict())
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		net := newFrom(t, start)
 		model := distributed.FullyShard(net, distributed.FullyShardOptions{
 			Group: g, Units: net.units(), ParamDType: gotorch.BFloat16, ReduceDType: gotorch.Float32,
@@ -491,7 +492,7 @@ func TestNothingIsLeftOfShards(t *testing.T) {
 	}
 	before := count()
 	for _, opt := range []distributed.FullyShardOptions{{}, {NoPrefetch: true}, {NoReshardAfterForward: true}, {ParamDType: gotorch.BFloat16}} {
-		job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 			opt := opt
 			net := newTied()
 			opt.Group, opt.Units = g, net.units()
@@ -535,7 +536,7 @@ func TestFewUnitsAreWholeAtATime(t *testing.T) {
 	}
 	before := settled()
 	var most atomic.Int64
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		look := func() {
 			now := gotorch.MemoryStats().NativeBytes - before
 			for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {

@@ -9,11 +9,12 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
+	"gotorch.dev/gotorch/internal/rankstest"
 	"gotorch.dev/gotorch/internal/testhelp"
 )
 
 func TestAMeshHasAGroupAlongEachDimension(t *testing.T) {
-	job(t, 7, distributed.Options{}, func(world *distributed.Group) {
+	rankstest.Run(t, 7, distributed.Options{}, func(world *distributed.Group) {
 		mesh, err := distributed.InitDeviceMesh(world, []int{2, 3}, "dp", "tp")
 		if err != nil {
 			t.Error(err)
@@ -52,7 +53,7 @@ func TestAMeshHasAGroupAlongEachDimension(t *testing.T) {
 }
 
 func TestAMeshOfTheWholeWorldIsTheWorld(t *testing.T) {
-	job(t, 2, distributed.Options{}, func(world *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(world *distributed.Group) {
 		mesh, err := distributed.InitDeviceMesh(world, []int{2})
 		if err != nil {
 			t.Error(err)
@@ -67,7 +68,7 @@ func TestAMeshOfTheWholeWorldIsTheWorld(t *testing.T) {
 }
 
 func TestMeshesThatCannotBe(t *testing.T) {
-	job(t, 1, distributed.Options{}, func(world *distributed.Group) {
+	rankstest.Run(t, 1, distributed.Options{}, func(world *distributed.Group) {
 		part, err := world.New([]int{0})
 		testhelp.Must(t, err)
 		defer part.Close()

@@ -9,6 +9,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
+	"gotorch.dev/gotorch/internal/rankstest"
 	"gotorch.dev/gotorch/internal/testhelp"
 )
 
@@ -20,7 +21,7 @@ type report struct {
 func reportOf(rank int) report { return report{rank, slices.Repeat([]string{"word"}, rank*3)} }
 
 func TestValuesOfGoMoveBetweenRanks(t *testing.T) {
-	job(t, 3, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
 		rank := g.Rank()
 		for _, codec := range []distributed.Codec{distributed.Gob, distributed.JSON} {
 			opt := distributed.ObjectOptions{Codec: codec}
@@ -60,7 +61,7 @@ func TestValuesOfGoMoveBetweenRanks(t *testing.T) {
 type unfit struct{ F func() }
 
 func TestValuesThatCannotBeEncodedFailOnAllRanks(t *testing.T) {
-	job(t, 2, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		var value any = map[string]int{}
 		if g.Rank() == 1 {
 			value = unfit{}
@@ -94,7 +95,7 @@ func TestValuesThatCannotBeEncodedFailOnAllRanks(t *testing.T) {
 }
 
 func TestSendsAndReceivesOfABatch(t *testing.T) {
-	job(t, 3, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
 		var ops []distributed.P2POp
 		got := map[int]gotorch.Tensor{}
 		for peer := range g.Size() {

@@ -7,6 +7,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
+	"gotorch.dev/gotorch/internal/rankstest"
 	"gotorch.dev/gotorch/internal/testhelp"
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/optim"
@@ -46,7 +47,7 @@ func elements(dict gotorch.Dict) (n int64) {
 }
 
 func TestAStateThatIsSharedOutIsThatOfOne(t *testing.T) {
-	job(t, 3, distributed.Options{}, func(g *distributed.Group) {
+	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
 		for n, made := range []func([]gotorch.Tensor) optim.Optimizer{ // all ranks in one order
 			func(ps []gotorch.Tensor) optim.Optimizer { return optim.AdamW(ps, optim.AdamWOptions{LR: 0.01}) },
 			func(ps []gotorch.Tensor) optim.Optimizer {

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/distributed"
+	"gotorch.dev/gotorch/internal/rankstest"
 	"gotorch.dev/gotorch/internal/testhelp"
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/optim"
@@ -317,27 +317,6 @@ func TestAJobOfAnotherSizeGoesOn(t *testing.T) {
 	}
 }
 
-// goroutines runs fn as each of n ranks, which are goroutines.
-func goroutines(t *testing.T, n int, fn func(g *distributed.Group)) {
-	t.Helper()
-	store, err := distributed.NewHashStore()
-	testhelp.Must(t, err)
-	defer store.Close()
-	var all sync.WaitGroup
-	for rank := range n {
-		all.Go(func() {
-			g, err := distributed.Init(t.Context(), distributed.Options{Store: store, Rank: rank, WorldSize: n, Timeout: time.Minute})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer g.Close()
-			fn(g)
-		})
-	}
-	all.Wait()
-}
-
 func TestWhatEndsOneRankEndsAll(t *testing.T) {
 	broken := errors.New("broken")
 	for _, c := range []struct {
@@ -390,7 +369,7 @@ func TestWhatEndsOneRankEndsAll(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			errs := make([]error, 2)
-			goroutines(t, 2, func(g *distributed.Group) {
+			rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 				net := nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 2))
 				model := distributed.DataParallel(net, distributed.DataParallelOptions{Group: g})
 				defer model.Close()
@@ -415,7 +394,7 @@ func TestWhatEndsOneRankEndsAll(t *testing.T) {
 
 // TestErrStopOfOneRankEndsAll, and the steps of a loop of one's own.
 func TestErrStopOfOneRankEndsAll(t *testing.T) {
-	goroutines(t, 3, func(g *distributed.Group) {
+	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
 		loop := train.NewStepLoop(func(s *train.StepOf[data.Pair]) error {
 			x := gotorch.FromSlice([]float64{float64(g.Rank())})
 			g.AllReduce(x, distributed.Sum)
@@ -442,7 +421,7 @@ func TestLoopsThatRanksCannotShare(t *testing.T) {
 	if err := gotorch.Try0(func() { loop.Distributed(nil) }); !errors.Is(err, gotorch.TypeError) {
 		t.Error(err)
 	}
-	goroutines(t, 1, func(g *distributed.Group) {
+	rankstest.Run(t, 1, distributed.Options{}, func(g *distributed.Group) {
 		if err := gotorch.Try0(func() { loop.Distributed(g) }); !errors.Is(err, gotorch.TypeError) {
 			t.Error(err)
 		}

@@ -3,43 +3,18 @@ package parallel_test
 import (
 	"errors"
 	"fmt"
-	"runtime"
-	"sync"
 	"testing"
-	"time"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/distributed/parallel"
-	"gotorch.dev/gotorch/internal/testhelp"
+	"gotorch.dev/gotorch/internal/rankstest"
 	"gotorch.dev/gotorch/nn"
 	F "gotorch.dev/gotorch/nn/functional"
 	"gotorch.dev/gotorch/optim"
 )
 
 var float64s = gotorch.TensorOptions{DType: gotorch.Float64}
-
-// job runs fn as each of n ranks, which are goroutines.
-func job(t *testing.T, n int, fn func(g *distributed.Group)) {
-	t.Helper()
-	store, err := distributed.NewHashStore()
-	testhelp.Must(t, err)
-	defer store.Close()
-	var all sync.WaitGroup
-	for rank := range n {
-		all.Go(func() {
-			runtime.LockOSThread() // see the package's documentation; the thread ends with the goroutine
-			g, err := distributed.Init(t.Context(), distributed.Options{Store: store, Rank: rank, WorldSize: n, Timeout: time.Minute})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer g.Close()
-			fn(g)
-		})
-	}
-	all.Wait()
-}
 
 // drawn is the same on all ranks, whatever other goroutines draw.
 func drawn(seed uint64, shape ...int64) gotorch.Tensor {
@@ -72,7 +47,7 @@ func leaf(x gotorch.Tensor) gotorch.Tensor { return x.Detach().Clone().RequiresG
 
 func TestLayersThatAreSharedOutAreTheWholeOnes(t *testing.T) {
 	for _, n := range []int{1, 2, 4} {
-		job(t, n, func(g *distributed.Group) {
+		rankstest.Run(t, n, distributed.Options{}, func(g *distributed.Group) {
 			r := int64(g.Rank())
 			for _, shape := range [][]int64{{3, 8}, {2, 5, 8}, {0, 8}, {8}} {
 				for _, bias := range []bool{true, false} {
@@ -119,7 +94,7 @@ func TestLayersThatAreSharedOutAreTheWholeOnes(t *testing.T) {
 
 func TestAVocabularyThatIsSharedOut(t *testing.T) {
 	for _, n := range []int{1, 2, 3} {
-		job(t, n, func(g *distributed.Group) {
+		rankstest.Run(t, n, distributed.Options{}, func(g *distributed.Group) {
 			words := gotorch.FromSlice([]int64{0, 5, 11, 6, 5, 7}).Reshape([]int64{2, 3})
 			embedding := nn.Embedding(12, 6, nn.EmbeddingOptions{DType: gotorch.Float64})
 			set(embedding.Weight, 2)
@@ -175,7 +150,7 @@ func TestTheyLearnWhatTheWholeOnesLearn(t *testing.T) {
 		return loss.Detach()
 	}
 	want := learn(whole)
-	job(t, 4, func(g *distributed.Group) {
+	rankstest.Run(t, 4, distributed.Options{}, func(g *distributed.Group) {
 		got := learn(nn.Sequential(parallel.ColumnParallelLinear(g, linear(4, 8, 1, true)), nn.Tanh(), parallel.RowParallelLinear(g, linear(8, 2, 3, true))))
 		if !got.AllClose(want) {
 			t.Error(g, got, want)
@@ -184,7 +159,7 @@ func TestTheyLearnWhatTheWholeOnesLearn(t *testing.T) {
 }
 
 func TestLayersThatCannotBeSharedOut(t *testing.T) {
-	job(t, 3, func(g *distributed.Group) {
+	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
 		for _, fn := range []func(){
 			func() { parallel.ColumnParallelLinear(g, nn.Linear(3, 4)) },
 			func() { parallel.RowParallelLinear(g, nn.Linear(4, 3)) },

@@ -10,6 +10,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/distributed/parallel"
+	"gotorch.dev/gotorch/internal/rankstest"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -41,7 +42,7 @@ func TestAPipelineIsTheWholeModel(t *testing.T) {
 			}
 			grads := whole.Parameters()
 			for _, schedule := range []parallel.Schedule{parallel.OneFOneB, parallel.GPipe} {
-				job(t, n, func(g *distributed.Group) {
+				rankstest.Run(t, n, distributed.Options{}, func(g *distributed.Group) {
 					mine := nn.Sequential()
 					all := stages()
 					per := len(all) / n
@@ -69,7 +70,7 @@ func TestAPipelineIsTheWholeModel(t *testing.T) {
 }
 
 func TestPipelinesThatCannotBe(t *testing.T) {
-	job(t, 2, func(g *distributed.Group) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		for _, c := range []struct {
 			kind error
 			fn   func()
@@ -102,7 +103,7 @@ func TestPipelinesThatCannotBe(t *testing.T) {
 
 func TestNothingIsLeftOfAPipeline(t *testing.T) {
 	step := func() {
-		job(t, 2, func(g *distributed.Group) {
+		rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 			all := stages()
 			mine := nn.Sequential(all[2*g.Rank()], all[2*g.Rank()+1])
 			pipe := parallel.Pipeline(g, mine, nn.CrossEntropyLoss())
