@@ -92,8 +92,8 @@ func rows(op string, given gotorch.Tensor, n, dim int64, create gotorch.TensorOp
 
 func resetRows(weight gotorch.Tensor, padding gotorch.Scalar) {
 	nninit.Normal_(weight)
-	if row, ok := padding.(int64); ok {
-		gotorch.NoGrad(func() { weight.Select(0, row).Fill_(0) })
+	if row := args.IntPointer("nn.Embedding", "PaddingIdx", padding); row != nil {
+		gotorch.NoGrad(func() { weight.Select(0, *row).Fill_(0) })
 	}
 }
 

@@ -125,8 +125,8 @@ func (m *LinearCrossEntropyLossModule) forward(input, target gotorch.Tensor) got
 // ExtraRepr returns what String writes between the parentheses.
 func (m *LinearCrossEntropyLossModule) ExtraRepr() string {
 	ignore := "None"
-	if n, ok := m.IgnoreIndex.(int64); ok {
-		ignore = pyInt(n)
+	if n := args.IntPointer("nn.LinearCrossEntropyLoss", "IgnoreIndex", m.IgnoreIndex); n != nil {
+		ignore = pyInt(*n)
 	}
 	out := "()"
 	if len(m.OutFeatures) > 0 {

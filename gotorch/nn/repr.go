@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 	F "gotorch.dev/gotorch/nn/functional"
 )
 
@@ -188,8 +189,8 @@ func pyQuoted[S ~string](s S) string { return "'" + string(s) + "'" }
 
 // pyOptionalFloat writes a number, or None.
 func pyOptionalFloat(s gotorch.Scalar) string {
-	if f, ok := s.(float64); ok {
-		return pyFloat(f)
+	if f := args.FloatPointer("nn.Module.String", "a number", s); f != nil {
+		return pyFloat(*f)
 	}
 	return "None"
 }

@@ -150,7 +150,7 @@ class Functions:
             return f"{err}, where Python returns"
         if error is not None:
             return f"no error, where Python says {error}"
-        if problem := differ("result", wanted, got):
+        if problem := differ("result", wanted, got) or differ("input", theirs, ours):
             return problem
         counted, problem = gradients(theirs, ours, wanted, got)
         tally.gradients += counted

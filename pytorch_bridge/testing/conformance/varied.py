@@ -175,9 +175,17 @@ def _one(
     dtype: torch.dtype, training: bool,
 ) -> None:  # fmt: skip
     args, kwargs, inputs, named = _vary(rng, cls, given)
+    seed = rng.randrange(1 << 30)
+    compare(modules, result, seed, cls, args, kwargs, inputs, named, dtype, training)
+
+
+def compare(
+    modules: Modules, result: Varied, seed: int, cls: Any, args: list, kwargs: dict[str, Any],
+    inputs: list | None, named: dict[str, Any], dtype: torch.dtype, training: bool,
+) -> None:  # fmt: skip
+    """Runs a module with these arguments in both languages, and counts what comes of it."""
     if under_test._takes_dtype(cls) and "dtype" not in kwargs:
         kwargs["dtype"] = dtype
-    seed = rng.randrange(1 << 30)
     theirs, ours = [copied((inputs, named)) for _ in "ab"]
     python = wanted = got = None
     refused = answer = ""
