@@ -88,7 +88,7 @@ TRANSFORMS: dict[str, Callable[[Function, Tensors, Tensors], list[Any]]] = {
 MAPS = {"vmap", "vmap of grad"}
 # Those whose results are as large as the product of what goes in and what comes out.
 LARGE = {"jacrev", "jacfwd", "hessian"}
-MOST = {"jacrev": 64, "jacfwd": 64, "hessian": 24}  # elements of the inputs
+MOST = {"jacrev": 512, "jacfwd": 512, "hessian": 128}  # elements of the inputs
 
 
 @dataclass

@@ -39,9 +39,6 @@ SAMPLES = 24  # of each database entry, at most
 # Options of which no input can show whether they were given as zero, with the reason.
 UNSEEN = {
     "nn.functional.pad: Value": "0 is what None means",
-    "nn.functional.triplet_margin_with_distance_loss: Margin": (
-        "the samples have functions of Python's; nn.TripletMarginWithDistanceLoss shows it"
-    ),
 }
 
 
