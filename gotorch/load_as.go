@@ -4,7 +4,11 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+
+	"gotorch.dev/gotorch/internal/door"
 )
+
+func init() { door.Assign = assign }
 
 // LoadAs is [Load] for a value whose type is known, so that no assertions are needed:
 //

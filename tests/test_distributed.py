@@ -23,6 +23,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.metadata import BytesStorageMetadata, TensorStorageMetadata
 
 from pytorch_bridge.testing.gotests import run_go
 from pytorch_bridge.toolchain import ROOT
@@ -302,6 +304,48 @@ def test_sharded_models_train_to_the_same_bits(size: int, program: Path, tmp_pat
     compare(writer, tmp_path, ["go"], 1e-5 if size > 2 else 0)
     ends: Tensors = torch.load(tmp_path / "go" / "out0.pt")
     assert len([name for name in ends if ".optimizer." in name]) == 4 * 7 * 3 - 3
+
+
+def test_checkpoints_go_between_languages_and_numbers_of_ranks(
+    program: Path, tmp_path: Path
+) -> None:
+    """What ranks of one language have saved, ranks of the other load, as many as there are: the same
+    parameters, state of the optimiser, options and values. Then all train on, to the same bits."""
+    for saver, go in {"python": set(), "go": {0, 1}}.items():
+        writer = Writer(17, 2)
+        writer.train("shard", Save=str(tmp_path / saver))
+        writer.write(tmp_path / f"{saver} saves")
+        run(tmp_path / f"{saver} saves", program, 2, go, "tcp")
+    saved: Tensors = torch.load(tmp_path / "go saves" / "out0.pt")
+    for size in (1, 2, 3, 5, 8) if FULL else (1, 3):
+        writer = Writer(19, size)
+        writer.train("shard", Load=str(tmp_path / "python"))
+        writer.train("shard", Load=str(tmp_path / "go"))
+        ends: dict[str, Tensors] = {}
+        for loader, go in {"python": set(), "go": set(range(size))}.items():
+            folder = tmp_path / f"{loader} {size}"
+            writer.write(folder)
+            run(folder, program, size, go, "tcp")
+            ends[loader] = torch.load(folder / "out0.pt")
+            for step in ("0", "1"):
+                assert ends[loader][f"{step}.note"].tolist() == [0, 1, 2, 3, 7, 3]
+                for name, wanted in saved.items():
+                    if ".in." not in name:
+                        got = ends[loader][name.replace("0.", f"{step}.loaded.", 1)]
+                        assert same(got, wanted), (name, loader, size, step)
+        assert ends["go"].keys() == ends["python"].keys()
+        tolerance = 1e-5 if size > 2 else 0
+        for name, wanted in ends["python"].items():
+            torch.testing.assert_close(ends["go"][name], wanted, rtol=0, atol=tolerance)
+    entries = checkpoint.FileSystemReader(tmp_path / "go").read_metadata().state_dict_metadata
+    wanted = checkpoint.FileSystemReader(tmp_path / "python").read_metadata().state_dict_metadata
+    assert entries.keys() == wanted.keys()
+    for name, entry in entries.items():
+        if isinstance(entry, TensorStorageMetadata):
+            assert entry.size == wanted[name].size
+            assert entry.properties.dtype == wanted[name].properties.dtype
+        else:
+            assert isinstance(wanted[name], BytesStorageMetadata)
 
 
 def test_ranks_of_a_mesh_and_of_debug_level_detail(program: Path, tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ IMPORTS = {
     "gotorch.dev/gotorch/nn/functional": "ReLU",
     "gotorch.dev/gotorch/metrics": "Eval",
     "gotorch.dev/gotorch/distributed": "Init",
+    "gotorch.dev/gotorch/distributed/checkpoint": "Read",
     "gotorch.dev/gotorch/distributed/parallel": "CopyToRegion",
     "gotorch.dev/gotorch/optim": "AdamW",
     "gotorch.dev/gotorch/optim/lrscheduler": "StepLR",

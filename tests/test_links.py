@@ -88,6 +88,7 @@ def test_names_with_a_counterpart_link_to_it() -> None:
 PAGES = {
     "checkpoint",
     "distributed",
+    "distributed.checkpoint",
     "distributed.fsdp.fully_shard",
     "distributed.pipelining",
     "distributed.tensor.parallel",

@@ -19,6 +19,7 @@ import pytest
 import torch.nn.functional as F
 from torch import amp, autograd, distributed, distributions, nn, profiler
 from torch.autograd.profiler_util import EventList
+from torch.distributed import checkpoint
 from torch.distributions import constraints, relaxed_bernoulli, relaxed_categorical, transforms
 from torch.nn import init
 from torch.nn import utils as nn_utils
@@ -46,6 +47,8 @@ PYTHON: dict[str, Callable[..., Any]] = {
     "gotorch/distributed: ObjectOptions": distributed.all_gather_object,
     "gotorch/distributed: Options": distributed.init_process_group,
     "gotorch/distributed: P2POptions": distributed.send,
+    "gotorch/distributed/checkpoint: LoadOptions": checkpoint.load,
+    "gotorch/distributed/checkpoint: SaveOptions": checkpoint.save,
     "gotorch/distributed: TCPStoreOptions": distributed.TCPStore.__init__,
     "gotorch/profiler: KeyAveragesOptions": profiler.profile.key_averages,
     "gotorch/profiler: Options": profiler.profile,
@@ -426,6 +429,7 @@ OTHERS = {
     "Freeze", "Weight",  # of embeddings, from_pretrained
     "Codec",  # which is pickle
     "Compression",  # register_comm_hook
+    "NoOverwrite",  # overwrite=False, of FileSystemWriter
     "Modules", "CallerOnly", "MaxEvents", "GroupByGoroutine",  # a profile's, of Go's own
     "MaskFill",  # fill, by the kind of the input
     "RandomValue",  # value="random"

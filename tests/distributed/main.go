@@ -15,6 +15,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
+	"gotorch.dev/gotorch/distributed/checkpoint"
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/optim"
 )
@@ -44,7 +45,8 @@ type options struct {
 	FindUnusedParameters, GradientAsBucketView, StaticGraph  bool
 	NoBroadcastBuffers, Heads, Alternate, ByRank, Accumulate bool
 	Compression                                              string
-	Frozen, Half                                             bool // of a step "shard"
+	Frozen, Half                                             bool   // of a step "shard"
+	Save, Load                                               string // checkpoints of it
 }
 
 // net is Net of ranks.py.
@@ -141,6 +143,27 @@ func (s step) shard(g *distributed.Group, tensors map[string]gotorch.Tensor) {
 		}
 	}
 	opt := optim.AdamW(trained, optim.AdamWOptions{LR: 0.01})
+	whole := func(when string) { // puts the whole state into tensors
+		for name, t := range model.FullStateDict() {
+			tensors[s.ID+when+".state."+name] = t
+		}
+		for _, state := range model.FullOptimStateDict(opt).Get("state").(gotorch.Dict) {
+			for _, item := range state.Value.(gotorch.Dict) {
+				tensors[fmt.Sprintf("%s%s.optimizer.%v.%s", s.ID, when, item.Key, names[state.Key.(int64)])] = item.Value.(gotorch.Tensor)
+			}
+		}
+	}
+	state := checkpoint.State{"model": model, "optim": checkpoint.Optimizer(model, opt)}
+	if dir := s.Train.Load; dir != "" {
+		var epoch int
+		var names []string
+		table := gotorch.Zeros([]int64{2, 2})
+		state["epoch"], state["note"] = &epoch, checkpoint.State{"names": &names, "table": table}
+		must(0, checkpoint.Load(dir, state, checkpoint.LoadOptions{Group: g}))
+		tensors[s.ID+".note"] = gotorch.Cat([]gotorch.Tensor{table.Ravel(), gotorch.FromSlice([]float32{float32(epoch), float32(len(names[1]))})})
+		whole(".loaded")
+		*opt.LRs()[0] *= 10 // which was loaded, too
+	}
 	for i := range s.Inputs {
 		pass := func() {
 			model.Forward(tensors[fmt.Sprintf("%s.in.%d", s.ID, i)]).To(gotorch.Float32).Pow(2).Mean().Backward()
@@ -153,14 +176,12 @@ func (s step) shard(g *distributed.Group, tensors map[string]gotorch.Tensor) {
 		opt.Step()
 		opt.ZeroGrad()
 	}
-	for name, t := range model.FullStateDict() {
-		tensors[s.ID+".state."+name] = t
+	if dir := s.Train.Save; dir != "" {
+		state["epoch"] = 7
+		state["note"] = checkpoint.State{"names": []string{"a", "bcd"}, "table": gotorch.Arange(4).To(gotorch.Float32).Reshape([]int64{2, 2})}
+		must(0, checkpoint.Save(dir, state, checkpoint.SaveOptions{Group: g}))
 	}
-	for _, state := range model.FullOptimStateDict(opt).Get("state").(gotorch.Dict) {
-		for _, item := range state.Value.(gotorch.Dict) {
-			tensors[fmt.Sprintf("%s.optimizer.%v.%s", s.ID, item.Key, names[state.Key.(int64)])] = item.Value.(gotorch.Tensor)
-		}
-	}
+	whole("")
 }
 
 func (s step) mesh(world *distributed.Group, in []gotorch.Tensor) {

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import fsdp, init_device_mesh
+from torch.distributed import checkpoint, fsdp, init_device_mesh
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.checkpoint import state_dict
 
@@ -94,6 +94,20 @@ def shard(step: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         fsdp.fully_shard(module, mesh=ranks, mp_policy=policy)
     trained = [p for p in net.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=0.01)
+    if folder := options.get("Load"):
+        model, optim = state_dict.get_state_dict(net, optimizer)
+        note = {"names": None, "table": torch.zeros(2, 2)}
+        state = {"model": model, "optim": optim, "epoch": None, "note": note}
+        checkpoint.load(state, checkpoint_id=folder)
+        state_dict.set_state_dict(
+            net, optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"]
+        )
+        read = [state["epoch"], len(state["note"]["names"][1])]
+        tensors[f"{step['ID']}.note"] = torch.cat(
+            [state["note"]["table"].ravel(), torch.tensor(read, dtype=torch.float32)]
+        )
+        put_whole(net, optimizer, tensors, f"{step['ID']}.loaded")
+        optimizer.param_groups[0]["lr"] *= 10  # which was loaded, too
     for i in range(step["Inputs"]):
         alone = options.get("Accumulate", False) and i % 2 == 0
         net.set_requires_gradient_sync(not alone)
@@ -101,13 +115,28 @@ def shard(step: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         if not alone:
             optimizer.step()
             optimizer.zero_grad()
+    if folder := options.get("Save"):
+        model, optim = state_dict.get_state_dict(net, optimizer)
+        note = {"names": ["a", "bcd"], "table": torch.arange(4.0).reshape(2, 2)}
+        state = {"model": model, "optim": optim, "epoch": 7, "note": note}
+        checkpoint.save(state, checkpoint_id=folder)
+    put_whole(net, optimizer, tensors, step["ID"])
+
+
+def put_whole(
+    net: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    tensors: dict[str, torch.Tensor],
+    of: str,
+) -> None:
+    """Puts the whole state of a sharded module and its optimiser among the tensors."""
     whole = state_dict.StateDictOptions(full_state_dict=True)
     for name, t in state_dict.get_model_state_dict(net, options=whole).items():
-        tensors[f"{step['ID']}.state.{name}"] = t
+        tensors[f"{of}.state.{name}"] = t.clone()
     states = state_dict.get_optimizer_state_dict(net, optimizer, options=whole)["state"]
     for name, state in states.items():
         for key, t in state.items():
-            tensors[f"{step['ID']}.optimizer.{key}.{name}"] = t
+            tensors[f"{of}.optimizer.{key}.{name}"] = t.clone()
 
 
 def mesh(step: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:

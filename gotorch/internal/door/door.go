@@ -117,3 +117,7 @@ var (
 	Pow                func(x, y float64) float64
 	Cos, Sin, Tan, Log func(x float64) float64
 )
+
+// Assign puts a value of a file into a variable, as gotorch.LoadAs does: numbers are converted where none becomes another. place
+// is what errors call the value.
+var Assign func(to reflect.Value, value any, place string) error

@@ -41,7 +41,7 @@ type Item struct{ Key, Value any }
 // Set adds a pair, or changes the value of one with an equal key.
 func (d *Dict) Set(key, value any, budget *Budget) error {
 	switch key.(type) {
-	case nil, string, int64, float64, bool:
+	case nil, string, int64, float64, bool, Hashable:
 	default:
 		return fmt.Errorf("a dict has a key of type %T", key)
 	}
@@ -107,6 +107,9 @@ type ByteStrings interface {
 	// ByteString returns what stands for such a string. It must not keep b.
 	ByteString(b []byte) any
 }
+
+// Hashable is what a Host's objects are that may be keys of dicts: each is equal to itself alone, so they must be pointers.
+type Hashable interface{ Hashable() }
 
 // ErrTruncated is the error for data that ends too early.
 var ErrTruncated = errors.New("the pickle is truncated")

@@ -124,5 +124,11 @@ func (e *Encoder) SetAll() { e.op('u') }
 // Call calls what was appended before the tuple that was appended last, with that tuple.
 func (e *Encoder) Call() { e.op('R') }
 
+// New makes an object of the class that was appended last, without arguments.
+func (e *Encoder) New() { e.b = append(e.b, ')', 0x81) } // EMPTY_TUPLE, NEWOBJ
+
+// Build sets the state of the object that was appended before it to the value that was appended last.
+func (e *Encoder) Build() { e.op('b') }
+
 // Persistent makes the value that was appended last the id of something kept elsewhere.
 func (e *Encoder) Persistent() { e.op('Q') }
