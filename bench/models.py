@@ -16,6 +16,14 @@ def mlp() -> nn.Sequential:
     return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
+def cnn() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(800, 10),
+    )  # fmt: skip
+
+
 class CharTransformer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -81,6 +89,8 @@ class Classifier(nn.Module):
 def data(model: str, batch: int) -> tuple[Tensor, Tensor]:
     if model == "mlp":
         return torch.randn(batch, 784), torch.randint(CLASSES, (batch,))
+    if model == "cnn":
+        return torch.randn(batch, 1, 28, 28), torch.randint(CLASSES, (batch,))
     x = torch.randint(VOCABULARY, (batch, LENGTH))
     if model == "encoder":
         return x, torch.randint(CLASSES, (batch,))
@@ -89,6 +99,7 @@ def data(model: str, batch: int) -> tuple[Tensor, Tensor]:
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "mlp": mlp,
+    "cnn": cnn,
     "transformer": CharTransformer,
     "lstm": CharLSTM,
     "encoder": Classifier,

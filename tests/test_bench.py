@@ -17,13 +17,20 @@ from types import SimpleNamespace
 import pytest
 
 from pytorch_bridge import bench, toolchain
-from pytorch_bridge.bench import functions, loading, peers, serving, training
+from pytorch_bridge.bench import functions, loading, measuring, peers, ranks, serving, training
 from pytorch_bridge.env import variables
 from pytorch_bridge.toolchain import ROOT
 
 STEPS = "5"
 # One thread, and the batch that is quick.
-NAMES = ["mlp_64_sgd", "mlp_64_foreach", "transformer_1_foreach", "lstm_1_fused", "encoder_1_fused"]
+NAMES = [
+    "mlp_64_sgd",
+    "mlp_64_foreach",
+    "cnn_4_sgd",
+    "transformer_1_foreach",
+    "lstm_1_fused",
+    "encoder_1_fused",
+]
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +52,20 @@ def test_models_train_alike_in_go_and_python(worker):
     first_and_second = list(zip(python[:: int(STEPS)], python[1 :: int(STEPS)], strict=True))
     assert len(first_and_second) == len(NAMES)
     assert all(a != b for a, b in first_and_second)  # they are trained
+
+
+def test_workers_of_two_ranks_answer(worker):
+    """All cases, in Go and in Python; those that C++ lacks it says."""
+    compiled = measuring.compile_cpp("ranks_worker", f"-I{ROOT / 'cgotorch/lacking'}")
+    lines = "".join(f"{case} 1\n" for case in ranks.CASES if "67108864" not in case)
+    for command in ([sys.executable, ranks.WORKER], [str(worker), "ranks"], compiled):
+        done = subprocess.run(
+            command, input=lines, capture_output=True, text=True, check=True, timeout=240
+        )
+        answers = done.stdout.splitlines()
+        assert len(answers) == len(ranks.CASES) - 1, done.stderr
+        assert all(len(a.split()) == 2 for a in answers) == (command is not compiled)
+    assert subprocess.run([worker, "first_ranks", "2"], timeout=240, check=False).returncode == 0
 
 
 def test_loaders_load_alike_in_go_and_python(worker, tmp_path):

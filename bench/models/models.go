@@ -37,6 +37,11 @@ var All = map[string]func(batch int64) Trained{
 		x, y := gotorch.Randn([]int64{batch, 784}), gotorch.Randint(classes, []int64{batch})
 		return Trained{m, func() gotorch.Tensor { return F.CrossEntropy(m.Forward(x), y) }}
 	},
+	"cnn": func(batch int64) Trained {
+		m := CNN()
+		x, y := gotorch.Randn([]int64{batch, 1, 28, 28}), gotorch.Randint(classes, []int64{batch})
+		return Trained{m, func() gotorch.Tensor { return F.CrossEntropy(m.Forward(x), y) }}
+	},
 	"transformer": func(batch int64) Trained { return overCharacters(NewCharTransformer(), batch) },
 	"lstm":        func(batch int64) Trained { return overCharacters(NewCharLSTM(), batch) },
 	"encoder": func(batch int64) Trained {
@@ -88,6 +93,12 @@ func Step(name string) func() gotorch.Tensor {
 // MLP is a network of two layers for handwritten digits.
 func MLP() *nn.SequentialModule {
 	return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+}
+
+// CNN is a network of two convolutions for handwritten digits.
+func CNN() *nn.SequentialModule {
+	return nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(2),
+		nn.Flatten(), nn.Linear(800, 10))
 }
 
 // CharTransformer tells characters from those before them.

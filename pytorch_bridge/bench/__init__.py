@@ -2,8 +2,9 @@
 measures beside other libraries, and writes docs/benchmarks-peers.md; `make bench-serve` measures
 package serve beside other servers (`serving`), and writes docs/benchmarks-serving.md.
 
-`functions` are calls of single functions from Go, `training` are training steps, `loading` are data
-loaders, `graphs` are compiled graphs; `measuring` says how.
+`functions` are calls of single functions from Go, `training` are training steps, `ranks` are jobs
+of several processes, `loading` are data loaders, `graphs` are compiled graphs; `measuring` says
+how.
 """
 
 from __future__ import annotations
@@ -18,12 +19,18 @@ from pathlib import Path
 
 from ..schema.functions import torch_version
 from ..toolchain import ROOT, build_dir
-from . import functions, graphs, loading, peers, training
+from . import functions, graphs, loading, peers, ranks, training
 from .measuring import Family, Figures, measure
 
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 ROUNDS = 24
-SECTIONS = {"functions": functions, "training": training, "loading": loading, "graphs": graphs}
+SECTIONS = {
+    "functions": functions,
+    "training": training,
+    "ranks": ranks,
+    "loading": loading,
+    "graphs": graphs,
+}
 
 
 def machine() -> str:

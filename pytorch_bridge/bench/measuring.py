@@ -160,12 +160,12 @@ def _line(case: str, figures: Figures, family: Family) -> str:
 # Building workers
 
 
-def compile_cpp(name: str) -> list[str]:
+def compile_cpp(name: str, *options: str) -> list[str]:
     """Compiles bench/NAME.cc against libtorch; returns the command that runs it."""
     torch = torch_dir()
     lib, include = torch / "lib", torch / "include"
     api = include / "torch" / "csrc" / "api" / "include"
-    head = [toolchain.variable("CXX") or "g++", "-std=c++20", "-O2", f"-isystem{include}"]
+    head = [toolchain.variable("CXX") or "g++", "-std=c++20", "-O2", *options, f"-isystem{include}"]
     # An RPATH, unlike a RUNPATH, also serves libraries that a loaded model needs.
     head += [f"-isystem{api}", f"-L{lib}", f"-Wl,-rpath,{lib},--disable-new-dtags"]
     return _compile(name, ".cc", head, ["-ltorch_cpu", "-lc10"])
