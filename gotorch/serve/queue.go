@@ -41,16 +41,17 @@ type job struct {
 	inKey   links
 	done    chan struct{} // closed when it has run, or was refused while it waited
 
-	in     []input
-	params Parameters
-	of     *sequence // that it belongs to, or nil
-	free   func()    // gives back the memory of in; called once, when no one reads it any more
-	out    []output
-	arena  *[]byte // in which out lies
-	err    error
-	timing timing
-	tried  bool // the model was run for it
-	trace  jobTrace
+	in      []input
+	lengths []int64 // of ragged inputs
+	params  Parameters
+	of      *sequence // that it belongs to, or nil
+	free    func()    // gives back the memory of in; called once, when no one reads it any more
+	out     []output
+	arena   *[]byte // in which out lies
+	err     error
+	timing  timing
+	tried   bool // the model was run for it
+	trace   jobTrace
 }
 
 type links struct{ prev, next *job }
@@ -127,6 +128,7 @@ type queueOptions struct {
 	instances int
 	limit     int // how many may wait
 	levels    int
+	padding   []float64 // how much of each ragged input may be padding
 }
 
 type queue struct {
@@ -325,11 +327,16 @@ func (q *queue) take() *batch {
 	}
 	out := &batch{queue: q}
 	rows := 0
+	var padded padding
 	for i := range b.levels {
-		for j := b.levels[i].first; j != nil; j = b.levels[i].first {
+		for j, next := b.levels[i].first, (*job)(nil); j != nil; j = next {
+			next = j.inKey.next
 			n := max(1, j.rows)
 			if len(out.jobs) > 0 && rows+n > most {
 				break
+			}
+			if !padded.add(j, q.padding) {
+				continue // it would make the batch too large, and is in a later one
 			}
 			rows += n
 			q.remove(j)

@@ -76,7 +76,7 @@ func run(name, dir string, batch int, profile string, direct int, make func(name
 		return err
 	}
 	web := &http.Server{Handler: srv.HTTP(), ReadTimeout: time.Minute}
-	g := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
+	g := grpc.NewServer(serve.GRPCOptions(srv)...)
 	serve.RegisterGRPC(g, srv)
 	go web.Serve(rest)
 	go g.Serve(listener)
