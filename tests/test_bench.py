@@ -150,6 +150,18 @@ def test_a_server_is_held_to_the_best_of_the_others():
     assert [met for *_, met in slower] == [False] * 4
 
 
+def test_the_section_by_hand_stays():
+    """`make bench-serve` writes the document, and keeps what it has not measured."""
+    text = serving.DOCUMENT.read_text()
+    kept = serving.soak_section(text)
+    assert kept.startswith("## A million requests\n\n```sh\nmake soak-serve\n")
+    assert text.endswith(f"\n\n{kept}\n")
+    again = serving.document([], "a machine", [], kept)
+    assert again.endswith(f"processes of a server.\n\n{kept}\n")
+    assert serving.soak_section(again) == kept
+    assert serving.soak_section(serving.document([], "a machine", [], "")) == ""
+
+
 def test_a_server_that_cannot_be_installed_is_left_out_with_a_sentence(monkeypatch, tmp_path):
     monkeypatch.setattr(serving, "VENVS", tmp_path)
     why = serving.install("nothing", [str(tmp_path / "there-is-no-such-file.whl")])
