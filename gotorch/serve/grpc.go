@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"runtime"
 	"time"
 
 	"google.golang.org/grpc"
@@ -33,10 +34,13 @@ func RegisterGRPC(g grpc.ServiceRegistrar, srv *Server) {
 }
 
 // GRPCOptions returns what a grpc.Server needs to take messages as large as Options.MaxRequestBytes says; without it
-// grpc-go refuses those of more than 4 MB. A larger one is refused with RESOURCE_EXHAUSTED before it is read. An option
-// that comes after these holds before them.
+// grpc-go refuses those of more than 4 MB. A larger one is refused with RESOURCE_EXHAUSTED before it is read. Calls run on
+// goroutines that stay, whose stacks have grown already. An option that comes after these holds before them.
 func GRPCOptions(srv *Server) []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.MaxRecvMsgSize(int(min(srv.maxBody, math.MaxInt32)))}
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(int(min(srv.maxBody, math.MaxInt32))),
+		grpc.NumStreamWorkers(uint32(4 * runtime.GOMAXPROCS(0))),
+	}
 }
 
 type grpcServer struct {

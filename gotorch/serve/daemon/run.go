@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -373,7 +372,6 @@ func (s *server) grpcOptions(logged *middleware.Requests) []grpc.ServerOption {
 		stream = append(stream, s.tokens.Stream)
 	}
 	return append(serve.GRPCOptions(s.models),
-		grpc.NumStreamWorkers(uint32(4*runtime.GOMAXPROCS(0))), // whose stacks have grown already
 		grpc.MaxHeaderListSize(uint32(l.HeaderBytes)),
 		grpc.MaxConcurrentStreams(uint32(l.Streams)),
 		grpc.ConnectionTimeout(l.HeaderTime),
