@@ -385,7 +385,7 @@ class Results:
     memory: dict[str, int] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     client: float = 0  # the most of its processor that the load generator took
-    direct: float = 0  # µs of a call without a server
+    direct: list[float] = field(default_factory=list)  # µs of a call without a server, by round
 
     def rate(self, way: str, clients: int) -> float:
         return statistics.median(self.rates[way, clients])
@@ -400,6 +400,11 @@ class Results:
         """The median over rounds of the ratio in the same round."""
         pairs = zip(self.rates[way, clients], self.rates[to, clients], strict=True)
         return statistics.median(a / b for a, b in pairs)
+
+    def above(self, way: str) -> float:
+        """What one client waits above a direct call in the same round, in µs."""
+        pairs = zip(self.middle[way], self.direct, strict=True)
+        return statistics.median(a - b for a, b in pairs)
 
     def others(self) -> list[Way]:
         return [way for way in self.ways if not way.ours]
@@ -463,7 +468,7 @@ def measure(case: Case, ways: list[Way], factor: float = 1.0) -> Results:
                 if why := server.ready(load):
                     _leave_out(results, servers, server, why)
             results.ways = [server.way for server in servers]
-            _closed(results, servers, load, factor)
+            _closed(results, servers, load, factor, Path(folder, "direct"))
             _open(results, servers, load, factor)
             for server in servers:
                 results.memory[server.way.key] = server.program.memory()
@@ -471,7 +476,6 @@ def measure(case: Case, ways: list[Way], factor: float = 1.0) -> Results:
             for server in servers:
                 server.program.close()
             load.close()
-        results.direct = _direct(case, Path(folder, "direct"))
     return results
 
 
@@ -499,8 +503,11 @@ def _asked(results: Results, servers: list[Server], server: Server, *job: Any) -
     return figures
 
 
-def _closed(results: Results, servers: list[Server], load: Program, factor: float) -> None:
+def _closed(
+    results: Results, servers: list[Server], load: Program, factor: float, log: Path
+) -> None:
     for _ in range(results.case.rounds):
+        results.direct.append(_direct(results.case, log))
         for clients in CLIENTS:
             for server in list(servers):
                 seconds = results.case.closed * factor
@@ -597,7 +604,7 @@ def _section(results: Results) -> list[str]:
     if results.case.name == "mlp":
         for key, target in (("go_rest", 150), ("go_grpc", 100)):
             title = next(way.title for way in OURS if way.key == key)
-            over = statistics.median(results.middle[key]) - results.direct
+            over = results.above(key)
             verdict = "met" if over <= target else "**missed**"
             lines.append(
                 f"| {title}: what a client waits above a direct call, µs | | {target} | "
@@ -605,7 +612,8 @@ def _section(results: Results) -> list[str]:
             )
     lines += [
         "",
-        f"A direct call of the exported package takes {results.direct:,.0f} µs. The clients took "
+        f"A direct call of the exported package takes "
+        f"{statistics.median(results.direct):,.0f} µs. The clients took "
         f"at most {results.client:.0%} of their processor."
         + "".join(f" {m}" for m in results.missing),
     ]
