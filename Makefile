@@ -132,9 +132,10 @@ soak-training: build
 soak-run: build
 	@$(IN_ENV) SOAK=1 go test ./gotorch/train -run '^TestALongRunStaysSmall$$' -v -count=1 -timeout=0
 
-# A million requests, some minutes, whatever DURATION is.
+# A million requests to the handlers, and a million of every kind to a server in a process of its own: some minutes each,
+# whatever DURATION is.
 soak-serve: build
-	@$(IN_ENV) SOAK=1 go test ./gotorch/serve -run '^TestMemoryIsFlat$$' -v -count=1 -timeout=0
+	@$(IN_ENV) SOAK=1 go test ./gotorch/serve ./gotorch/serve/daemon -run '^TestMemoryIsFlat$$|^TestARunningServerStaysSmall$$' -p 1 -v -count=1 -timeout=0
 
 # What a fuzz test finds is written to testdata/fuzz, where every later `go test` tries it again. Go would
 # spend up to a minute on making each input smaller that reaches new code, and on slow tests all the time.

@@ -70,6 +70,9 @@ inline void enter_thread() {
 // gathers warnings, the result is noted, because the caller may refuse it then.
 void entered_with(Tensor result) noexcept;
 void entered_with_array(void *array) noexcept;
+// Whether the calling thread gathers warnings and there have been some. It stays late then, also
+// after calls that give out no result.
+bool gathered_some() noexcept;
 // Has the calling thread's warnings go to the handler, if one was set.
 void forward_warnings() noexcept;
 

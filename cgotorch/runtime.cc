@@ -114,7 +114,8 @@ void apply_settings(ThreadState &s) noexcept {
   try {
     register_thread();
     const bool own_alone = s.settings < 0;
-    s.settings = __atomic_load_n(&settings_generation, __ATOMIC_ACQUIRE);
+    const int64_t generation = __atomic_load_n(&settings_generation, __ATOMIC_ACQUIRE);
+    s.settings = gathered_some() ? 0 : generation;
     forward_warnings();
     const int64_t all = own_alone ? 0 : num_threads.load();
     if (const int64_t part = own_alone ? 0 : share.load(); all > 0) {

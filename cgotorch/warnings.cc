@@ -29,8 +29,6 @@ namespace {
 
 __thread cgotorch_warnings *gathering __attribute__((tls_model("initial-exec"))) = nullptr;
 
-bool gathered_some() { return gathering != nullptr && !gathering->warnings.empty(); }
-
 struct Handler {
   WarningHandler fn;
   void *data;
@@ -63,7 +61,7 @@ class Forward final : public c10::WarningHandler {
     std::string message = python_message(warning.msg());
     if (gathering != nullptr) {
       gathering->warnings.push_back({kind, std::move(message)});
-      tls.settings = 0;  // results must be noted from now on, see entered_with
+      tls.settings = 0;  // results must be noted from now on, see apply_settings
       return;
     }
     std::shared_ptr<Handler> handler;
@@ -97,6 +95,8 @@ void forward_warnings() noexcept {
   }
 }
 
+bool gathered_some() noexcept { return gathering != nullptr && !gathering->warnings.empty(); }
+
 void entered_with(Tensor result) noexcept {
   apply_settings(tls);
   if (!gathered_some()) return;
@@ -105,7 +105,6 @@ void entered_with(Tensor result) noexcept {
   } catch (...) {
     // Out of memory: if the result is refused, it stays.
   }
-  tls.settings = 0;
 }
 
 void entered_with_array(void *array) noexcept {

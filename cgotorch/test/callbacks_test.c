@@ -395,6 +395,12 @@ static void warnings(void) {
   fact(cgotorch_warning(w, 1, &kind) == NULL, "and are as many as there were");
   cgotorch_free_warnings(w, true);
   fact(live() == before, "results of a call that warned can be refused");
+  w = cgotorch_gather_warnings();
+  masked(x, mask);
+  must(SetWarningHandler(count_uint8, &second, NULL)); /* a call that gives no results out */
+  times(x, 2);
+  cgotorch_free_warnings(cgotorch_gathered_warnings(w), true);
+  fact(live() == before, "and those of calls after it");
   cgotorch_swap_warnings(cgotorch_swap_warnings(NULL));
   fact(cgotorch_gathered_warnings(outer) == NULL, "gathering nests");
 

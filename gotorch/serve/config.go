@@ -38,11 +38,12 @@ type modelConfig struct {
 		Idle duration `json:"idle"`
 	} `json:"sequences"`
 	Ragged []struct {
-		Input string      `json:"input"`
-		Dim   int         `json:"dim"`
-		Value json.Number `json:"value"`
-		Step  int         `json:"step"`
-		Cut   []struct {
+		Input   string      `json:"input"`
+		Dim     int         `json:"dim"`
+		Value   json.Number `json:"value"`
+		Step    int         `json:"step"`
+		Padding *float64    `json:"padding"`
+		Cut     []struct {
 			Output string `json:"output"`
 			Dim    int    `json:"dim"`
 		} `json:"cut"`
@@ -128,6 +129,9 @@ func (c *modelConfig) options() []ModelOption {
 			} else if f, err := r.Value.Float64(); err == nil {
 				one.Value = f
 			}
+		}
+		if r.Padding != nil {
+			one.Padding = *r.Padding
 		}
 		for _, cut := range r.Cut {
 			one.Cut = append(one.Cut, Cut(cut))

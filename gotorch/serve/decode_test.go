@@ -88,7 +88,7 @@ func FuzzGRPC(f *testing.F) {
 		if proto.Unmarshal(text, &r) != nil {
 			return
 		}
-		if req, err := grpcRequest(&r); err == nil {
+		if req, err := grpcRequest(&r, func(int64) error { return nil }); err == nil {
 			whole(t, req.inputs)
 		}
 	})

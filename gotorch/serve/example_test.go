@@ -117,7 +117,7 @@ func ExampleServer_Unload() {
 func ExampleRegisterGRPC() {
 	srv := serve.New()
 	defer srv.Close(context.Background())
-	g := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
+	g := grpc.NewServer(serve.GRPCOptions(srv)...)
 	serve.RegisterGRPC(g, srv)
 	for name := range g.GetServiceInfo() {
 		fmt.Println(name)

@@ -109,7 +109,7 @@ func (s *Server) count(v *version, j *job, err error, begin time.Time) {
 	switch {
 	case s.metrics == nil:
 	case v != nil:
-		s.metrics.count(v, j, err)
+		v.series.Load().count(j, err)
 	default:
 		s.metrics.refused(err)
 	}
@@ -319,7 +319,7 @@ func (v *version) batchable(j *job) error {
 	if rows > int64(v.options.batching.Max) {
 		return newError(InvalidArgument, "the request has %d rows, and the model takes at most %d", rows, v.options.batching.Max)
 	}
-	j.rows = int(rows)
+	j.rows, j.lengths = int(rows), v.lengths(j)
 	if len(j.params) > 0 {
 		for _, name := range slices.Sorted(maps.Keys(j.params)) {
 			key = strconv.AppendQuote(append(key, ';'), name)
@@ -359,7 +359,7 @@ func (v *version) run(b *batch) {
 		for b.next < len(b.jobs) {
 			j := b.jobs[b.next]
 			if b.states != nil {
-				j.of.putBack(b.states[b.next])
+				v.closeState(j.of.putBack(b.states[b.next]))
 			}
 			b.next++
 			if b.queue.left(j) {
@@ -462,8 +462,8 @@ func (v *version) compute(ctx context.Context, jobs []*job) error {
 		j.timing = timing{begin.Sub(j.arrived), ready.Sub(begin), ran.Sub(ready), end.Sub(ran), true}
 	}
 	v.stats.executed(max(1, rows), ready.Sub(begin), ran.Sub(ready), end.Sub(ran))
-	if v.server.metrics != nil {
-		v.server.metrics.executed(v, max(1, rows), end.Sub(begin))
+	if s := v.series.Load(); s != nil {
+		s.executed(max(1, rows), end.Sub(begin))
 	}
 	return nil
 }

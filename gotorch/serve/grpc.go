@@ -6,29 +6,41 @@ import (
 	"errors"
 	"io"
 	"math"
+	"runtime"
 	"time"
 
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // which clients may pack their messages with
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "gotorch.dev/gotorch/serve/internal/inferencepb"
 )
 
 // RegisterGRPC adds the protocol's service, inference.GRPCInferenceService, to a grpc.Server.
 //
-//	g := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
+//	g := grpc.NewServer(serve.GRPCOptions(srv)...)
 //	serve.RegisterGRPC(g, srv)
 //	err := g.Serve(listener)
 //
 // Inputs may be in raw_input_contents or in the typed contents; outputs are always in raw_output_contents. Requests of a
-// stream are answered one after the other. grpc-go refuses messages of more than 4 MB unless MaxRecvMsgSize says
-// otherwise. They may be packed with gzip, the bound is for what they are then, and the answer is packed too.
+// stream are answered one after the other. Messages may be packed with gzip, the bounds are for what they are then, and the
+// answer is packed too.
 //
 // A program that also imports other Go code generated for this protocol has the messages twice, which package protobuf
 // refuses when it starts: https://protobuf.dev/reference/go/faq#namespace-conflict.
 func RegisterGRPC(g grpc.ServiceRegistrar, srv *Server) {
 	pb.RegisterGRPCInferenceServiceServer(g, &grpcServer{srv: srv})
+}
+
+// GRPCOptions returns what a grpc.Server needs to take messages as large as Options.MaxRequestBytes says; without it
+// grpc-go refuses those of more than 4 MB. A larger one is refused with RESOURCE_EXHAUSTED before it is read. Calls run on
+// goroutines that stay, whose stacks have grown already. An option that comes after these holds before them.
+func GRPCOptions(srv *Server) []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(int(min(srv.maxBody, math.MaxInt32))),
+		grpc.NumStreamWorkers(uint32(4 * runtime.GOMAXPROCS(0))),
+	}
 }
 
 type grpcServer struct {
@@ -197,11 +209,14 @@ func (g *grpcServer) answer(ctx context.Context, r *pb.ModelInferRequest) (*pb.M
 		g.srv.count(nil, nil, err, begin)
 		return nil, err
 	}
-	req, err := grpcRequest(r)
+	b := &body{budget: &g.srv.bytes}
+	req, err := g.request(b, r)
 	if err != nil {
+		b.free()
 		g.srv.count(v, nil, err, begin)
 		return nil, of(r.ModelName, r.ModelVersion, err)
 	}
+	req.free = b.free
 	res, err := g.srv.infer(ctx, req)
 	if err != nil {
 		return nil, err
@@ -222,6 +237,18 @@ func (g *grpcServer) answer(ctx context.Context, r *pb.ModelInferRequest) (*pb.M
 		out.RawOutputContents[i] = raw
 	}
 	return out, nil
+}
+
+// request is grpcRequest within the server's bounds.
+func (g *grpcServer) request(b *body, r *pb.ModelInferRequest) (*request, error) {
+	size := int64(proto.Size(r))
+	if size > g.srv.maxBody { // grpc.Server may take more
+		return nil, errTooLarge
+	}
+	if err := b.take(size); err != nil {
+		return nil, err
+	}
+	return grpcRequest(r, b.take)
 }
 
 // grpcParameters are parameters as the rest of the package has them.
@@ -249,8 +276,8 @@ func grpcParameters(in map[string]*pb.InferParameter) (Parameters, error) {
 	return p, nil
 }
 
-// grpcRequest makes a request of a message. Its data is the message's.
-func grpcRequest(r *pb.ModelInferRequest) (*request, error) {
+// grpcRequest makes a request of a message. Its data is the message's; what is made besides is asked for by take.
+func grpcRequest(r *pb.ModelInferRequest, take func(int64) error) (*request, error) {
 	req := &request{model: r.ModelName, version: r.ModelVersion, id: r.Id, free: func() {}}
 	var err error
 	if req.params, err = grpcParameters(r.Parameters); err != nil {
@@ -291,10 +318,13 @@ func grpcRequest(r *pb.ModelInferRequest) (*request, error) {
 		}
 		switch {
 		case len(raws) == 0:
-			err = in.contents(from.GetContents(), n)
+			err = in.contents(from.GetContents(), n, take)
 		case from.GetContents() != nil:
 			err = newError(InvalidArgument, "input %q has contents, and there are raw_input_contents", in.name)
 		case in.typ == BYTES:
+			if err = take(textHeader * int64(min(n, len(raws[i])/4))); err != nil {
+				return nil, err
+			}
 			if in.bytes, err = parseTexts(raws[i], n); err != nil {
 				err = newError(InvalidArgument, "input %q: %s", in.name, asError(err).Msg)
 			}
@@ -317,12 +347,45 @@ func grpcRequest(r *pb.ModelInferRequest) (*request, error) {
 	return req, nil
 }
 
-// contents takes n elements from the typed contents.
-func (in *input) contents(c *pb.InferTensorContents, n int) error {
-	have := 0
-	little := binary.LittleEndian
+// contents takes n elements from the typed contents. Of these the wire may have a byte each, where the message has more.
+func (in *input) contents(c *pb.InferTensorContents, n int, take func(int64) error) error {
+	have, each := 0, 0
+	switch in.typ {
+	case BOOL:
+		have, each = len(c.GetBoolContents()), 1
+	case INT8, INT16, INT32:
+		have, each = len(c.GetIntContents()), 4
+	case UINT8, UINT16, UINT32:
+		have, each = len(c.GetUintContents()), 4
+	case INT64:
+		have, each = len(c.GetInt64Contents()), 8
+	case UINT64:
+		have, each = len(c.GetUint64Contents()), 8
+	case FP32:
+		have, each = len(c.GetFp32Contents()), 4
+	case FP64:
+		have, each = len(c.GetFp64Contents()), 8
+	case BYTES:
+		have, each = len(c.GetBytesContents()), int(textHeader)
+	default:
+		if n > 0 {
+			return newError(InvalidArgument, "input %q is %s, which goes into raw_input_contents only", in.name, in.typ)
+		}
+	}
+	if have != n {
+		return newError(InvalidArgument, "input %q has %d elements in the contents of its type, where shape %s has %d", in.name, have, shapeText(in.shape), n)
+	}
 	size := in.typ.Size()
+	if err := take(int64(have) * int64(each+size)); err != nil {
+		return err
+	}
+	if in.typ == BYTES {
+		in.bytes = c.GetBytesContents()
+		return nil
+	}
+	little := binary.LittleEndian
 	fits := true
+	in.raw = make([]byte, 0, have*size)
 	switch in.typ {
 	case BOOL:
 		for _, b := range c.GetBoolContents() {
@@ -332,54 +395,37 @@ func (in *input) contents(c *pb.InferTensorContents, n int) error {
 			}
 			in.raw = append(in.raw, bit)
 		}
-		have = len(c.GetBoolContents())
 	case INT8, INT16, INT32:
-		have = len(c.GetIntContents())
 		for _, v := range c.GetIntContents() {
 			shift := 32 - 8*size
 			fits = fits && v<<shift>>shift == v
 			in.raw = append(in.raw, little.AppendUint32(nil, uint32(v))[:size]...)
 		}
 	case UINT8, UINT16, UINT32:
-		have = len(c.GetUintContents())
 		for _, v := range c.GetUintContents() {
 			shift := 32 - 8*size
 			fits = fits && v<<shift>>shift == v
 			in.raw = append(in.raw, little.AppendUint32(nil, v)[:size]...)
 		}
 	case INT64:
-		have = len(c.GetInt64Contents())
 		for _, v := range c.GetInt64Contents() {
 			in.raw = little.AppendUint64(in.raw, uint64(v))
 		}
 	case UINT64:
-		have = len(c.GetUint64Contents())
 		for _, v := range c.GetUint64Contents() {
 			in.raw = little.AppendUint64(in.raw, v)
 		}
 	case FP32:
-		have = len(c.GetFp32Contents())
 		for _, v := range c.GetFp32Contents() {
 			in.raw = little.AppendUint32(in.raw, math.Float32bits(v))
 		}
 	case FP64:
-		have = len(c.GetFp64Contents())
 		for _, v := range c.GetFp64Contents() {
 			in.raw = little.AppendUint64(in.raw, math.Float64bits(v))
 		}
-	case BYTES:
-		have = len(c.GetBytesContents())
-		in.bytes = c.GetBytesContents()
-	default:
-		if n > 0 {
-			return newError(InvalidArgument, "input %q is %s, which goes into raw_input_contents only", in.name, in.typ)
-		}
 	}
-	switch {
-	case !fits:
+	if !fits {
 		return newError(InvalidArgument, "the contents of input %q have numbers that no %s holds", in.name, in.typ)
-	case have != n:
-		return newError(InvalidArgument, "input %q has %d elements in the contents of its type, where shape %s has %d", in.name, have, shapeText(in.shape), n)
 	}
 	return nil
 }

@@ -28,11 +28,13 @@ type Options struct {
 	Tracer trace.TracerProvider
 	// MaxQueue is how many requests may wait for a model, unless its [Queue] says so. default: 256
 	MaxQueue gotorch.Scalar
-	// MaxRequestBytes bounds the body of a request over REST, as it is and unpacked. A larger one is refused with 413
-	// before it is read. Over gRPC the bound is grpc.MaxRecvMsgSize, an option of your grpc.Server. default: 64 << 20
+	// MaxRequestBytes bounds a request: its body over REST, as it is and unpacked, and its message over gRPC. A larger one
+	// is refused, with 413 or RESOURCE_EXHAUSTED, before it is read; over gRPC for that the grpc.Server has to be made with
+	// [GRPCOptions]. default: 64 << 20
 	MaxRequestBytes gotorch.Scalar
-	// MaxBytes bounds what the bodies of all requests over REST take together while they are read and run, what their
-	// texts become included. Beyond it requests are refused with 429. default: 1 << 30
+	// MaxBytes bounds what all requests for inference take together while they run, over REST also while they are read, what
+	// their texts become included. Beyond it requests are refused with 429, or RESOURCE_EXHAUSTED. A message of gRPC counts
+	// from when it has come: until then it is grpc.MaxConcurrentStreams that bounds how many there are. default: 1 << 30
 	MaxBytes gotorch.Scalar
 	// Control lets clients load and unload models. Who can reach the server can then put it out of service.
 	Control bool

@@ -41,16 +41,17 @@ type job struct {
 	inKey   links
 	done    chan struct{} // closed when it has run, or was refused while it waited
 
-	in     []input
-	params Parameters
-	of     *sequence // that it belongs to, or nil
-	free   func()    // gives back the memory of in; called once, when no one reads it any more
-	out    []output
-	arena  *[]byte // in which out lies
-	err    error
-	timing timing
-	tried  bool // the model was run for it
-	trace  jobTrace
+	in      []input
+	lengths []int64 // of ragged inputs
+	params  Parameters
+	of      *sequence // that it belongs to, or nil
+	free    func()    // gives back the memory of in; called once, when no one reads it any more
+	out     []output
+	arena   *[]byte // in which out lies
+	err     error
+	timing  timing
+	tried   bool // the model was run for it
+	trace   jobTrace
 }
 
 type links struct{ prev, next *job }
@@ -127,6 +128,7 @@ type queueOptions struct {
 	instances int
 	limit     int // how many may wait
 	levels    int
+	padding   []float64 // how much of each ragged input may be padding
 }
 
 type queue struct {
@@ -325,11 +327,16 @@ func (q *queue) take() *batch {
 	}
 	out := &batch{queue: q}
 	rows := 0
+	var padded padding
 	for i := range b.levels {
-		for j := b.levels[i].first; j != nil; j = b.levels[i].first {
+		for j, next := b.levels[i].first, (*job)(nil); j != nil; j = next {
+			next = j.inKey.next
 			n := max(1, j.rows)
 			if len(out.jobs) > 0 && rows+n > most {
 				break
+			}
+			if !padded.add(j, q.padding) {
+				continue // it would make the batch too large, and is in a later one
 			}
 			rows += n
 			q.remove(j)
@@ -343,8 +350,21 @@ func (q *queue) take() *batch {
 	return out
 }
 
+// growStack makes the goroutine's stack as large as models need while there is little on it. It is copied whenever it
+// grows, which from the depths of a model is a twentieth of what a small one takes.
+//
+//go:noinline
+func growStack() (sum byte) {
+	var room [12 << 10]byte
+	for i := 0; i < len(room); i += 4 << 10 {
+		sum += room[i]
+	}
+	return sum
+}
+
 // work runs batches until none may run now.
 func (q *queue) work(b *batch) {
+	growStack()
 	returned := false
 	defer func() {
 		if !returned { // the model has ended the goroutine

@@ -335,6 +335,37 @@ func TestAModelThatEndsItsGoroutineLeavesItsInstance(t *testing.T) {
 	})
 }
 
+func TestABatchIsNoMoreThanItsShareOfPadding(t *testing.T) {
+	for want, padding := range map[string][]float64{
+		"[[0] [1000 1 900] [1 1 2 3]]":       {0.5},
+		"[[0] [1000] [1 1 1] [2] [3] [900]]": {0},
+		"[[0] [1000 1 1 1 2 3 900]]":         {1},
+		"[[0] [1000 1 1 1 2] [3 900]]":       nil,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := queueOptions{max: 8, padding: padding}
+			if padding == nil {
+				o.max = 5
+			}
+			r := &ran{takes: time.Second}
+			q := queueFor(r, o)
+			for i, n := range []int64{0, 1000, 1, 1, 1, 2, 3, 900} {
+				j := &job{rows: 1, lengths: []int64{n}, in: []input{{name: fmt.Sprint(n)}}, free: func() {}}
+				if err := q.submit(j); err != nil {
+					t.Fatal(err)
+				}
+				if i == 0 {
+					synctest.Wait() // until it runs
+				}
+			}
+			time.Sleep(time.Minute)
+			if got := r.text(); got != want {
+				t.Errorf("with %v: %s, not %s", padding, got, want)
+			}
+		})
+	}
+}
+
 // TestNoJobIsLostAndNoneRunsTwice has clients come, leave and stay at random.
 func TestNoJobIsLostAndNoneRunsTwice(t *testing.T) {
 	for seed := range uint64(20) {
@@ -346,6 +377,9 @@ func TestNoJobIsLostAndNoneRunsTwice(t *testing.T) {
 				if random.IntN(2) == 0 {
 					o.preferred = []int{1 + random.IntN(o.max)}
 				}
+			}
+			if o.max > 0 && random.IntN(2) == 0 {
+				o.padding = []float64{random.Float64(), float64(random.IntN(3)) / 2}
 			}
 			var mutex sync.Mutex
 			times := map[*job]int{}
@@ -359,6 +393,18 @@ func TestNoJobIsLostAndNoneRunsTwice(t *testing.T) {
 					rows += max(1, j.rows)
 					if j.key != b.jobs[0].key {
 						t.Errorf("seed %d: keys %q and %q were joined", seed, j.key, b.jobs[0].key)
+					}
+				}
+				for i, most := range o.padding {
+					var rows, given, longest int64
+					for _, j := range b.jobs {
+						rows, given = rows+int64(j.rows), given+int64(j.rows)*j.lengths[i]
+						if j.rows > 0 {
+							longest = max(longest, j.lengths[i])
+						}
+					}
+					if whole := rows * longest; float64(whole-given) > most*float64(whole)+1e-6 {
+						t.Errorf("seed %d: %d of %d elements are padding, where a share of %v may be", seed, whole-given, whole, most)
 					}
 				}
 				if running > o.instances || len(b.jobs) > 1 && rows > o.max {
@@ -378,6 +424,7 @@ func TestNoJobIsLostAndNoneRunsTwice(t *testing.T) {
 				clients.Go(func() {
 					for range 60 {
 						j := &job{key: fmt.Sprint(own.IntN(3)), rows: own.IntN(max(1, o.max)), level: own.IntN(o.levels)}
+						j.lengths = []int64{own.Int64N(20), own.Int64N(3)}
 						j.free = func() { mutex.Lock(); freed++; mutex.Unlock() }
 						if err := q.submit(j); err != nil {
 							mutex.Lock()
@@ -426,5 +473,17 @@ func TestNoJobIsLostAndNoneRunsTwice(t *testing.T) {
 				t.Errorf("seed %d: %d keys, %d of them full, %d jobs are left", seed, len(q.buckets), len(q.full), q.waiting)
 			}
 		})
+	}
+}
+
+func TestAConfigurationSaysHowMuchIsPadding(t *testing.T) {
+	for text, want := range map[string]any{"": nil, `, "padding": 0`: 0.0, `, "padding": 0.25`: 0.25} {
+		c, err := parseConfig([]byte(`{"ragged": [{"input": "x", "dim": 1` + text + `}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.options()[0].(Ragged).Padding; got != want {
+			t.Errorf("%s: %v", text, got)
+		}
 	}
 }

@@ -12,6 +12,11 @@ import (
 // Ragged lets requests be joined whose sizes differ in one dimension of an input, such as texts of different lengths:
 // shorter ones are padded at their end to the longest of the batch. The model must come to the same whatever is there,
 // by a mask among its inputs, which is ragged as well, for instance; that it does is not checked. It needs [Batching].
+//
+// One long request among short ones would make a batch many times as large as what clients have sent. So a batch is at most
+// twice as large, unless Padding or Step says otherwise: a request that would make it larger waits for the next one. The
+// oldest that waits is in every batch, so that none waits for ever.
+//
 // An option for each such input:
 //
 //	srv.Add("tagger", model, serve.Batching{Max: 32},
@@ -24,8 +29,11 @@ type Ragged struct {
 	// Value is what is put where nothing is; for BOOL inputs 0 or 1. default: 0
 	Value gotorch.Scalar
 	// Step keeps apart what differs much: only requests are joined whose sizes are the same when rounded up to a multiple of
-	// Step. default: 0, all are
+	// Step. default: 0, all may be
 	Step int
+	// Padding is how much of the input in a batch may be padding, from 0, which joins what is equally long, to 1, which joins
+	// all: 0.5 is as much as there is of requests. default: 0.5; with Step 1
+	Padding gotorch.Scalar
 	// Cut are the outputs that are as long as the padded input, and are cut back to what each request gave.
 	Cut []Cut
 }
@@ -41,7 +49,8 @@ func (r Ragged) set(o *modelOptions) { o.ragged = append(o.ragged, r) }
 // ragged is a Ragged that fits the signature.
 type ragged struct {
 	input, dim, step int
-	element          []byte // of the padding, in memory
+	element          []byte  // of the padding, in memory
+	most             float64 // of a batch may be padding
 }
 
 // cut is a Cut that fits.
@@ -84,6 +93,17 @@ func (v *version) findRagged() error {
 		if err != nil {
 			return newError(InvalidArgument, "Ragged.Value of input %q: %v", r.Input, err)
 		}
+		usual := 0.5
+		if r.Step > 0 {
+			usual = 1
+		}
+		if err := gotorch.Try0(func() { one.most = args.Float("serve.Add", "Ragged.Padding", r.Padding, usual) }); err != nil {
+			return newError(InvalidArgument, "Ragged.Padding of input %q: %v", r.Input, err)
+		}
+		if !(one.most >= 0 && one.most <= 1) {
+			return newError(InvalidArgument, "Ragged.Padding of input %q is %v, and must be from 0 to 1", r.Input, one.most)
+		}
+		v.queueOf.padding = append(v.queueOf.padding, one.most)
 		v.ragged = append(v.ragged, one)
 		for _, c := range r.Cut {
 			o := slices.IndexFunc(v.signature.Outputs, func(s Spec) bool { return s.Name == c.Output })
@@ -131,6 +151,53 @@ func (v *version) appendSize(key []byte, input, dim int, n int64) []byte {
 		return append(key, 0)
 	}
 	return binary.AppendUvarint(key, (uint64(n)+uint64(r.step)-1)/uint64(r.step))
+}
+
+// lengths are a job's sizes of all ragged inputs, in their order.
+func (v *version) lengths(j *job) []int64 {
+	if len(v.ragged) == 0 {
+		return nil
+	}
+	all := make([]int64, len(v.ragged))
+	for i, r := range v.ragged {
+		all[i] = j.in[r.input].shape[r.dim]
+	}
+	return all
+}
+
+// padding is how large a batch becomes. Requests of a batch agree but for the rows and the ragged sizes, so that these say
+// how many elements they have; doubles hold them well enough.
+type padding struct {
+	rows    float64
+	longest []float64 // of each ragged input
+	given   []float64 // rows times their lengths
+}
+
+// add adds a job, if no more of any input than most is padding then. The first is always added.
+func (p *padding) add(j *job, most []float64) bool {
+	if len(most) == 0 || j.rows == 0 { // without rows it is as long as the others
+		return true
+	}
+	rows := float64(j.rows)
+	for i := range most {
+		if p.rows == 0 {
+			break
+		}
+		given := p.given[i] + rows*float64(j.lengths[i])
+		whole := (p.rows + rows) * max(p.longest[i], float64(j.lengths[i]))
+		if whole-given > most[i]*whole {
+			return false
+		}
+	}
+	if p.rows == 0 {
+		p.longest, p.given = make([]float64, len(most)), make([]float64, len(most))
+	}
+	p.rows += rows
+	for i := range most {
+		p.longest[i] = max(p.longest[i], float64(j.lengths[i]))
+		p.given[i] += rows * float64(j.lengths[i])
+	}
+	return true
 }
 
 // longest is the size of the ragged dimension in a batch. A request without rows may be of any length, and costs its client

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -80,6 +81,55 @@ func TestRaggedRequestsComeToWhatTheyDoAlone(t *testing.T) {
 	}
 }
 
+// A request of a million elements among short ones costs what two of them would.
+func TestALongRequestDoesNotMakeABatchOfManyItsSize(t *testing.T) {
+	const long = 1 << 20
+	for _, c := range []struct {
+		option  serve.Ragged
+		bounded bool
+	}{{serve.Ragged{}, true}, {serve.Ragged{Padding: 0.25}, true}, {serve.Ragged{Step: 1024}, true}, {serve.Ragged{Padding: 1}, false}} {
+		c.option.Input, c.option.Dim, c.option.Cut = "x", 1, []serve.Cut{{Output: "y", Dim: 1}}
+		var largest, joined atomic.Int64
+		gate := make(chan struct{})
+		srv := newServer(t)
+		testhelp.Must(t, srv.Add("m", serve.NewModel(serve.Signature{Inputs: []serve.Spec{{Name: "x", Type: serve.UINT8, Shape: []int64{-1, -1}}},
+			Outputs: []serve.Spec{{Name: "y", Type: serve.UINT8, Shape: []int64{-1, -1}}}},
+			func(_ context.Context, in *serve.Request) ([]serve.Value, error) {
+				<-gate
+				x := in.Inputs[0].Tensor
+				largest.Store(max(largest.Load(), x.Numel()))
+				joined.Store(max(joined.Load(), int64(len(in.Rows))))
+				return []serve.Value{{Tensor: x.AddScalar(1)}}, nil
+			}), serve.Batching{Max: 16}, c.option))
+		var clients sync.WaitGroup
+		send := func(n int64) {
+			clients.Go(func() {
+				gotorch.Scope0(func(*gotorch.ScopeHandle) {
+					x := gotorch.Full([]int64{1, n}, n%100, gotorch.TensorOptions{DType: gotorch.Uint8})
+					out, err := srv.Infer(t.Context(), serve.InferRequest{Model: "m", Inputs: []serve.Value{{Name: "x", Tensor: x}}})
+					if err != nil {
+						t.Error(err)
+					} else if !gotorch.Equal(out[0].Tensor, x.AddScalar(1)) {
+						t.Errorf("a request of %d elements comes to %v", n, out[0].Tensor)
+					}
+				})
+			})
+		}
+		send(1)
+		untilRunning(t, srv)
+		send(long)
+		for n := range int64(15) {
+			send(5 + n)
+		}
+		untilWaiting(t, srv, 16)
+		close(gate)
+		clients.Wait()
+		if got := largest.Load(); c.bounded != (got <= 2*long) || joined.Load() < 4 {
+			t.Errorf("with %+v a batch has %d elements, where requests have %d; %d were joined", c.option, got, long, joined.Load())
+		}
+	}
+}
+
 func TestWrongRaggedIsRefused(t *testing.T) {
 	var n atomic.Int64
 	srv := serve.New()
@@ -89,6 +139,8 @@ func TestWrongRaggedIsRefused(t *testing.T) {
 		"no batching": {serve.Ragged{Input: "ids", Dim: 1}}, "no input": {b, serve.Ragged{Input: "id", Dim: 1}},
 		"batch": {b, serve.Ragged{Input: "ids"}}, "dim": {b, serve.Ragged{Input: "ids", Dim: 2}}, "negative": {b, serve.Ragged{Input: "ids", Dim: -1}},
 		"twice": {b, serve.Ragged{Input: "ids", Dim: 1}, serve.Ragged{Input: "ids", Dim: 1}}, "step": {b, serve.Ragged{Input: "ids", Dim: 1, Step: -1}},
+		"padding": {b, serve.Ragged{Input: "ids", Dim: 1, Padding: 1.5}}, "less": {b, serve.Ragged{Input: "ids", Dim: 1, Padding: -1}},
+		"share": {b, serve.Ragged{Input: "ids", Dim: 1, Padding: math.NaN()}},
 		"value": {b, serve.Ragged{Input: "ids", Dim: 1, Value: "x"}}, "cut": {b, serve.Ragged{Input: "ids", Dim: 1, Cut: []serve.Cut{{Output: "each"}}}},
 		"fixed": {b, serve.Ragged{Input: "ids", Dim: 1, Cut: []serve.Cut{{Output: "mean", Dim: 1}}}},
 		"none":  {b, serve.Ragged{Input: "ids", Dim: 1, Cut: []serve.Cut{{Output: "no", Dim: 1}}}},

@@ -577,7 +577,9 @@ func warmUp(ctx context.Context, model Model, runs []map[string][]int64) error {
 					in.Sequences, in.Rows = []*Sequence{sequence}, []int{rows}
 					defer func() {
 						sequence.discard()
-						closeStates([]any{sequence.State})
+						if c, ok := sequence.State.(io.Closer); ok {
+							c.Close()
+						}
 					}()
 					_, err = model.Run(ctx, in)
 				})

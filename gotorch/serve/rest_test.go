@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -109,6 +110,122 @@ func TestMemoryOfBodiesIsBounded(t *testing.T) {
 	}
 }
 
+// gathered returns the values of a metric, by its labels.
+func gathered(t testing.TB, registry *prometheus.Registry, name string) map[string]float64 {
+	t.Helper()
+	all, err := registry.Gather()
+	testhelp.Must(t, err)
+	found := map[string]float64{}
+	for _, family := range all {
+		if family.GetName() != name {
+			continue
+		}
+		for _, m := range family.Metric {
+			var labels []string
+			for _, l := range m.Label {
+				labels = append(labels, l.GetValue())
+			}
+			found[strings.Join(labels, " ")] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return found
+}
+
+func TestOneBoundHoldsOverRESTAndGRPC(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	srv := newServer(t, serve.Options{MaxBytes: 1 << 20, MaxRequestBytes: 900 << 10, Metrics: registry})
+	held := func() float64 { return gathered(t, registry, "gotorch_serve_request_bytes")[""] }
+	open := func(typ serve.DataType) serve.Signature {
+		return serve.Signature{Inputs: []serve.Spec{{Name: "x", Type: typ, Shape: []int64{-1}}}, Outputs: []serve.Spec{{Name: "x", Type: typ, Shape: []int64{-1}}}}
+	}
+	gate := make(chan struct{})
+	first := func(_ context.Context, in *serve.Request) ([]serve.Value, error) {
+		<-gate
+		if in.Inputs[0].Tensor.Defined() {
+			return []serve.Value{{Tensor: in.Inputs[0].Tensor.Narrow(0, 0, 1)}}, nil
+		}
+		return []serve.Value{{Bytes: in.Inputs[0].Bytes[:1], Shape: []int64{1}}}, nil
+	}
+	for _, typ := range []serve.DataType{serve.UINT8, serve.INT64, serve.BYTES} {
+		testhelp.Must(t, srv.Add(string(typ), serve.NewModel(open(typ), first), serve.Instances(8)))
+	}
+	client := serveGRPC(t, srv)
+	web := httptest.NewServer(srv.HTTP())
+	defer web.Close()
+	request := func(typ serve.DataType, n int, contents *pb.InferTensorContents, raw []byte) *pb.ModelInferRequest {
+		r := &pb.ModelInferRequest{ModelName: string(typ), Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: string(typ), Shape: []int64{int64(n)}, Contents: contents}}}
+		if raw != nil {
+			r.RawInputContents = [][]byte{raw}
+		}
+		return r
+	}
+	large := func(n int) *pb.ModelInferRequest { return request(serve.UINT8, n, nil, make([]byte, n)) }
+	// A server that is made without GRPCOptions takes 4 MB.
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	testhelp.Must(t, err)
+	other := grpc.NewServer()
+	serve.RegisterGRPC(other, srv)
+	go other.Serve(listener)
+	defer other.Stop()
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	testhelp.Must(t, err)
+	defer conn.Close()
+	for what, client := range map[string]pb.GRPCInferenceServiceClient{"GRPCOptions": client, "none": pb.NewGRPCInferenceServiceClient(conn)} {
+		if _, err := client.ModelInfer(t.Context(), large(900<<10)); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("a message that is too large, with options %s: %v", what, err)
+		}
+	}
+	if code, text := post(t, web.URL+"/v2/models/UINT8/infer", strings.Repeat(" ", 900<<10+1)); code != 413 {
+		t.Error(code, text)
+	}
+
+	// What runs counts, in what its numbers and texts are in memory: of a byte each on the wire.
+	texts := make([][]byte, 10_000)
+	for what, c := range map[string]struct {
+		r     *pb.ModelInferRequest
+		least float64
+	}{
+		"raw":    {large(800 << 10), 800 << 10},
+		"typed":  {request(serve.INT64, 40_000, &pb.InferTensorContents{Int64Contents: make([]int64, 40_000)}, nil), 40_000 * 17},
+		"texts":  {request(serve.BYTES, 10_000, &pb.InferTensorContents{BytesContents: texts}, nil), 10_000 * 24},
+		"binary": {request(serve.BYTES, 10_000, nil, make([]byte, 40_000)), 10_000 * 28},
+	} {
+		var all sync.WaitGroup
+		all.Go(func() {
+			if _, err := client.ModelInfer(t.Context(), c.r); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
+		soon(t, what+" counts", func() bool { return held() >= c.least })
+		if now := held(); now > 1.3*c.least {
+			t.Errorf("%s: %v bytes count, where about %v are meant", what, now, c.least)
+		}
+		if what == "raw" {
+			if _, err := client.ModelInfer(t.Context(), large(300<<10)); status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("a request for which there is no room: %v", err)
+			}
+			if code, text := post(t, web.URL+"/v2/models/UINT8/infer", strings.Repeat(" ", 300<<10)); code != 429 {
+				t.Error(code, text)
+			}
+			stream, err := client.ModelStreamInfer(t.Context())
+			testhelp.Must(t, err)
+			testhelp.Must(t, stream.Send(large(300<<10)))
+			if answer, err := stream.Recv(); err != nil || !strings.Contains(answer.ErrorMessage, "RESOURCE_EXHAUSTED") {
+				t.Errorf("in a stream: %v, %v", answer, err)
+			}
+			testhelp.Must(t, stream.CloseSend())
+		}
+		gate <- struct{}{}
+		all.Wait()
+		soon(t, what+" counts no more", func() bool { return held() == 0 })
+	}
+	wrong := large(800 << 10)
+	wrong.Inputs[0].Shape[0]++
+	if _, err := client.ModelInfer(t.Context(), wrong); status.Code(err) != codes.InvalidArgument || held() != 0 {
+		t.Errorf("a wrong request: %v, and %v bytes count", err, held())
+	}
+}
+
 func TestControlIsForThoseWhoAllowIt(t *testing.T) {
 	srv := newServer(t)
 	testhelp.Must(t, srv.Add("m", serve.FromModel(double)))
@@ -172,6 +289,78 @@ gotorch_serve_requests_total{code="OK",model="m",version="1"} 1
 	serve.New(serve.Options{Metrics: registry}).Close(t.Context()) // the first has unregistered
 }
 
+func TestMetricsOfWhatIsOutOfServiceAreGone(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	srv := newServer(t, serve.Options{Metrics: registry})
+	names := []string{"requests_total", "queue_seconds", "compute_seconds", "batch_rows", "queue_requests", "running_batches"}
+	has := func(labels string) (n int) {
+		for _, name := range names {
+			for have := range gathered(t, registry, "gotorch_serve_"+name) {
+				if have == labels || strings.HasSuffix(have, " "+labels) { // with a code before
+					n++
+				}
+			}
+		}
+		return n
+	}
+	gate := make(chan struct{})
+	add := func(version serve.Version) {
+		testhelp.Must(t, srv.Add("m", serve.FromModel(func(x gotorch.Tensor) gotorch.Tensor {
+			if gotorch.Item[float32](x) > 1 {
+				<-gate
+			}
+			return double(x)
+		}), version, serve.Batching{Max: 1}))
+	}
+	add("1")
+	add("2")
+	for _, version := range []string{"1", "2"} {
+		_, err := srv.Infer(t.Context(), serve.InferRequest{Model: "m", Version: version, Inputs: []serve.Value{tensor(1)}})
+		testhelp.Must(t, err)
+		if n := has("m " + version); n != len(names) {
+			t.Errorf("there are %d series of version %s", n, version)
+		}
+	}
+	// One that is out of service and still runs has its series until it does not.
+	ran := make(chan error)
+	go func() {
+		_, err := srv.Infer(t.Context(), serve.InferRequest{Model: "m", Version: "1", Inputs: []serve.Value{tensor(2)}})
+		ran <- err
+	}()
+	soon(t, "a batch runs", func() bool { return gathered(t, registry, "gotorch_serve_running_batches")["m 1"] == 1 })
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := srv.Remove(ended, "m", "1"); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if has("m 1") == 0 {
+		t.Error("the series are gone before the last request")
+	}
+	gate <- struct{}{}
+	testhelp.Must(t, <-ran)
+	soon(t, "version 1 is forgotten", func() bool { return has("m 1") == 0 })
+
+	testhelp.Must(t, srv.Unload(t.Context(), "m", "2"))
+	if n := has("m 2"); n != 0 {
+		t.Errorf("%d series are left of a model that was unloaded", n)
+	}
+	testhelp.Must(t, srv.Load("m", "2"))
+	infer(srv, "m", 1)
+	if n := gathered(t, registry, "gotorch_serve_requests_total")["OK m 2"]; n != 1 {
+		t.Errorf("%v requests are counted since it was loaded again", n)
+	}
+	add("2") // which replaces it
+	infer(srv, "m", 1)
+	soon(t, "both have counted", func() bool { return gathered(t, registry, "gotorch_serve_requests_total")["OK m 2"] == 2 })
+	if n := has("m 2"); n != len(names) {
+		t.Errorf("there are %d series of a version that was replaced", n)
+	}
+	testhelp.Must(t, srv.Remove(t.Context(), "m", ""))
+	if n := has("m 2"); n != 0 {
+		t.Errorf("%d series are left of a model that was removed", n)
+	}
+}
+
 // serveGRPC returns a client of srv.
 func serveGRPC(t testing.TB, srv *serve.Server) pb.GRPCInferenceServiceClient {
 	t.Helper()
@@ -183,7 +372,7 @@ func dialGRPC(t testing.TB, srv *serve.Server) *grpc.ClientConn {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	testhelp.Must(t, err)
-	g := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
+	g := grpc.NewServer(serve.GRPCOptions(srv)...)
 	serve.RegisterGRPC(g, srv)
 	go g.Serve(listener)
 	connection, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))

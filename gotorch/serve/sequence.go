@@ -40,7 +40,7 @@ type Sequence struct {
 	Start, End bool   // of the request
 	// State is the model's own, nil at first. It is kept from request to request, and if it is an [io.Closer], closed
 	// when the sequence ends, was idle too long or is begun anew, and when the model is closed. Only one request of a
-	// sequence runs at a time. A request that fails leaves in it what the model left there. Where a batch fails and its
+	// sequence runs at a time; a Close that fails or panics is logged and counted. A request that fails leaves in it what the model left there. Where a batch fails and its
 	// requests are run again, each alone, State is put back first. What a run has changed inside of it stays changed, and
 	// an [io.Closer] stays, but for one where there was nil: that is closed.
 	State any
@@ -65,16 +65,14 @@ func (s *Sequence) discard() {
 	s.next = nil
 }
 
-// putBack makes State what it was before a run that is done again.
-func (s *Sequence) putBack(before any) {
-	after, closes := s.State.(io.Closer)
+// putBack makes State what it was before a run that is done again, and returns what is to be closed.
+func (s *Sequence) putBack(before any) (ended any) {
+	_, closes := s.State.(io.Closer)
 	if _, closed := before.(io.Closer); closed || closes && before != nil {
-		return // nobody knows whether the model has closed what was there
+		return nil // nobody knows whether the model has closed what was there
 	}
-	s.State = before
-	if closes {
-		after.Close()
-	}
+	ended, s.State = s.State, before
+	return ended
 }
 
 // sequenceRequest is what a request says of sequences.
@@ -177,6 +175,7 @@ type sequences struct {
 	idle  time.Duration
 	users int // versions
 	waits int // requests that wait for others of their sequences
+	close func(state any)
 	byID  map[sequenceID]*sequence
 	order listpkg.List // of *sequence, those whose last request was first before the others
 	timer *time.Timer
@@ -192,7 +191,7 @@ type sequence struct {
 }
 
 // newSequences checks the options; nil where there are none.
-func newSequences(o *Sequences) (found *sequences, err error) {
+func newSequences(o *Sequences, close func(state any)) (found *sequences, err error) {
 	if o == nil {
 		return nil, nil
 	}
@@ -210,7 +209,7 @@ func newSequences(o *Sequences) (found *sequences, err error) {
 	if idle == 0 {
 		idle = time.Minute
 	}
-	return &sequences{max: int(limit), idle: idle, users: 1, byID: map[sequenceID]*sequence{}}, nil
+	return &sequences{max: int(limit), idle: idle, users: 1, close: close, byID: map[sequenceID]*sequence{}}, nil
 }
 
 // share makes the sequences those of one version more, whose options are next's.
@@ -236,7 +235,7 @@ func (q *sequences) unshare() {
 		}
 	}
 	q.mutex.Unlock()
-	closeStates(ended)
+	q.closeStates(ended)
 }
 
 // drop forgets a sequence, and returns its state. The mutex is held.
@@ -248,11 +247,11 @@ func (q *sequences) drop(s *sequence) any {
 	return state
 }
 
-func closeStates(states []any) {
+func (v *version) closeState(state any) { v.close("the state of a sequence", state) }
+
+func (q *sequences) closeStates(states []any) {
 	for _, state := range states {
-		if c, ok := state.(io.Closer); ok {
-			c.Close()
-		}
+		q.close(state)
 	}
 }
 
@@ -328,7 +327,7 @@ func (q *sequences) enter(ctx context.Context, r sequenceRequest, most int, time
 	}
 	s.Start, s.End = r.start, r.end
 	q.mutex.Unlock()
-	closeStates(before)
+	q.closeStates(before)
 	return s, nil
 }
 
@@ -408,7 +407,7 @@ func (q *sequences) leave(s *sequence, tried, ran bool) {
 	next := q.next(s)
 	q.mutex.Unlock()
 	next()
-	closeStates(ended)
+	q.closeStates(ended)
 }
 
 // arm sets the timer for the sequence that is idle first. The mutex is held.
@@ -446,7 +445,7 @@ func (q *sequences) expire() {
 	}
 	q.arm()
 	q.mutex.Unlock()
-	closeStates(ended)
+	q.closeStates(ended)
 }
 
 // FromGraph returns a model that runs a folder of pb.export_model: see [graph.Open]. Inputs and outputs are those of

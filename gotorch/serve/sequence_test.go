@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/graph"
@@ -257,6 +260,57 @@ func together(t *testing.T, srv *serve.Server, start bool, x, y float32) (errA, 
 }
 
 // A batch that fails is run again. What its first run left in a state must not be there then.
+// badState is a state whose Close does what it should not.
+type badState struct{ how string }
+
+func (b *badState) Close() error {
+	if b.how == "panics" {
+		panic("this state cannot be closed")
+	}
+	return errors.New("this state cannot be closed")
+}
+
+func TestAStateWhoseCloseFailsHarmsNothing(t *testing.T) {
+	var log lockedBuffer
+	registry := prometheus.NewRegistry()
+	srv := serve.New(serve.Options{Metrics: registry, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	testhelp.Must(t, srv.Add("m", serve.NewModel(serve.Signature{Outputs: []serve.Spec{{Name: "y", Type: serve.FP32, Shape: []int64{1}}}},
+		func(_ context.Context, in *serve.Request) ([]serve.Value, error) {
+			how, _ := in.Parameters["how"].(string)
+			in.Sequences[0].State = &badState{how}
+			return []serve.Value{{Tensor: gotorch.Zeros([]int64{1})}}, nil
+		}), serve.Sequences{Max: 2, Idle: 50 * time.Millisecond}))
+	step := func(id, how string, start, end bool) {
+		t.Helper()
+		p := part(id, start, end)
+		p["how"] = how
+		if _, err := srv.Infer(t.Context(), serve.InferRequest{Model: "m", Parameters: p}); err != nil {
+			t.Error(err)
+		}
+	}
+	failed := func(n float64) {
+		t.Helper()
+		soon(t, fmt.Sprint(n, " have failed"), func() bool { return gathered(t, registry, "gotorch_serve_close_failures_total")[""] >= n })
+	}
+	step("a", "panics", true, true) // it ends
+	failed(1)
+	step("b", "panics", true, false)
+	step("b", "fails", true, false) // is begun anew
+	failed(2)
+	failed(3)                       // and idle too long, on a timer's goroutine
+	step("c", "panics", true, true) // there is room for others
+	step("d", "panics", true, true)
+	failed(5)
+	step("e", "panics", true, false)
+	testhelp.Must(t, srv.Close(t.Context()))
+	for what, n := range map[string]int{"closing the state of a sequence failed": 6,
+		"model=m version=1 panic=\"this state cannot be closed\" stack=": 5, "model=m version=1 error=\"this state cannot be closed\"": 1} {
+		if log.count(what) != n {
+			t.Errorf("the log has %q %d times, and not %d:\n%s", what, log.count(what), n, log.text.String())
+		}
+	}
+}
+
 func TestTheStateIsPutBackBeforeABatchIsRunAgain(t *testing.T) {
 	closed := 0
 	var closers []string

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -102,6 +103,7 @@ type version struct {
 	sequences *sequences // nil where it keeps no state
 	ragged    []ragged
 	cuts      []cut
+	series    atomic.Pointer[series] // nil without metrics
 
 	// Guarded by the server's mutex.
 	queue   *queue   // nil while it is not loaded
@@ -151,7 +153,7 @@ func (s *Server) Add(name string, model Model, opts ...ModelOption) error {
 	if err := v.findRagged(); err != nil {
 		return of(name, o.version, err)
 	}
-	if v.sequences, err = newSequences(o.sequences); err != nil {
+	if v.sequences, err = newSequences(o.sequences, v.closeState); err != nil {
 		return of(name, o.version, err)
 	}
 	if g, ok := model.(*graphModel); ok && len(g.state) > 0 && v.sequences == nil {
@@ -190,6 +192,9 @@ func (s *Server) open(v *version) {
 	q.emptied = func() { v.emptied(q) }
 	v.queue, v.reason = q, ""
 	v.queues = append(v.queues, q)
+	if s.metrics != nil {
+		v.series.Store(s.metrics.open(v.name, v.id))
+	}
 	s.findLatest(v.name)
 }
 
@@ -249,6 +254,7 @@ func (v *version) emptied(q *queue) {
 	v.server.mutex.Lock()
 	v.queues = slices.DeleteFunc(v.queues, func(other *queue) bool { return other == q })
 	last := v.ifLast()
+	v.dropSeries()
 	v.server.mutex.Unlock()
 	last()
 }
@@ -259,7 +265,25 @@ func (v *version) ifLast() func() {
 	}
 	v.done = true
 	delete(v.server.leaving, v)
+	v.dropSeries()
 	return v.closeModel
+}
+
+// dropSeries forgets the metrics of v if nothing of its name and version is in service or still runs. The mutex is held.
+func (v *version) dropSeries() {
+	s := v.server
+	if s.metrics == nil {
+		return
+	}
+	if now := s.models[v.name][v.id]; now != nil && len(now.queues) > 0 {
+		return
+	}
+	for other := range s.leaving {
+		if other.name == v.name && other.id == v.id {
+			return
+		}
+	}
+	s.metrics.drop(v.name, v.id)
 }
 
 // waits are closed when nothing runs on v.
@@ -275,21 +299,30 @@ func (v *version) closeModel() {
 	if v.sequences != nil {
 		v.sequences.unshare()
 	}
-	closer, ok := v.model.(io.Closer)
+	v.close("a model", v.model)
+}
+
+// close closes a model, or the state of a sequence, if it can be closed. That must not end the program: it runs on a
+// timer's goroutine, or a client's.
+func (v *version) close(what string, of any) {
+	closer, ok := of.(io.Closer)
 	if !ok {
 		return
 	}
-	var err error
-	func() {
-		defer func() {
-			if r := recover(); r != nil {
-				err = fmt.Errorf("panic: %v", r)
-			}
-		}()
-		err = closer.Close()
+	failed := func(attrs ...any) {
+		attrs = append([]any{"model", v.name, "version", v.id}, attrs...)
+		v.server.log.Error("serve: closing "+what+" failed", attrs...)
+		if m := v.server.metrics; m != nil {
+			m.failures.Inc()
+		}
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			failed("panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+		}
 	}()
-	if err != nil {
-		v.server.log.Error("serve: closing a model failed", "model", v.name, "version", v.id, "error", err)
+	if err := closer.Close(); err != nil {
+		failed("error", err)
 	}
 }
 

@@ -106,15 +106,21 @@ func (s *Server) Statistics(name, version string) ([]Statistics, error) {
 				one.Batches = append(one.Batches, *v.stats.batches[size])
 			}
 			v.stats.mutex.Unlock()
-			for _, q := range v.queues {
-				waiting, running := q.size()
-				one.Waiting += waiting
-				one.Running += running
-			}
+			one.Waiting, one.Running = v.load()
 			all = append(all, one)
 		}
 	}
 	return all, nil
+}
+
+// load returns how many requests wait for v, and how many batches run. The server's mutex is held.
+func (v *version) load() (waiting, running int) {
+	for _, q := range v.queues {
+		w, r := q.size()
+		waiting += w
+		running += r
+	}
+	return waiting, running
 }
 
 // metrics are a server's for Prometheus.
@@ -129,6 +135,10 @@ type metrics struct {
 	handles  *prometheus.Desc
 	bytes    *prometheus.Desc
 	bodies   *prometheus.Desc
+	failures prometheus.Counter
+
+	mutex  sync.Mutex
+	series map[[2]string]*series // by name and version
 }
 
 func newMetrics(s *Server) *metrics {
@@ -153,12 +163,16 @@ func newMetrics(s *Server) *metrics {
 		handles: gauge("live_tensors", "Tensors that the process holds.", nil),
 		bytes:   gauge("tensor_bytes", "Memory of tensors on the CPU.", nil),
 		bodies:  gauge("request_bytes", "Memory of request bodies that are read and run.", nil),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{Name: name("close_failures_total"),
+			Help: "Models, and states of sequences, whose Close failed or panicked."}),
+		series: map[[2]string]*series{},
 	}
 }
 
 // Describe is part of [prometheus.Collector].
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	m.requests.Describe(ch)
+	m.failures.Describe(ch)
 	for _, h := range []*prometheus.HistogramVec{m.queue, m.compute, m.batch} {
 		h.Describe(ch)
 	}
@@ -170,41 +184,102 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 // Collect is part of [prometheus.Collector].
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.requests.Collect(ch)
+	m.failures.Collect(ch)
 	for _, h := range []*prometheus.HistogramVec{m.queue, m.compute, m.batch} {
 		h.Collect(ch)
 	}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	if all, err := m.server.Statistics("", ""); err == nil {
-		for _, s := range all {
-			gauge(m.waiting, float64(s.Waiting), s.Name, s.Version)
-			gauge(m.running, float64(s.Running), s.Name, s.Version)
+	m.server.mutex.RLock()
+	for _, versions := range m.server.models {
+		for _, v := range versions {
+			if len(v.queues) > 0 {
+				waiting, running := v.load()
+				gauge(m.waiting, float64(waiting), v.name, v.id)
+				gauge(m.running, float64(running), v.name, v.id)
+			}
 		}
 	}
+	m.server.mutex.RUnlock()
 	memory := gotorch.MemoryStats()
 	gauge(m.handles, float64(memory.LiveHandles))
 	gauge(m.bytes, float64(memory.NativeBytes))
 	gauge(m.bodies, float64(m.server.bytes.used.Load()))
 }
 
+// series are those of a version of a model, and of those that replace it. Who counts after they were dropped counts for
+// nobody.
+type series struct {
+	queue, compute, batch prometheus.Observer
+	requests              *prometheus.CounterVec // of the model and version
+
+	mutex   sync.Mutex
+	byCode  map[string]prometheus.Counter
+	dropped bool
+}
+
+// open returns the series of a version that goes into service.
+func (m *metrics) open(name, id string) *series {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	key := [2]string{name, id}
+	s := m.series[key]
+	if s == nil {
+		s = &series{queue: m.queue.WithLabelValues(name, id), compute: m.compute.WithLabelValues(name, id),
+			batch: m.batch.WithLabelValues(name, id), byCode: map[string]prometheus.Counter{},
+			requests: m.requests.MustCurryWith(prometheus.Labels{"model": name, "version": id})}
+		m.series[key] = s
+	}
+	return s
+}
+
+// drop forgets the series of a version that is out of service.
+func (m *metrics) drop(name, id string) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	key := [2]string{name, id}
+	s := m.series[key]
+	if s == nil {
+		return
+	}
+	delete(m.series, key)
+	s.mutex.Lock()
+	s.dropped = true
+	s.mutex.Unlock()
+	m.requests.DeletePartialMatch(prometheus.Labels{"model": name, "version": id})
+	for _, h := range []*prometheus.HistogramVec{m.queue, m.compute, m.batch} {
+		h.DeleteLabelValues(name, id)
+	}
+}
+
 // count counts a request that has ended.
-func (m *metrics) count(v *version, j *job, err error) {
+func (s *series) count(j *job, err error) {
 	code := "OK"
 	if err != nil {
 		code = asError(err).Code.String()
 	} else {
-		m.queue.WithLabelValues(v.name, v.id).Observe(j.timing.queue.Seconds())
+		s.queue.Observe(j.timing.queue.Seconds())
 	}
-	m.requests.WithLabelValues(v.name, v.id, code).Inc()
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.dropped {
+		return
+	}
+	c := s.byCode[code]
+	if c == nil {
+		c = s.requests.WithLabelValues(code)
+		s.byCode[code] = c
+	}
+	c.Inc()
+}
+
+func (s *series) executed(rows int, took time.Duration) {
+	s.compute.Observe(took.Seconds())
+	s.batch.Observe(float64(rows))
 }
 
 // refused counts a request for a model that is not there. Its name is the client's, and so no label.
 func (m *metrics) refused(err error) {
 	m.requests.WithLabelValues("", "", asError(err).Code.String()).Inc()
-}
-
-func (m *metrics) executed(v *version, rows int, took time.Duration) {
-	m.compute.WithLabelValues(v.name, v.id).Observe(took.Seconds())
-	m.batch.WithLabelValues(v.name, v.id).Observe(float64(rows))
 }

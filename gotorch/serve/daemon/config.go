@@ -64,7 +64,7 @@ type Limits struct {
 	RequestTime  time.Duration `key:"request_time" help:"how long a client may take to send it"`
 	WriteTime    time.Duration `key:"write_time" help:"how long a client may take to read a piece of its answer"`
 	IdleTime     time.Duration `key:"idle_time" help:"how long a connection may be idle"`
-	AllBytes     Bytes         `key:"all_bytes" help:"size of all requests over REST together"`
+	AllBytes     Bytes         `key:"all_bytes" help:"size of all requests together"`
 	Streams      int           `key:"streams" help:"calls at a time on a connection of gRPC"`
 	PingTime     time.Duration `key:"ping_time" help:"how often a client of gRPC may ping; one that does so more often is cut off"`
 	Queue        int           `key:"queue" help:"requests that may wait for a model"`

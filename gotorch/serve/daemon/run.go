@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -372,9 +371,7 @@ func (s *server) grpcOptions(logged *middleware.Requests) []grpc.ServerOption {
 		unary = append(unary, s.tokens.Unary)
 		stream = append(stream, s.tokens.Stream)
 	}
-	return []grpc.ServerOption{
-		grpc.NumStreamWorkers(uint32(4 * runtime.GOMAXPROCS(0))), // whose stacks have grown already
-		grpc.MaxRecvMsgSize(int(l.RequestBytes)),
+	return append(serve.GRPCOptions(s.models),
 		grpc.MaxHeaderListSize(uint32(l.HeaderBytes)),
 		grpc.MaxConcurrentStreams(uint32(l.Streams)),
 		grpc.ConnectionTimeout(l.HeaderTime),
@@ -382,7 +379,7 @@ func (s *server) grpcOptions(logged *middleware.Requests) []grpc.ServerOption {
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: l.IdleTime, Time: max(time.Second, l.IdleTime/2), Timeout: l.WriteTime}),
 		grpc.ChainUnaryInterceptor(unary...),
 		grpc.ChainStreamInterceptor(append(stream, s.stoppable)...),
-	}
+	)
 }
 
 // stoppable lets streams end between two messages when the server stops. grpc.Server.GracefulStop would wait for clients

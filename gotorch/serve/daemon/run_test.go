@@ -3,6 +3,7 @@ package daemon
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -38,8 +39,11 @@ import (
 
 // TestMain is the server itself where a test has started this program again.
 func TestMain(m *testing.M) {
-	if os.Getenv("DAEMON_TEST_CHILD") != "" {
+	switch os.Getenv("DAEMON_TEST_CHILD") {
+	case "1":
 		os.Exit(Main(Options{Name: "child", Setup: setup}))
+	case "soak":
+		os.Exit(Main(Options{Name: "child", Setup: soakSetup}))
 	}
 	os.Exit(m.Run())
 }
@@ -78,7 +82,7 @@ func startChild(t testing.TB, args ...string) *child {
 	must(t, err)
 	c := &child{Cmd: exec.Command(program, append([]string{"--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--log.format", "json"}, args...)...),
 		at: map[string]string{}, lines: make(chan map[string]any, 1<<20), done: make(chan error, 1)}
-	c.Env = append(os.Environ(), "DAEMON_TEST_CHILD=1", "NOTIFY_SOCKET=")
+	c.Env = append(os.Environ(), "DAEMON_TEST_CHILD="+cmp.Or(os.Getenv("DAEMON_TEST_CHILD"), "1"), "NOTIFY_SOCKET=")
 	out, err := c.StderrPipe()
 	must(t, err)
 	must(t, c.Start())
