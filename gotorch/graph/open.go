@@ -93,7 +93,8 @@ type Model struct {
 type OpenOptions struct {
 	// Map maps the weights instead of reading them: pages are read when they are used, and processes share them. It is
 	// for files that are replaced by renaming alone, as export_model does. A file that is written to in place, as cp
-	// does, changes the model under its callers, and one that is cut off ends the process.
+	// does, changes the model under its callers, and one that is cut off ends the process. A tensor that is not at a
+	// multiple of 64 bytes in the file is read, for its numbers to be the same.
 	Map bool
 	// AnyTorch loads what was exported with another release of PyTorch. Its numbers may differ in the last bits.
 	AnyTorch bool
@@ -240,6 +241,9 @@ func changed(info fs.FileInfo) syscall.Timespec {
 	return syscall.NsecToTimespec(info.ModTime().UnixNano())
 }
 
+// alignment is that of libtorch's own memory, in bytes. On other addresses kernels compute other last bits.
+const alignment = 64
+
 func readTensors(path string, mapped bool) (found map[string]gotorch.Tensor, err error) {
 	f, err := gotorch.OpenSafetensors(path)
 	if err != nil {
@@ -248,7 +252,8 @@ func readTensors(path string, mapped bool) (found map[string]gotorch.Tensor, err
 	defer f.Close()
 	found = map[string]gotorch.Tensor{}
 	for _, name := range f.Names() {
-		t, err := f.Tensor(name, gotorch.SafetensorsOptions{Read: !mapped})
+		entry, _ := f.Entry(name)
+		t, err := f.Tensor(name, gotorch.SafetensorsOptions{Read: !mapped || entry.Offset%alignment != 0})
 		if err != nil {
 			for _, t := range found {
 				t.Close()
