@@ -86,7 +86,7 @@ def check_folder(place):
 
 def write_folder_in_two_steps(place, version):
     """As on a file system that cannot exchange two folders."""
-    folder._exchange = lambda a, b: False
+    replacing._exchange = lambda a, b: False
     write_folder(place, version)
 
 
