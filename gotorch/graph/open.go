@@ -377,14 +377,16 @@ func parseManifest(text []byte) (*manifest, error) {
 // specs checks the inputs or outputs.
 func specs(side string, found []manifestSpec) ([]Spec, error) {
 	var all []Spec
+	seen := map[string]bool{}
 	for i, s := range found {
 		d, err := gotorch.ParseDType(s.DType)
 		if err != nil {
 			return nil, fmt.Errorf("%s %d: %w", side, i, err)
 		}
-		if s.Name == "" || slices.ContainsFunc(all, func(other Spec) bool { return other.Name == s.Name }) {
+		if s.Name == "" || seen[s.Name] {
 			return nil, fmt.Errorf("%s %d has the name %.100q, which is empty or another's", side, i, s.Name)
 		}
+		seen[s.Name] = true
 		if len(s.Shape) > 64 || slices.ContainsFunc(s.Shape, func(n int64) bool { return n < -1 }) {
 			return nil, fmt.Errorf("%s %.100q has a shape that is none", side, s.Name)
 		}
@@ -444,28 +446,30 @@ func (m *manifest) checkFiles() error {
 	return nil
 }
 
-func (m *manifest) checkRules() error {
-	input := func(name string) *Spec {
-		i := slices.IndexFunc(m.inputs, func(s Spec) bool { return s.Name == name })
-		if i < 0 {
-			return nil
-		}
-		return &m.inputs[i]
+// byName has no list walked for each of its names, of which a manifest may have a great many.
+func byName(specs []Spec) map[string]*Spec {
+	found := make(map[string]*Spec, len(specs))
+	for i := range specs {
+		found[specs[i].Name] = &specs[i]
 	}
+	return found
+}
+
+func (m *manifest) checkRules() error {
+	inputs, outputs := byName(m.inputs), byName(m.outputs)
 	for _, r := range m.Sizes {
-		s := input(r.Input)
+		s := inputs[r.Input]
 		if s == nil || r.Scale < 1 || r.Dim < 0 || s.Shape != nil && r.Dim >= len(s.Shape) {
 			return fmt.Errorf("it has a rule for size %d of input %.100q, which there is not", r.Dim, r.Input)
 		}
 	}
 	seen := map[string]bool{}
 	for _, p := range m.State {
-		in := input(p.Input)
-		i := slices.IndexFunc(m.outputs, func(s Spec) bool { return s.Name == p.Output })
-		if in == nil || i < 0 || seen["i"+p.Input] || seen["o"+p.Output] {
+		in, out := inputs[p.Input], outputs[p.Output]
+		if in == nil || out == nil || seen["i"+p.Input] || seen["o"+p.Output] {
 			return fmt.Errorf("its state %.100q is no output that becomes the input %.100q", p.Output, p.Input)
 		}
-		if in.Shape == nil || len(in.Shape) > 1 && slices.Contains(in.Shape[1:], -1) || in.DType != m.outputs[i].DType {
+		if in.Shape == nil || len(in.Shape) > 1 && slices.Contains(in.Shape[1:], -1) || in.DType != out.DType {
 			return fmt.Errorf("its state %.100q cannot begin as zeros: %v", p.Output, *in)
 		}
 		seen["i"+p.Input], seen["o"+p.Output] = true, true
