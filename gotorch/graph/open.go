@@ -1,7 +1,9 @@
 package graph
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -538,8 +540,30 @@ func (m *manifest) model() *Model {
 	return made
 }
 
+// checkLibrary refuses what the system's loader would read beyond the end of, which ends the process. It has the sum that
+// its manifest says, so that it is the manifest that was written to a library that was cut off.
+func checkLibrary(code []byte) error {
+	file, err := elf.NewFile(bytes.NewReader(code))
+	if err != nil {
+		return fmt.Errorf("the library is no ELF file, or damaged: %w", err)
+	}
+	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+	if here, ok := machines[runtime.GOARCH]; ok && file.Machine != here {
+		return fmt.Errorf("the library is for %v, and this machine is %v", file.Machine, here)
+	}
+	for _, p := range file.Progs {
+		if p.Type == elf.PT_LOAD && (p.Off > uint64(len(code)) || p.Filesz > uint64(len(code))-p.Off) {
+			return fmt.Errorf("the library has %d bytes, and says of itself that it has more", len(code))
+		}
+	}
+	return nil
+}
+
 // load loads the library.
 func (m *Model) load(dir string, code []byte) error {
+	if err := checkLibrary(code); err != nil {
+		return args.ValueError(openOp, "%s: %v; export the model again", dir, err)
+	}
 	lib, err := door.OpenLibrary(code)
 	if err != nil {
 		return args.Errorf(openOp, gotorch.RuntimeError, "%s: %v", dir, err)
