@@ -295,6 +295,14 @@ def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     assert names.index("new/deep/er") < names.index("new/deep") < names.index("new")
 
 
+def test_where_a_file_system_is_mounted(tmp_path, monkeypatch):
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == tmp_path)
+    with pytest.raises(folder.ExportError, match=r"is mounted at .* give a folder in it"):
+        folder.write(tmp_path, _files(0))
+    folder.write(tmp_path / "1", _files(0))
+    assert [p.name for p in tmp_path.iterdir()] == ["1"]
+
+
 def test_where_the_current_folder_is_gone(tmp_path, monkeypatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

@@ -320,13 +320,18 @@ def _torch_version(library: Path) -> str:
     return ""
 
 
-def _set_run_path_of_included(new: Path, name: str, program: Path) -> None:
+def _set_run_path_of_included(new: Path, name: str, program: Path, closure: Closure) -> None:
     path = new / name
     if not elf.is_loadable(path, program):
         return
+    found = elf.read(path)
+    # What needs none of the bundle's libraries stays as it is: somebody may know its digest, as
+    # the manifest of export_model does.
+    if closure.libraries.keys().isdisjoint(found.needed):
+        return
     up = "/".join(["$ORIGIN", *[".."] * name.count("/"), contents.LIBRARIES])
     # A program has to say where the bundle's libraries are.
-    _set_run_path(path, [up] if elf.read(path).interpreter else [up, "$ORIGIN", ""])
+    _set_run_path(path, [up] if found.interpreter else [up, "$ORIGIN", ""])
 
 
 def _set_run_path(path: Path, choices: Sequence[str]) -> None:
@@ -346,7 +351,7 @@ def _set_run_paths(new: Path, called: str, closure: Closure, included: Sequence[
         raise BundleError(f"go build has given {called} no run path; leave out -extldflags -static")
     if closure.libraries:
         for name in included:
-            _set_run_path_of_included(new, name, new / called)
+            _set_run_path_of_included(new, name, new / called, closure)
     for name, library in closure.libraries.items():
         path = new / contents.LIBRARIES / name
         _set_run_path(path, ["$ORIGIN", ""])

@@ -487,6 +487,18 @@ def test_what_other_machines_run_is_data(shop):
         bundle("./app", shop / "dist", include=[folder])
 
 
+def test_an_included_library_that_needs_none_of_the_bundle_s_stays_as_it_is(shop, linker):
+    """A folder of export_model is known by digests, and some compilers write a run path of their own."""
+    alone = linker.library(
+        shop / "models/model.so", ["libc.so.6"], runpath="/opt/compiler/lib/libc"
+    )
+    needs = linker.library(shop / "models/op.so", ["libsmall.so"], runpath="/opt/compiler/lib/libc")
+    made = bundle("./app", shop / "dist", include=[shop / "models"])
+    assert (made.folder / "models/model.so").read_bytes() == alone.read_bytes()
+    assert elf.read(made.folder / "models/op.so").rpath == ("$ORIGIN/../lib",)
+    assert elf.read(needs).runpath == ("/opt/compiler/lib/libc",)
+
+
 def test_the_glibc_that_an_included_library_needs_counts(shop):
     (shop / "versions").write_text("GLIBC_2.99 { global: later; };\n")
     shared = ["gcc", "-shared", "-fPIC", "-nostdlib", "-x", "c", "-"]
