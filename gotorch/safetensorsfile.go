@@ -52,7 +52,8 @@ type SafetensorsEntry struct {
 
 // SafetensorsOptions are the arguments of [SafetensorsFile.Tensor] that have defaults.
 type SafetensorsOptions struct {
-	// Read copies the elements into memory at once, rather than map them.
+	// Read copies the elements into memory at once, rather than map them. What is mapped lies where the file has it: of
+	// tensors at an address that is no multiple of 64, functions may compute other last bits.
 	Read bool
 	// DType converts the tensor. Default: it has the dtype of the file.
 	DType DType

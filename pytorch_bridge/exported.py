@@ -762,6 +762,7 @@ class _Program:
         state: dict[str, Variable] = {}
         values: dict[str, Any] = {}
         constants: dict[int, Variable] = {}
+        self._check_apart(outputs, updates)
         for name, target in self.targets.items():
             v = self._given[name][0]
             tensor = self._tensor(target)
@@ -779,6 +780,26 @@ class _Program:
             node.inputs = [stand_for.get(v, v) for v in node.inputs]
         return stand_for, state, values
 
+    def _check_apart(self, results: Sequence[Variable], updates: Mapping[str, Variable]) -> None:
+        """Refuses what a call changes under two names: a graph has a value for each of them, and
+        only one would become the new one. torch.export itself sees to one tensor of two names, but
+        not to a buffer that is a view of another."""
+        if not updates:
+            return
+        used = {*results, *(v for node in toposort(results) for v in node.inputs)}
+        seen = [
+            (target, self._tensor(target))
+            for name, target in self.targets.items()
+            if target in updates or self._given[name][0] in used
+        ]
+        for changed, tensor in seen:
+            for target, other in seen:
+                if changed in updates and target != changed and _overlap(tensor, other):
+                    raise UnsupportedNode(
+                        f"a call changes {changed}, which shares its memory with {target}, that is "
+                        f"used as well: keep one of them, and take the other from it in forward"
+                    )
+
     def _named(self, stand_for: Mapping[Variable, Variable]) -> Iterator[tuple[str, Variable]]:
         for name, target in self.targets.items():
             v = self._given[name][0]
@@ -789,6 +810,30 @@ class _Program:
             if target in table:
                 return table[target]
         raise UnsupportedNode(f"the program has no value for {target!r}")
+
+
+def _overlap(a: Any, b: Any) -> bool:
+    """Whether an element of one tensor lies in the memory of an element of the other."""
+    import torch
+
+    spans = []
+    for t in (a, b):
+        if t.layout != torch.strided or t.numel() == 0 or not t.data_ptr():
+            return False
+        reach = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) + 1
+        spans.append((t.data_ptr(), t.data_ptr() + reach * t.element_size()))
+    low, high = min(spans[0][0], spans[1][0]), max(spans[0][1], spans[1][1])
+    if a.device != b.device or spans[0][1] <= spans[1][0] or spans[1][1] <= spans[0][0]:
+        return False
+    size = a.element_size()
+    if size != b.element_size() or (spans[0][0] - spans[1][0]) % size:
+        return True  # seldom, and they may well not
+    taken = torch.zeros((high - low) // size, dtype=torch.bool)
+    mine, theirs = (
+        taken.as_strided(t.shape, t.stride(), (t.data_ptr() - low) // size) for t in (a, b)
+    )
+    mine.fill_(True)
+    return bool(theirs.any())
 
 
 def _apart(updates: Mapping[str, Variable], outputs: Sequence[Variable]) -> dict[str, Variable]:

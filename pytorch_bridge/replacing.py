@@ -9,6 +9,7 @@ the same names here as there, so each removes what the other leaves.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -168,3 +169,28 @@ def folder_beside(target: Path, rescue: Callable[[Path], None]) -> Iterator[Path
     finally:
         shutil.rmtree(part, ignore_errors=True)
         os.close(fd)
+
+
+def put_folder(new: Path, target: Path, aside: Path) -> None:
+    """Gives the folder `new` the name `target`. The folder that has the name gets that of `new`, or
+    of `aside` where the system cannot do both in one step; and keeps it where that fails."""
+    if not target.exists():
+        new.rename(target)
+        return
+    if _exchange(new, target):
+        return
+    try:
+        target.rename(aside)
+        new.rename(target)
+    except BaseException:  # an interrupt as well: what is of value may be in it
+        if aside.exists() and not target.exists():
+            aside.rename(target)
+        raise
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Makes each of two folders the other, in one step that nobody can come between. False where
+    the system has no such step."""
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+    return renameat2 is not None and not renameat2(here, bytes(a), here, bytes(b), exchange)

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 import torch
 from graph import random_graphs
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.torch import save, save_file
 from torch import nn
 
 import pytorch_bridge as pb
@@ -147,6 +148,53 @@ def test_go_gets_what_pytorch_computes(opener, tmp_path):
     assert f"0 of {len(folders)} folders differ" in done.stdout
 
 
+def test_mapped_weights_give_the_bits_that_others_do(opener, tmp_path):
+    """On addresses that are no multiples of 64, kernels of a linear layer compute other last bits."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(576, 1024), nn.Hardswish(), nn.Linear(1024, 1000)).eval()
+    x = torch.randn(1, 576)
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        expected = module(x)
+    finally:
+        torch.set_num_threads(before)
+    for folder in (ours, theirs):
+        pb.export_model(torch.export.export(module, (x,)), folder)
+        golden(folder, [([x], [expected])])
+    weights = ours / "weights.safetensors"
+    with safe_open(weights, "pt") as file:
+        named = {n: file.get_tensor(n) for n in file.keys()}  # noqa: SIM118 - it is no dict
+    assert {offset % 64 for offset in offsets(weights).values()} == {0}
+    # A file in which none is aligned, as others write them.
+    text = manifest(theirs)
+    for extra in range(64):
+        data = save(named, {"generator": "x" * extra})
+        (theirs / "weights.safetensors").write_bytes(data)
+        if all(n % 64 for n in offsets(theirs / "weights.safetensors").values()):
+            break
+    text["weights"] |= {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    (theirs / "manifest.json").write_text(json.dumps(text))
+    for how in ("-map=false", "-map"):
+        done = subprocess.run(
+            [opener, "-bits", how, ours, theirs],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        assert done.returncode == 0, f"{how}: {done.stdout}{done.stderr}"
+
+
+def offsets(path: Path) -> dict[str, int]:
+    """Where the tensors of a safetensors file begin in it."""
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    return {n: end + e["data_offsets"][0] for n, e in header.items() if n != "__metadata__"}
+
+
 def test_the_manifest_says_what_the_model_takes_and_needs(tmp_path):
     folder = pb.export_model(cell(), tmp_path / "cell", name="cell", state={"h_out": "h"})
     found = manifest(folder)
@@ -270,6 +318,48 @@ def test_files_of_others_are_not_replaced(tmp_path):
     with pytest.raises(pb.ExportError, match=r"manifest\.json was not written by export_model"):
         pb.export_model(([x], ops.relu(x)), tmp_path / "m")
     assert (tmp_path / "m/manifest.json").read_text() == '{"format": "theirs"}'
+
+
+class Returns(nn.Module):
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self.result = result
+
+    def forward(self, x: Any) -> Any:
+        return self.result(x)
+
+
+@pytest.mark.parametrize(
+    ("result", "names"),
+    [
+        (lambda x: {"output1": x + 1, "output0": x * 2}, ["output1", "output0"]),
+        (
+            lambda x: {"a": {"b": x + 1}, "a.b": x * 2, "output1": x * 3},
+            ["a.b", "output1_", "output1"],
+        ),
+        (lambda x: (x + 1, {"a": x * 2}), ["output0", "1.a"]),
+    ],
+)
+def test_a_key_names_what_it_is_the_key_of(tmp_path, result, names):
+    program = torch.export.export(Returns(result), (torch.ones(2),))
+    folder = pb.export_model(program, tmp_path / "m")
+    assert [s["name"] for s in manifest(folder)["outputs"]] == names
+
+
+def test_a_model_without_results_is_refused(tmp_path):
+    class Writes(nn.Module):
+        def forward(self, x: Any) -> None:
+            x.add_(1)
+
+    with pytest.raises(BridgeTypeError, match="returns no tensors"):
+        pb.export_model(torch.export.export(Writes(), (torch.ones(2),)), tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_whose_name_is_no_text_gives_the_model_one(tmp_path):
+    x = TensorType("float32", (2,))("x")
+    folder = pb.export_model(([x], ops.relu(x)), Path(os.fsdecode(bytes(tmp_path) + b"/a\xff")))
+    assert manifest(folder)["name"] == "a?"
 
 
 def test_names_are_the_users_or_the_graphs(tmp_path):

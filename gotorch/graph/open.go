@@ -1,7 +1,9 @@
 package graph
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -93,7 +95,8 @@ type Model struct {
 type OpenOptions struct {
 	// Map maps the weights instead of reading them: pages are read when they are used, and processes share them. It is
 	// for files that are replaced by renaming alone, as export_model does. A file that is written to in place, as cp
-	// does, changes the model under its callers, and one that is cut off ends the process.
+	// does, changes the model under its callers, and one that is cut off ends the process. A tensor that is not at a
+	// multiple of 64 bytes in the file is read, for its numbers to be the same.
 	Map bool
 	// AnyTorch loads what was exported with another release of PyTorch. Its numbers may differ in the last bits.
 	AnyTorch bool
@@ -240,6 +243,9 @@ func changed(info fs.FileInfo) syscall.Timespec {
 	return syscall.NsecToTimespec(info.ModTime().UnixNano())
 }
 
+// alignment is that of libtorch's own memory, in bytes. On other addresses kernels compute other last bits.
+const alignment = 64
+
 func readTensors(path string, mapped bool) (found map[string]gotorch.Tensor, err error) {
 	f, err := gotorch.OpenSafetensors(path)
 	if err != nil {
@@ -248,7 +254,8 @@ func readTensors(path string, mapped bool) (found map[string]gotorch.Tensor, err
 	defer f.Close()
 	found = map[string]gotorch.Tensor{}
 	for _, name := range f.Names() {
-		t, err := f.Tensor(name, gotorch.SafetensorsOptions{Read: !mapped})
+		entry, _ := f.Entry(name)
+		t, err := f.Tensor(name, gotorch.SafetensorsOptions{Read: !mapped || entry.Offset%alignment != 0})
 		if err != nil {
 			for _, t := range found {
 				t.Close()
@@ -372,14 +379,16 @@ func parseManifest(text []byte) (*manifest, error) {
 // specs checks the inputs or outputs.
 func specs(side string, found []manifestSpec) ([]Spec, error) {
 	var all []Spec
+	seen := map[string]bool{}
 	for i, s := range found {
 		d, err := gotorch.ParseDType(s.DType)
 		if err != nil {
 			return nil, fmt.Errorf("%s %d: %w", side, i, err)
 		}
-		if s.Name == "" || slices.ContainsFunc(all, func(other Spec) bool { return other.Name == s.Name }) {
+		if s.Name == "" || seen[s.Name] {
 			return nil, fmt.Errorf("%s %d has the name %.100q, which is empty or another's", side, i, s.Name)
 		}
+		seen[s.Name] = true
 		if len(s.Shape) > 64 || slices.ContainsFunc(s.Shape, func(n int64) bool { return n < -1 }) {
 			return nil, fmt.Errorf("%s %.100q has a shape that is none", side, s.Name)
 		}
@@ -439,28 +448,30 @@ func (m *manifest) checkFiles() error {
 	return nil
 }
 
-func (m *manifest) checkRules() error {
-	input := func(name string) *Spec {
-		i := slices.IndexFunc(m.inputs, func(s Spec) bool { return s.Name == name })
-		if i < 0 {
-			return nil
-		}
-		return &m.inputs[i]
+// byName has no list walked for each of its names, of which a manifest may have a great many.
+func byName(specs []Spec) map[string]*Spec {
+	found := make(map[string]*Spec, len(specs))
+	for i := range specs {
+		found[specs[i].Name] = &specs[i]
 	}
+	return found
+}
+
+func (m *manifest) checkRules() error {
+	inputs, outputs := byName(m.inputs), byName(m.outputs)
 	for _, r := range m.Sizes {
-		s := input(r.Input)
+		s := inputs[r.Input]
 		if s == nil || r.Scale < 1 || r.Dim < 0 || s.Shape != nil && r.Dim >= len(s.Shape) {
 			return fmt.Errorf("it has a rule for size %d of input %.100q, which there is not", r.Dim, r.Input)
 		}
 	}
 	seen := map[string]bool{}
 	for _, p := range m.State {
-		in := input(p.Input)
-		i := slices.IndexFunc(m.outputs, func(s Spec) bool { return s.Name == p.Output })
-		if in == nil || i < 0 || seen["i"+p.Input] || seen["o"+p.Output] {
+		in, out := inputs[p.Input], outputs[p.Output]
+		if in == nil || out == nil || seen["i"+p.Input] || seen["o"+p.Output] {
 			return fmt.Errorf("its state %.100q is no output that becomes the input %.100q", p.Output, p.Input)
 		}
-		if in.Shape == nil || len(in.Shape) > 1 && slices.Contains(in.Shape[1:], -1) || in.DType != m.outputs[i].DType {
+		if in.Shape == nil || len(in.Shape) > 1 && slices.Contains(in.Shape[1:], -1) || in.DType != out.DType {
 			return fmt.Errorf("its state %.100q cannot begin as zeros: %v", p.Output, *in)
 		}
 		seen["i"+p.Input], seen["o"+p.Output] = true, true
@@ -529,8 +540,30 @@ func (m *manifest) model() *Model {
 	return made
 }
 
+// checkLibrary refuses what the system's loader would read beyond the end of, which ends the process. It has the sum that
+// its manifest says, so that it is the manifest that was written to a library that was cut off.
+func checkLibrary(code []byte) error {
+	file, err := elf.NewFile(bytes.NewReader(code))
+	if err != nil {
+		return fmt.Errorf("the library is no ELF file, or damaged: %w", err)
+	}
+	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+	if here, ok := machines[runtime.GOARCH]; ok && file.Machine != here {
+		return fmt.Errorf("the library is for %v, and this machine is %v", file.Machine, here)
+	}
+	for _, p := range file.Progs {
+		if p.Type == elf.PT_LOAD && (p.Off > uint64(len(code)) || p.Filesz > uint64(len(code))-p.Off) {
+			return fmt.Errorf("the library has %d bytes, and says of itself that it has more", len(code))
+		}
+	}
+	return nil
+}
+
 // load loads the library.
 func (m *Model) load(dir string, code []byte) error {
+	if err := checkLibrary(code); err != nil {
+		return args.ValueError(openOp, "%s: %v; export the model again", dir, err)
+	}
 	lib, err := door.OpenLibrary(code)
 	if err != nil {
 		return args.Errorf(openOp, gotorch.RuntimeError, "%s: %v", dir, err)

@@ -1,6 +1,7 @@
 package graph_test
 
 import (
+	"debug/elf"
 	"errors"
 	"io/fs"
 	"os"
@@ -85,6 +86,17 @@ func TestWrongInputsAreTypedErrors(t *testing.T) {
 	}
 }
 
+// library changes the library, and the manifest with it.
+func library(t *testing.T, dir string, m map[string]any, change func([]byte) []byte) {
+	t.Helper()
+	path := filepath.Join(dir, "model.so")
+	code, err := os.ReadFile(path)
+	testhelp.Must(t, err)
+	code = change(code)
+	testhelp.Must(t, os.WriteFile(path, code, 0o666))
+	m["library"] = modeltest.File("model.so", code)
+}
+
 // bad are changes to a folder that make it none, and what its error says.
 var bad = map[string]struct {
 	kind   gotorch.ErrorKind
@@ -98,6 +110,21 @@ var bad = map[string]struct {
 	"no library":    {"", "no such file", func(t *testing.T, dir string, _ map[string]any) { os.Remove(filepath.Join(dir, "model.so")) }},
 	"other library": {gotorch.ValueError, "SHA-256", func(t *testing.T, dir string, _ map[string]any) { flip(t, dir, "model.so") }},
 	"other weights": {gotorch.ValueError, "SHA-256", func(t *testing.T, dir string, _ map[string]any) { flip(t, dir, "weights.safetensors") }},
+	"a library that was cut off before the manifest was written": {gotorch.ValueError, "no ELF file, or damaged",
+		func(t *testing.T, dir string, m map[string]any) {
+			library(t, dir, m, func(code []byte) []byte { return code[:len(code)/2] })
+		}},
+	"one that has no sections either": {gotorch.ValueError, "says of itself that it has more",
+		func(t *testing.T, dir string, m map[string]any) {
+			library(t, dir, m, func(code []byte) []byte {
+				clear(code[40:48]) // e_shoff, e_shnum and e_shstrndx, without which the loader loads it
+				clear(code[60:64])
+				return code[:len(code)/2]
+			})
+		}},
+	"another machine's library": {gotorch.ValueError, "is for EM_RISCV", func(t *testing.T, dir string, m map[string]any) {
+		library(t, dir, m, func(code []byte) []byte { code[18] = byte(elf.EM_RISCV); return code })
+	}},
 	"abi": {gotorch.RuntimeError, "export the model again", func(t *testing.T, dir string, m map[string]any) {
 		m["abi"] = "ABI1_0_0r1"
 	}},
@@ -153,7 +180,7 @@ var bad = map[string]struct {
 		m["inputs"] = append(m["inputs"].([]any), map[string]any{"name": "z", "dtype": "float32", "shape": []int64{2}})
 	}},
 	"constants": {gotorch.ValueError, "constants", func(t *testing.T, dir string, m map[string]any) { m["constants"] = 7 }},
-	"no library but text": {gotorch.RuntimeError, "cannot be loaded", func(t *testing.T, dir string, m map[string]any) {
+	"no library but text": {gotorch.ValueError, "no ELF file", func(t *testing.T, dir string, m map[string]any) {
 		testhelp.Must(t, os.WriteFile(filepath.Join(dir, "model.so"), []byte("#!/bin/sh\n"), 0o777))
 		m["library"] = modeltest.File("model.so", []byte("#!/bin/sh\n"))
 	}},

@@ -3,8 +3,8 @@
 Two rules, and nothing is taken from a list:
 
 1. What a file says that it needs (DT_NEEDED), and what that needs.
-2. What a library may load by name while it runs. Nothing says that in an ELF file, so it is every C
-   string in a library's data that is the name of a file beside the library or on its run path:
+2. What the program or a library may load by name while it runs. Nothing says that in an ELF file,
+   so it is every C string in its data that is the name of a file beside it or on its run path:
    libcgotorch.so has "libtorch_cuda.so", cuDNN has "libcudnn_ops.so" (and adds the ".9"). What is
    found only among the system's libraries does not count, for other machines have others.
 
@@ -82,11 +82,15 @@ class Closure:
     """What is loaded by name only and is not to come, or cannot be loaded here either."""
     system: dict[str, set[str]] = field(default_factory=dict)
     """What stays with the machine, and who needs it."""
+    more: list[Elf] = field(default_factory=list)
+    """What the program loads while it runs, and who made the bundle named."""
 
     def elves(self) -> Iterator[tuple[str, Elf]]:
         yield self.program.path.name, self.program
         for name, library in sorted(self.libraries.items()):
             yield name, library.elf
+        for file in self.more:
+            yield file.path.name, file
 
 
 class Finder:
@@ -104,7 +108,8 @@ class Finder:
         self._need([(self.closure.program, ())])
         first = self.closure.libraries.get("libcgotorch.so")
         loaders = (first.elf, *first.loaders) if first else (self.closure.program,)
-        self._need([(e, loaders) for e in more])
+        self.closure.more = list(more)
+        self._need([(e, loaders) for e in self.closure.more])
         self._name()
         return self.closure
 
@@ -154,14 +159,18 @@ class Finder:
     # By name ------------------------------------------------------------------------------------
 
     def _name(self) -> None:
+        program = self.closure.program
+        self._named(Library(program.path.name, program, ()))
         looked: set[str] = set()
         while new := [n for n in self.closure.libraries if n not in looked]:
             for name in new:
                 looked.add(name)
-                library = self.closure.libraries[name]
-                for wanted in library.elf.names:
-                    for path in beside(wanted, library.elf, library.loaders):
-                        self._may_load(library, path)
+                self._named(self.closure.libraries[name])
+
+    def _named(self, by: Library) -> None:
+        for wanted in by.elf.names:
+            for path in beside(wanted, by.elf, by.loaders):
+                self._may_load(by, path)
 
     def _may_load(self, by: Library, path: Path) -> None:
         name = path.name

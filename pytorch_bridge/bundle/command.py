@@ -31,7 +31,7 @@ def main(options: argparse.Namespace) -> int:
             base=options.base,
             ref=options.ref,
         )
-    except BridgeError as e:
+    except (BridgeError, OSError) as e:  # the latter where the current folder is gone
         lines = str(e).splitlines() or [type(e).__name__]
         print(f"{called()} bundle: {lines[0]}", *lines[1:], sep="\n", file=sys.stderr)
         return 1

@@ -99,6 +99,16 @@ def is_elf(path: Path) -> bool:
         return file.read(4) == b"\x7fELF"
 
 
+def is_loadable(path: Path, program: Path) -> bool:
+    """Whether a file says of itself that it is a library or a program for the machine that
+    `program` is for. Any other is data to it: an object file, or what another processor runs."""
+    with path.open("rb") as file, program.open("rb") as other:
+        mine, theirs = file.read(20), other.read(20)
+    # The class and the order of bytes, the processor; and the kind: ET_EXEC or ET_DYN.
+    same = mine[:6] == theirs[:6] and mine[18:] == theirs[18:]
+    return same and int.from_bytes(mine[16:18], "little") in (2, 3)
+
+
 @contextmanager
 def _refusing(path: Path) -> Iterator[None]:
     """Makes a BundleError of whatever a damaged file makes of its reader."""

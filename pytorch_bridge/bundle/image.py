@@ -33,6 +33,11 @@ def check(target: Path, base: str) -> None:
             f"{target} has other things in it than an OCI layout, so it is not replaced; "
             "name another folder"
         )
+    if os.path.ismount(target):
+        raise BundleError(
+            f"a file system is mounted at {target}, so it cannot be replaced as a whole; name a "
+            f"folder in it: {target / 'image'}"
+        )
     if base.startswith("-"):
         raise BundleError(f"--base {base} is no reference to an image")
 
@@ -89,9 +94,7 @@ def write(
                 path.chmod(0o644)
         contents.set_dates(part / "new", epoch)
         check(target, base)
-        if target.exists():
-            target.rename(part / "old")
-        (part / "new").rename(target)
+        replacing.put_folder(part / "new", target, part / "old")
 
 
 def run(asked: dict[str, Any]) -> None:

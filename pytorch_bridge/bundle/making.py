@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -36,6 +36,16 @@ class Bundle:
     image: Path | None = None
 
 
+@contextmanager
+def _told() -> Iterator[None]:
+    """Makes a BundleError of what the system refuses, wherever that is."""
+    try:
+        yield
+    except OSError as err:
+        raise BundleError(f"the bundle cannot be made: {err}") from err
+
+
+@_told()
 def bundle(
     package: str | os.PathLike[str],
     out: str | os.PathLike[str],
@@ -76,11 +86,7 @@ def bundle(
         archive.check(Path(tar))
     if oci is not None:
         image.check(Path(oci), base)
-    for other in (tar, oci):
-        if other is not None and Path(os.path.abspath(other)).is_relative_to(target):
-            raise BundleError(
-                f"{os.fspath(other)} is within the bundle, {target}; write it beside that"
-            )
+    _check_apart({"the bundle": out, "the image": oci, "the tar": tar})
     epoch = contents.epoch()
     found = program.look(os.fspath(package), tags)
     parts = Contents()
@@ -129,6 +135,11 @@ def check_target(target: Path) -> None:
         raise BundleError(f"{target} is a link; name the folder that it leads to")
     if not target.is_dir():
         raise BundleError(f"{target} is a file; name another folder")
+    if os.path.ismount(target):
+        raise BundleError(
+            f"a file system is mounted at {target}, so it cannot be replaced as a whole; name a "
+            f"folder in it: {target / 'bundle'}"
+        )
     if any(target.iterdir()) and not _is_bundle(target):
         raise BundleError(
             f"{target} has other things in it than a bundle, so it is not replaced; "
@@ -161,6 +172,15 @@ def _is_bundle(folder: Path) -> bool:
     return isinstance(said, dict) and isinstance(said.get("bundle"), int)
 
 
+def _check_apart(places: Mapping[str, str | os.PathLike[str] | None]) -> None:
+    """BundleError where one is to be written into another."""
+    paths = {what: Path(os.path.abspath(p)) for what, p in places.items() if p is not None}
+    for what, path in paths.items():
+        for other, inner in paths.items():
+            if other != what and inner.is_relative_to(path):
+                raise BundleError(f"{inner} is within {what}, {path}; write it beside that")
+
+
 @contextmanager
 def _beside(target: Path) -> Iterator[Path]:
     """A folder beside the target, which is gone in the end."""
@@ -180,15 +200,7 @@ def _beside(target: Path) -> Iterator[Path]:
 
 def _put_in_place(new: Path, target: Path, part: Path) -> None:
     check_target(target)  # what may have come meanwhile
-    old = part / "old"
-    if target.exists():
-        target.rename(old)
-    try:
-        new.rename(target)
-    except OSError:
-        if old.exists():
-            old.rename(target)
-        raise
+    replacing.put_folder(new, target, part / "old")
 
 
 def _check_name(name: str, parts: Contents) -> None:
@@ -212,17 +224,17 @@ def _closure(binary: Path, cpu: bool, parts: Contents, part: Path) -> Closure:
     if not read.interpreter and not read.is_static:
         raise BundleError("go build has made a library, and not a program; leave out -buildmode")
     with tempfile.TemporaryDirectory(dir=part) as folder:
-        more = [elf.read(path) for path in _loadable(parts, Path(folder))]
+        more = [elf.read(path) for path in _loadable(parts, binary, Path(folder))]
         return Finder(read, cpu).run(more)
 
 
-def _loadable(parts: Contents, folder: Path) -> Iterator[Path]:
+def _loadable(parts: Contents, binary: Path, folder: Path) -> Iterator[Path]:
     """Included files that are loaded: libraries, programs, and libraries within packages of
     AOTInductor."""
     for name, file in sorted(parts.files.items()):
         if not isinstance(file.source, Path):
             continue
-        if elf.is_elf(file.source):
+        if elf.is_loadable(file.source, binary):
             yield file.source
         elif name.endswith(".pt2"):
             yield from _within(file.source, folder)
@@ -308,14 +320,23 @@ def _torch_version(library: Path) -> str:
     return ""
 
 
-def _set_run_path_of_included(new: Path, name: str) -> None:
-    """An included library finds what it needs, once its run path is a DT_RPATH, where those do
-    that load it; so any will do. A program has to say where the bundle's are."""
+def _set_run_path_of_included(new: Path, name: str, program: Path, closure: Closure) -> None:
     path = new / name
-    if not elf.is_elf(path):
+    if not elf.is_loadable(path, program):
+        return
+    found = elf.read(path)
+    # What needs none of the bundle's libraries stays as it is: somebody may know its digest, as
+    # the manifest of export_model does.
+    if closure.libraries.keys().isdisjoint(found.needed):
         return
     up = "/".join(["$ORIGIN", *[".."] * name.count("/"), contents.LIBRARIES])
-    choices = [up] if elf.read(path).interpreter else [up, "$ORIGIN", ""]
+    # A program has to say where the bundle's libraries are.
+    _set_run_path(path, [up] if found.interpreter else [up, "$ORIGIN", ""])
+
+
+def _set_run_path(path: Path, choices: Sequence[str]) -> None:
+    """Gives a file the first run path that there is room for. A library finds what it needs, once
+    its run path is a DT_RPATH, where those do that load it; so any will do for one."""
     for i, choice in enumerate(choices):
         try:
             elf.set_run_path(path, choice)
@@ -330,10 +351,10 @@ def _set_run_paths(new: Path, called: str, closure: Closure, included: Sequence[
         raise BundleError(f"go build has given {called} no run path; leave out -extldflags -static")
     if closure.libraries:
         for name in included:
-            _set_run_path_of_included(new, name)
+            _set_run_path_of_included(new, name, new / called, closure)
     for name, library in closure.libraries.items():
         path = new / contents.LIBRARIES / name
-        elf.set_run_path(path, "$ORIGIN")
+        _set_run_path(path, ["$ORIGIN", ""])
         for without in library.without:
             elf.drop_needed(path, without)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import quote
 
 from .. import __version__, toolchain
 from .program import Module
@@ -35,13 +36,15 @@ class Origin:
     @property
     def purl(self) -> str:
         """The package's URL in the form that scanners know; "" where there is none."""
-        if self.kind in ("pypi", "golang"):
-            version = f"@{self.version}" if self.version else ""
-            return f"pkg:{self.kind}/{self.name}{version.replace('+', '%2B')}"
+        name, vendor = self.name, ""
         if self.kind in ("deb", "rpm"):
-            vendor = _os_release().get("ID", "linux")
-            return f"pkg:{self.kind}/{vendor}/{self.name}@{self.version.replace('+', '%2B')}"
-        return ""
+            vendor = f"{_os_release().get('ID', 'linux')}/"
+        elif self.kind == "pypi":
+            name = name.lower().replace("_", "-")
+        elif self.kind != "golang":
+            return ""
+        version = f"@{quote(self.version, safe=':')}" if self.version else ""
+        return f"pkg:{self.kind}/{vendor}{quote(name)}{version}"
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}".strip()

@@ -110,6 +110,11 @@ def export_model(
     out_names = _names("output", outputs, _output_names(made))
     ins = [_tensor("input", n, t) for n, t in zip(in_names, in_types, strict=True)]
     outs = [_tensor("output", n, t) for n, t in zip(out_names, out_types, strict=True)]
+    if not outs:
+        raise BridgeTypeError(
+            "export_model: the model returns no tensors, so nothing would come of a call; let it "
+            "return what it computes, also what it writes into its arguments"
+        )
     library = _compiled(c)
     text = {
         "format": FORMAT,
@@ -153,7 +158,8 @@ def _written(place: Path) -> list[str]:
 def _title(name: str | None, graph: Any, target: Path) -> str:
     for text in (name, getattr(graph, "name", None), target.name):
         if isinstance(text, str) and text:
-            return text
+            # The name of a folder may be none in UTF-8.
+            return text.encode(errors="replace").decode()
     return "model"
 
 
@@ -214,17 +220,23 @@ def _input_names(made: Source) -> list[str]:
 
 def _output_names(made: Source) -> list[str]:
     """By the keys of the dicts that a model returns; the others by their numbers."""
-    names = {i: f"output{i}" for i in range(len(made.outputs))}
+    names: dict[int, str] = {}
 
     def visit(node: Tree, path: list[str], keyed: bool) -> None:
-        if node.leaf is not None and keyed:
-            name = ".".join(path)
-            names[node.leaf] = f"output{node.leaf}" if name in names.values() else name
-        for name, child in zip(node.names, node.children, strict=True):
-            visit(child, [*path, name], keyed or node.named)
+        if node.leaf is not None and keyed and (name := ".".join(path)) not in names.values():
+            names[node.leaf] = name
+        for key, child in zip(node.names, node.children, strict=True):
+            visit(child, [*path, key], keyed or node.named)
 
     visit(made.tree, [], False)
-    return [names[i] for i in range(len(names))]
+    # After all keys, for one of them may be like the name that another's number gives.
+    for i in range(len(made.outputs)):
+        if i not in names:
+            name = f"output{i}"
+            while name in names.values():
+                name += "_"
+            names[i] = name
+    return [names[i] for i in range(len(made.outputs))]
 
 
 # The signature

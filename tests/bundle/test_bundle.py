@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tarfile
@@ -289,6 +290,9 @@ def test_an_import_path_a_file_and_another_module_s_folder_are_programs(shop, mo
         ("./pure", {"base": "debian:12"}, "say --oci as well"),
         ("./pure", {"tar": "x.zip"}, "does not end in"),
         ("./pure", {"tar": "@out/x.tar"}, "is within the bundle"),
+        ("./pure", {"oci": "@out"}, "is within the bundle"),
+        ("./pure", {"oci": "@out.oci", "tar": "@out.oci/x.tar"}, "is within the image"),
+        ("./pure", {"oci": "@out/.."}, "is within the image|other things in it"),
         ("./pure", {"oci": "data"}, "other things in it than an OCI layout"),
         (
             "./app",
@@ -388,6 +392,8 @@ def test_a_bundle_that_was_put_aside_when_its_replacer_died_comes_back(shop):
     code = (
         "import os, signal\nfrom pathlib import Path\n"
         "from pytorch_bridge.bundle import bundle\n"
+        "from pytorch_bridge import replacing\n"
+        "replacing._exchange = lambda a, b: False  # as where the system has no such step\n"
         "real = Path.rename\n"
         "def rename(self, to):\n"
         "    if self.name == 'new': os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -406,7 +412,142 @@ def test_a_bundle_that_was_put_aside_when_its_replacer_died_comes_back(shop):
     assert tree(shop / "dist") == before
 
 
+def test_a_bundle_is_never_away_while_another_takes_its_place(shop, monkeypatch):
+    bundle("./pure", shop / "dist")
+    (shop / "image").mkdir()
+    renamed = []
+    real = Path.rename
+
+    def rename(path: Path, to: Path) -> Path:
+        renamed.append(path)
+        return real(path, to)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    made = bundle("./pure", shop / "dist", name="other", oci=shop / "image")
+    assert made.program.is_file()
+    assert not {shop / "dist", shop / "image"} & set(renamed)
+    assert set(os.listdir(shop)) == {"dist", "image"}
+
+
+def test_where_a_file_system_is_mounted_it_says_so_before_it_builds(shop, monkeypatch):
+    mounted = shop / "mounted"
+    mounted.mkdir()
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == mounted)
+    for out, more in ((mounted, {}), (shop / "dist", {"oci": mounted})):
+        with pytest.raises(BundleError, match=r"is mounted at .*mounted, .* name a folder in it"):
+            bundle("./broken", out, **more)
+    assert os.listdir(shop) == ["mounted"]
+    assert bundle("./pure", mounted / "bundle").program.is_file()
+
+
+def test_what_the_system_refuses_is_a_bundle_error(shop, module, monkeypatch, capsys):
+    long = "a" * 300
+    for options in (
+        {"include": [long]},
+        {"tar": f"{long}.tar"},
+        {"oci": long},
+        {"include": ["data/" + long]},
+    ):
+        with pytest.raises(BundleError, match="File name too long"):
+            bundle("./pure", shop / "dist", **options)
+    gone = shop / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for out in ("dist", ""):
+        assert cli.main(["bundle", str(module / "pure"), "-o", out, "--tar"]) == 1
+        assert "No such file or directory" in capsys.readouterr().err
+    assert os.listdir(shop) == []
+
+
 # What is included ---------------------------------------------------------------------------------
+
+
+HEADERS = {
+    "firmware.elf": bytes([1, 1, 1]) + bytes(9) + struct.pack("<HHIIIIIHHHHHH", 2, 94, 1, 0, 0, 0, 0, 52, 0, 0, 0, 0, 0),
+    "big.so": bytes([2, 2, 1]) + bytes(9) + struct.pack(">HHIQQQIHHHHHH", 3, 22, 1, 0, 0, 0, 0, 64, 0, 0, 0, 0, 0),
+    "arm.so": bytes([2, 1, 1]) + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 183, 1, 64, 64, 99, 0, 64, 56, 9, 64, 9, 9),
+    "module.o": bytes([2, 1, 1]) + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 1, 62, 1, 0, 0, 99, 0, 64, 56, 0, 64, 9, 9),
+    "short": b"",
+}  # fmt: skip
+
+
+def test_what_other_machines_run_is_data(shop):
+    folder = shop / "firmware"
+    folder.mkdir()
+    for name, rest in HEADERS.items():
+        (folder / name).write_bytes(b"\x7fELF" + rest)
+    made = bundle("./app", shop / "dist", include=[folder])
+    assert set(made.manifest["included"]) == {f"firmware/{name}" for name in HEADERS}
+    for name, rest in HEADERS.items():
+        assert (made.folder / "firmware" / name).read_bytes() == b"\x7fELF" + rest
+    # One for this machine is to be whole.
+    (folder / "mine.so").write_bytes(made.folder.joinpath("lib/libplug.so").read_bytes()[:3000])
+    with pytest.raises(BundleError, match=r"mine\.so is no ELF file, or damaged"):
+        bundle("./app", shop / "dist", include=[folder])
+
+
+def test_an_included_library_that_needs_none_of_the_bundle_s_stays_as_it_is(shop, linker):
+    """A folder of export_model is known by digests, and some compilers write a run path of their own."""
+    alone = linker.library(
+        shop / "models/model.so", ["libc.so.6"], runpath="/opt/compiler/lib/libc"
+    )
+    needs = linker.library(shop / "models/op.so", ["libsmall.so"], runpath="/opt/compiler/lib/libc")
+    made = bundle("./app", shop / "dist", include=[shop / "models"])
+    assert (made.folder / "models/model.so").read_bytes() == alone.read_bytes()
+    assert elf.read(made.folder / "models/op.so").rpath == ("$ORIGIN/../lib",)
+    assert elf.read(needs).runpath == ("/opt/compiler/lib/libc",)
+
+
+def test_the_glibc_that_an_included_library_needs_counts(shop):
+    (shop / "versions").write_text("GLIBC_2.99 { global: later; };\n")
+    shared = ["gcc", "-shared", "-fPIC", "-nostdlib", "-x", "c", "-"]
+    flags = [f"-Wl,--version-script={shop}/versions", "-Wl,-soname,libc.so.6"]
+    run(*shared, *flags, "-o", shop / "libc.so.6", input="void later(void) {}\n")
+    code = "void later(void);\nvoid use(void) { later(); }\n"
+    more = ["-x", "none", shop / "libc.so.6", "-o", shop / "libnew.so"]
+    run(*shared, *more, input=code)
+    needs = bundle("./app", shop / "dist", include=[shop / "libnew.so"]).manifest["needs"]
+    assert (needs["glibc"], needs["glibc_because_of"]) == ("2.99", "libnew.so")
+
+
+OPENS = """\
+package main
+
+// #cgo LDFLAGS: -L${SRCDIR}/clib -lshort -Wl,-rpath,${SRCDIR}/clib -Wl,--disable-new-dtags
+// #include <dlfcn.h>
+// int shallow(void);
+// static int opened(void) {
+//   void *plug = dlopen("libopened.so", RTLD_NOW);
+//   return plug ? ((int (*)(void))dlsym(plug, "opened"))() : -1;
+// }
+import "C"
+
+import "fmt"
+
+func main() { fmt.Println(C.shallow(), C.opened()) }
+"""
+
+
+def test_what_the_program_opens_by_name_comes_and_so_does_a_library_with_a_short_run_path(shop):
+    """There is no room for $ORIGIN in that, and no need of it: the program's run path is for all."""
+    (shop / "clib").mkdir()
+    (shop / "go.mod").write_text("module example.org/opens\n\ngo 1.26\n")
+    (shop / "main.go").write_text(OPENS)
+
+    def library(name: str, code: str, *flags: str | Path) -> None:
+        out = shop / f"clib/lib{name}.so"
+        run("gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", out, *flags, input=code)
+
+    library("opened", "int opened(void) { return 6; }\n")
+    library("deep", "int deep(void) { return 7; }\n")
+    flags = ["-Wl,--disable-new-dtags,-rpath,/opt/q", f"-L{shop}/clib", "-ldeep"]
+    library("short", "int deep(void);\nint shallow(void) { return deep(); }\n", *flags)
+    made = bundle(shop, shop / "dist")
+    assert made.manifest["libraries"]["libopened.so"]["named_by"] == ["opens"]
+    assert elf.read(made.folder / "lib/libshort.so").rpath == ()
+    (shop / "clib").rename(shop / "gone")
+    assert run(made.program, env={}) == "7 6\n"
 
 
 def test_weights_of_exported_packages_come_by_themselves(shop, module, tmp_path):

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from linking import run
 
-from pytorch_bridge.bundle import archive, contents
+from pytorch_bridge.bundle import archive, contents, origin
 from pytorch_bridge.bundle.contents import Contents, File
+from pytorch_bridge.bundle.origin import Origin
 from pytorch_bridge.errors import BundleError
 
 
@@ -232,3 +233,20 @@ def test_another_date_is_refused(monkeypatch, text):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", text)
     with pytest.raises(BundleError, match="is no number of seconds since 1970"):
         contents.epoch()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "version", "purl"),
+    [
+        ("pypi", "Nvidia_CUDA.x", "13.0", "pkg:pypi/nvidia-cuda.x@13.0"),
+        ("golang", "example.org/Some/~m", "v1.0.0+incompatible", "pkg:golang/example.org/Some/~m@v1.0.0%2Bincompatible"),
+        ("golang", "example.org/shop", "", "pkg:golang/example.org/shop"),
+        ("deb", "libstdc++6", "1:2~3+4", "pkg:deb/debian/libstdc%2B%2B6@1:2~3%2B4"),
+        ("rpm", "libstdc++", "1-2", "pkg:rpm/debian/libstdc%2B%2B@1-2"),
+        ("file", "libown.so", "", ""),
+    ],
+)  # fmt: skip
+def test_urls_of_packages_are_as_scanners_write_them(monkeypatch, kind, name, version, purl):
+    """As packageurl-python writes them."""
+    monkeypatch.setattr(origin, "_os_release", lambda: {"ID": "debian"})
+    assert Origin(kind, name, version).purl == purl

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 
@@ -11,15 +12,21 @@ import (
 	"gotorch.dev/gotorch/graph"
 )
 
+var (
+	bits   = flag.Bool("bits", false, "every bit must be the same")
+	mapped = flag.Bool("map", false, "map the weights")
+)
+
 func main() {
+	flag.Parse()
 	failed := 0
-	for _, dir := range os.Args[1:] {
+	for _, dir := range flag.Args() {
 		if err := check(dir); err != nil {
 			fmt.Printf("%s: %v\n", dir, err)
 			failed++
 		}
 	}
-	fmt.Printf("%d of %d folders differ\n", failed, len(os.Args)-1)
+	fmt.Printf("%d of %d folders differ\n", failed, flag.NArg())
 	if failed > 0 {
 		os.Exit(1)
 	}
@@ -30,11 +37,15 @@ func check(dir string) error {
 	if err != nil {
 		return err
 	}
-	m, err := graph.Open(dir)
+	m, err := graph.Open(dir, graph.OpenOptions{Map: *mapped})
 	if err != nil {
 		return err
 	}
 	defer m.Close()
+	tolerance := gotorchtest.Options{RTol: 2e-5, ATol: 2e-5, EqualNaN: true}
+	if *bits {
+		tolerance.RTol, tolerance.ATol = 0, 0
+	}
 	ran := 0
 	for k := 0; ; k++ {
 		var in []gotorch.Tensor
@@ -57,7 +68,7 @@ func check(dir string) error {
 		}
 		for i, got := range out {
 			want := golden[fmt.Sprintf("%d.out.%d", k, i)]
-			if diff := gotorchtest.Diff(got, want, gotorchtest.Options{RTol: 2e-5, ATol: 2e-5, EqualNaN: true}); diff != "" {
+			if diff := gotorchtest.Diff(got, want, tolerance); diff != "" {
 				return fmt.Errorf("run %d, output %d: %s", k, i, diff)
 			}
 		}

@@ -20,7 +20,7 @@ from torch.export import Dim
 from torch.utils import _pytree
 
 import pytorch_bridge as pb
-from pytorch_bridge import TensorType, env, ops, schema_type
+from pytorch_bridge import TensorType, env, ops, replacing, schema_type
 from pytorch_bridge.boundary import live_handles
 from pytorch_bridge.errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from pytorch_bridge.model import Model
@@ -795,7 +795,7 @@ def test_files_of_the_user_are_never_taken_for_generated_ones(tmp_path, monkeypa
         patch.setattr(Path, "rename", interrupted)
         (target / "testdata/golden.safetensors").unlink()
         folder.write(target, generated)  # in one step of the system
-        patch.setattr(folder, "_exchange", lambda a, b: False)
+        patch.setattr(replacing, "_exchange", lambda a, b: False)
         (target / "testdata/golden.safetensors").unlink()
         with pytest.raises(KeyboardInterrupt):
             folder.write(target, generated)

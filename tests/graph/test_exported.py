@@ -426,6 +426,31 @@ def test_what_is_written_in_place(module):
     check(module, x, others=[(x + 1,), (x,)])
 
 
+def written(self, x):
+    self.a.add_(1)
+    return x + self.b.sum()
+
+
+def test_buffers_in_the_same_memory_that_are_written():
+    """Of one tensor of two names torch.export sees both; a view of it would stay as it was."""
+    whole = torch.zeros(4, 2)
+    for a, b in [(whole, whole[1:3]), (whole[1:3], whole), (whole[:2], whole[:2].view(-1))]:
+        with pytest.raises(UnsupportedNode, match=r"changes a, which shares its memory with b"):
+            pb.from_exported(export(Of(written, a=a, b=b), X))
+    for function, a, b in [
+        (written, whole, whole),
+        (written, whole[:2], whole[2:]),
+        (written, whole[:, 0], whole[:, 1]),
+        # One that nothing is made of may be anywhere.
+        (lambda self, x: x + self.a.add_(1).sum(), whole[1:3], whole),
+    ]:
+        whole.zero_()
+        module = Of(function, a=a, b=b)
+        model = pb.from_exported(export(copy.deepcopy(module), X)).compile(MODE)
+        for _ in range(3):
+            assert_same(model(X), module(X))
+
+
 def test_arguments_that_are_written():
     model = check(input_written, X, Y, mode="c")
     assert list(model.mutations) == [0]

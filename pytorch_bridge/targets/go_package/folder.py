@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import shutil
@@ -90,6 +89,11 @@ def absolute(folder: str | Path, by: str) -> Path:
 def _check(folder: Path, by: str) -> None:
     if folder.exists() and not folder.is_dir():
         raise ExportError(f"{by}: {folder} is a file, not a folder")
+    if os.path.ismount(folder):
+        raise ExportError(
+            f"{by}: a file system is mounted at {folder}, so it cannot be replaced as a whole; "
+            f"give a folder in it: {folder / '1'}"
+        )
     # One that has been removed is in no folder.
     with contextlib.suppress(FileNotFoundError):
         if Path.cwd().is_relative_to(folder):
@@ -135,18 +139,7 @@ def _swap(folder: Path, temporary: Path, files: Mapping[str, bytes], old: list[s
     # Before it has its name: after a crash there is the old one or all of the new.
     for place, _, _ in os.walk(new, topdown=False):
         replacing.sync_folder(Path(place))
-    if folder.exists() and _exchange(new, folder):
-        return
-    if folder.exists():
-        try:
-            folder.rename(before)
-            new.rename(folder)
-        except BaseException:  # an interrupt as well: the user's files are in it
-            if before.exists() and not folder.exists():
-                before.rename(folder)
-            raise
-    else:
-        new.rename(folder)
+    replacing.put_folder(new, folder, before)
 
 
 def _rescue(left: Path, folder: Path) -> None:
@@ -154,14 +147,6 @@ def _rescue(left: Path, folder: Path) -> None:
     if not os.path.lexists(folder):
         with contextlib.suppress(FileNotFoundError):
             (left / "old").rename(folder)
-
-
-def _exchange(a: Path, b: Path) -> bool:
-    """Makes each of two folders the other, in one step that no signal can come between. False where
-    the system has no such step."""
-    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
-    here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
-    return renameat2 is not None and not renameat2(here, bytes(a), here, bytes(b), exchange)
 
 
 def _link(source: str, target: str) -> str:

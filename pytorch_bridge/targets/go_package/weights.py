@@ -167,13 +167,32 @@ def contents(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] = 
         raise BridgeTypeError(
             f"export_go: tensors of {', '.join(dtypes)} cannot be written as safetensors: {e}"
         ) from e
-    # The order of the metadata is another one in each process.
+    return _aligned(data)
+
+
+_ALIGNMENT = 64  # of libtorch's own memory; on other addresses kernels compute other last bits
+
+
+def _aligned(data: bytes) -> bytes:
+    """The same file, for who maps it: a tensor whose size is a multiple of 64, as that of most
+    large ones is, begins at one. The format has no gaps, so these come first. The metadata, which
+    have another order in each process, are put in order."""
     end = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:end])
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + data[end:]
+    metadata = dict(sorted(header.pop("__metadata__", {}).items()))
+    entries = sorted(header.items(), key=lambda item: item[1]["data_offsets"])
+    spans = {name: entry["data_offsets"] for name, entry in entries}
+    entries.sort(key=lambda item: (spans[item[0]][1] - spans[item[0]][0]) % _ALIGNMENT != 0)
+    parts, at = [], 0
+    for name, entry in entries:
+        start, stop = spans[name]
+        parts.append(memoryview(data)[end + start : end + stop])
+        entry["data_offsets"] = [at, at := at + stop - start]
+    text = json.dumps(
+        {"__metadata__": metadata, **dict(entries)}, separators=(",", ":"), ensure_ascii=False
+    ).encode()
+    text += b" " * (-(len(text) + 8) % _ALIGNMENT)
+    return b"".join([len(text).to_bytes(8, "little"), text, *parts])
 
 
 def digest(data: bytes) -> str:
