@@ -44,7 +44,9 @@ type options struct {
 	FindUnusedParameters, GradientAsBucketView, StaticGraph  bool
 	NoBroadcastBuffers, Heads, Alternate, ByRank, Accumulate bool
 	Compression                                              string
-	Frozen, Half                                             bool // of a step "shard"
+	Frozen, Half                                             bool   // of a step "shard"
+	Model                                                    string // of a step "long"
+	Shard                                                    bool
 }
 
 // net is Net of ranks.py.
@@ -268,6 +270,9 @@ func (s step) run(ctx context.Context, g *distributed.Group, tensors map[string]
 		return
 	case "shard":
 		s.shard(g, tensors)
+		return
+	case "long":
+		s.long(g, tensors)
 		return
 	case "mesh":
 		s.mesh(g, in)
