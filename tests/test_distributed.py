@@ -154,6 +154,12 @@ class Writer:
             for kind, shapes in zip(("in", "out"), mine, strict=True):
                 for i, s in enumerate(shapes):
                     self.tensors[rank][f"{name}.{kind}.{i}"] = self.tensor(s, dtype, kind in turned)
+        # Where the ranks' shapes differ, so may whether a tensor that was turned is as its shape says: an
+        # empty one is.
+        for of in sorted({of for t in self.tensors for of in t if of.split(".")[0] == name}):
+            if len({self.tensors[rank][of].is_contiguous() for rank in members}) > 1:
+                for rank in members:
+                    self.tensors[rank][of] = self.tensors[rank][of].contiguous()
         self.steps.append(step)
 
     def train(self, op: str = "train", **options: Any) -> None:

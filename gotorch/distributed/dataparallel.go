@@ -65,8 +65,9 @@ const broadcastBytes = 250 << 20
 // Python may train one model.
 //
 // All ranks must call it, with the same options and a net of the same parameters. It panics with an *gotorch.Error: a
-// ValueError where no parameter requires a gradient or there is no group, a RuntimeError where the ranks' parameters
-// differ.
+// ValueError where no parameter requires a gradient or there is no group, a RuntimeError where the ranks' models or options
+// differ, which all ranks get and which says which rank's, and in which parameter. In a job with ranks of Python c10d alone
+// compares: how many parameters there are, and their shapes.
 //
 // The optimizer may have net's parameters or those of the result, which are the same. Do not change which of them require
 // gradients afterwards.
@@ -108,6 +109,7 @@ func DataParallel(net nn.Modular, opts ...DataParallelOptions) *DistributedDataP
 		panic(args.ValueError(op, "the module has no parameter that requires a gradient: there is nothing to train"))
 	}
 	g := opt.Group
+	g.checkSameModel(op, outlineOf(net, opt, megabytes))
 	if err := g.enter(op); err != nil {
 		panic(err)
 	}
@@ -124,6 +126,19 @@ func DataParallel(net nn.Modular, opts ...DataParallelOptions) *DistributedDataP
 		c10d.BroadcastCoalesced(g.handle, all, broadcastBytes, 0)
 	}
 	return d
+}
+
+// outlineOf is what all ranks must have alike.
+func outlineOf(net nn.Modular, opt DataParallelOptions, megabytes float64) outline {
+	of := outline{Call: fmt.Sprintf("DataParallel with BucketCapMB %v, FindUnusedParameters %v, StaticGraph %v, NoBroadcastBuffers %v, NoInitSync %v",
+		megabytes, opt.FindUnusedParameters, opt.StaticGraph, opt.NoBroadcastBuffers, opt.NoInitSync)}
+	for name, p := range net.NamedParameters() {
+		of.add("parameter", name, p, 0)
+	}
+	if !opt.NoBroadcastBuffers {
+		of.addBuffers(net)
+	}
+	return of
 }
 
 func parent(name string) string {

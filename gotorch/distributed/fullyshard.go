@@ -83,7 +83,8 @@ const mostWhole = 2
 //
 // All ranks must call it, with the same options and a net of the same parameters. It panics with a ValueError where there is
 // no group, where a unit is not within net, within another unit or net itself, where a parameter has no dimensions, is
-// complex, or of another dtype than others of its unit. Gradients of gradients, and transforms of package functorch, are
+// complex, or of another dtype than others of its unit; and with a RuntimeError where the ranks' models, units or options
+// differ, which all ranks get and which says which rank's, and in which parameter. Gradients of gradients, and transforms of package functorch, are
 // refused.
 //
 // See https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
@@ -104,6 +105,7 @@ func FullyShard(net nn.Modular, opts ...FullyShardOptions) *FullySharded {
 	s := nn.Init(&FullySharded{Net: net, group: opt.Group, options: opt})
 	s.divide(op)
 	g := opt.Group
+	g.checkSameModel(op, s.outline())
 	if !opt.NoInitSync {
 		s.copyFromRank0(op)
 	}
@@ -250,6 +252,22 @@ func (s *FullySharded) owner(name string) *shardUnit {
 		}
 	}
 	return s.root
+}
+
+// outline is what all ranks must have alike.
+func (s *FullySharded) outline() outline {
+	opt := s.options
+	of := outline{Call: fmt.Sprintf("FullyShard with %d units, NoReshardAfterForward %v, ParamDType %v, ReduceDType %v, NoPrefetch %v, NoInitSync %v",
+		len(opt.Units), opt.NoReshardAfterForward, opt.ParamDType, opt.ReduceDType, opt.NoPrefetch, opt.NoInitSync)}
+	for i, u := range s.units {
+		for _, p := range u.params {
+			of.add("parameter", p.name(), p.part, i)
+		}
+	}
+	if !opt.NoInitSync {
+		of.addBuffers(s.Net)
+	}
+	return of
 }
 
 // copyFromRank0 gives all ranks rank 0's parameters and buffers.
