@@ -362,6 +362,25 @@ def test_models_train_to_the_same_bits_for_fifty_steps(program: Path, tmp_path: 
             torch.testing.assert_close(end, sharded, rtol=1e-4, atol=1e-5)
 
 
+def test_batch_norms_of_all_ranks_are_those_of_one_process(program: Path, tmp_path: Path) -> None:
+    """SyncBatchNorm, within DataParallel and FullyShard of Go, beside BatchNorm of one process of Python."""
+    writer = Writer(19, 2)
+    writer.long("cnn sync", 50)
+    writer.whole().write(tmp_path / "whole")
+    run(tmp_path / "whole", program, 1, set(), "tcp")
+    whole: Tensors = torch.load(tmp_path / "whole" / "out0.pt")
+    for job in ("ddp", "shard"):
+        writer.steps[0]["Train"]["Shard"] = job == "shard"
+        writer.write(tmp_path / job)
+        run(tmp_path / job, program, 2, {0, 1}, "tcp")
+        ends: list[Tensors] = [torch.load(tmp_path / job / f"out{rank}.pt") for rank in (0, 1)]
+        for name, end in ends[0].items():
+            if ".in." not in name:
+                mine = (end + ends[1][name]) / 2 if name.endswith("losses") else end
+                torch.testing.assert_close(mine, whole[name], rtol=1e-4, atol=1e-5)
+        assert ends[0]["0.losses"][-5:].mean() < ends[0]["0.losses"][:5].mean()
+
+
 @pytest.mark.parametrize("size", [2, 3])
 def test_sharded_models_train_to_the_same_bits(size: int, program: Path, tmp_path: Path) -> None:
     """FullyShard is fully_shard: parameters and what the optimiser has of them, whole. Gloo adds three

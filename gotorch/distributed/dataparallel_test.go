@@ -215,7 +215,7 @@ func TestNothingIsLeftOfAModelOfRanks(t *testing.T) {
 		rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 			for _, opt := range []distributed.DataParallelOptions{{}, {FindUnusedParameters: true}, {StaticGraph: true}, {GradientAsBucketView: true}, {Compression: distributed.BF16Compress}} {
 				opt.Group = g
-				model := distributed.DataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), opt)
+				model := distributed.DataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.SyncBatchNorm(4)), opt)
 				if closed {
 					defer model.Close()
 				}
@@ -286,5 +286,88 @@ func TestARankThatDoesNotTrainOnIsAnError(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A SyncBatchNorm of several ranks, with batches of any size, is a batch normalisation of all batches as one.
+func TestBatchNormsOfAllRanksAreThoseOfTheWhole(t *testing.T) {
+	const n = 3
+	gotorch.ManualSeed(4)
+	for _, c := range []struct {
+		name string
+		opt  nn.BatchNormOptions
+		eval bool
+	}{
+		{name: "plain"},
+		{name: "without weights", opt: nn.BatchNormOptions{NoAffine: true}},
+		{name: "without bias", opt: nn.BatchNormOptions{NoBias: true}},
+		{name: "without running statistics", opt: nn.BatchNormOptions{NoTrackRunningStats: true}},
+		{name: "momentum and eps", opt: nn.BatchNormOptions{Momentum: 0.3, Eps: 0.1}},
+		{name: "of all batches", opt: nn.BatchNormOptions{CumulativeAverage: true}},
+		{name: "float64", opt: nn.BatchNormOptions{DType: gotorch.Float64}},
+		{name: "evaluation", eval: true},
+	} {
+		dtype := c.opt.DType
+		if dtype == 0 {
+			dtype = gotorch.Float32
+		}
+		of := gotorch.TensorOptions{DType: dtype}
+		rows := []int64{2, 1, 4}
+		x, weight, out := gotorch.Randn([]int64{7, 5, 3}, of).AddScalar(100), gotorch.Randn([]int64{5}, of), gotorch.Randn([]int64{7, 5, 3}, of)
+		alone := nn.BatchNorm1d(5, c.opt)
+		apply := func(m nn.Layer, x, out gotorch.Tensor) (y, grad gotorch.Tensor) {
+			if c.eval {
+				m.(interface{ Eval() }).Eval()
+			}
+			x = x.Detach().Clone().RequiresGrad_()
+			for range 2 { // running statistics of two batches
+				y = m.Forward(x)
+			}
+			y.Mul(out).Sum().Backward()
+			return y, x.Grad()
+		}
+		set := func(m nn.Modular) {
+			gotorch.NoGrad(func() {
+				for _, p := range m.NamedParameters() {
+					p.Copy_(weight)
+				}
+			})
+		}
+		set(alone)
+		wantY, wantGrad := apply(alone, x, out)
+		near := func(what string, got, want gotorch.Tensor) {
+			if !got.AllClose(want, gotorch.AllCloseOptions{RTol: new(1e-4), ATol: new(1e-4)}) {
+				t.Errorf("%s: %s is %v, and want %v", c.name, what, got, want)
+			}
+		}
+		var grads [n]map[string]gotorch.Tensor
+		rankstest.Run(t, n, distributed.Options{}, func(g *distributed.Group) {
+			m := nn.SyncBatchNorm(5, c.opt)
+			// What is bound to the ranks needs a parameter to be trained.
+			model := distributed.DataParallel(nn.Sequential(m, nn.Linear(1, 1)), distributed.DataParallelOptions{Group: g})
+			set(m)
+			at := int64(0)
+			for _, n := range rows[:g.Rank()] {
+				at += n
+			}
+			mine := func(t gotorch.Tensor) gotorch.Tensor { return t.Narrow(0, at, rows[g.Rank()]) }
+			y, grad := apply(m, mine(x), mine(out))
+			near("y", y, mine(wantY))
+			near("the gradient of x", grad, mine(wantGrad))
+			for name, b := range m.NamedBuffers() {
+				near(name, b, alone.StateDict()[name])
+			}
+			grads[g.Rank()] = map[string]gotorch.Tensor{}
+			for name, p := range m.NamedParameters() {
+				grads[g.Rank()][name] = p.Grad()
+			}
+			model.Close()
+			if g.Rank() == 0 && !c.eval { // which computes alone now
+				m.Forward(mine(x))
+			}
+		})
+		for name, p := range alone.NamedParameters() {
+			near("the gradient of "+name, grads[0][name].Add(grads[1][name]).Add(grads[2][name]), p.Grad())
+		}
 	}
 }

@@ -72,7 +72,8 @@ const mostWhole = 2
 //
 // Of a parameter with m rows (its first dimension) rank r of n keeps ceil(m/n) from row r*ceil(m/n) on, as far as there are
 // so many: the parameters of net and of the result are these parts from now on, which an optimiser is to be given. It may be
-// any that treats each element for itself; not LBFGS, Adafactor or Muon. net is whole again after [FullySharded.Unshard].
+// any that treats each element for itself; not LBFGS, Adafactor or Muon. net is whole again after [FullySharded.Unshard]. An
+// nn.SyncBatchNorm in it goes by the batches of all ranks until then.
 //
 // Units are called by their own Forward where they are of package nn, else by [nn.Call] or [nn.CallWith]. Where one computes
 // in another way it panics with a RuntimeError, as its parameters are not there. A gotorch.Checkpoint may be around a call of
@@ -116,6 +117,7 @@ func FullyShard(net nn.Modular, opts ...FullyShardOptions) *FullySharded {
 		}
 	}
 	s.watch()
+	s.remove = append(s.remove, g.joinBatchNorms(net)...)
 	return s
 }
 
@@ -267,6 +269,7 @@ func (s *FullySharded) outline() outline {
 	if !opt.NoInitSync {
 		of.addBuffers(s.Net)
 	}
+	of.addSynced(s.Net)
 	return of
 }
 

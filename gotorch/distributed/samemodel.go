@@ -34,6 +34,15 @@ func (o *outline) add(kind, name string, t gotorch.Tensor, unit int) {
 	o.Tensors = append(o.Tensors, outlined{kind, name, fmt.Sprint(t.DType()), t.Shape(), t.RequiresGrad(), unit})
 }
 
+// addSynced adds modules that exchange tensors while they compute.
+func (o *outline) addSynced(net nn.Modular) {
+	for name, m := range net.NamedModules() {
+		if _, is := m.(*nn.SyncBatchNormModule); is {
+			o.Tensors = append(o.Tensors, outlined{Kind: "SyncBatchNorm", Name: name})
+		}
+	}
+}
+
 func (o *outline) addBuffers(net nn.Modular) {
 	for name, b := range net.NamedBuffers() {
 		o.add("buffer", name, b, 0)

@@ -16,18 +16,22 @@ import (
 
 const characters, width, places = 11, 8, 6
 
-// cnn is the network of examples/digits, narrower; with extras it normalises batches and drops out.
-func cnn(extras bool) *nn.SequentialModule {
+// cnn is the network of examples/digits, narrower; "cnn whole" neither normalises nor drops out, and "cnn sync" normalises the
+// batches of all ranks.
+func cnn(model string) *nn.SequentialModule {
 	var layers []nn.Layer
 	for _, channels := range [][2]int64{{1, 4}, {4, 6}} {
 		layers = append(layers, nn.Conv2d(channels[0], channels[1], 5))
-		if extras {
+		switch model {
+		case "cnn":
 			layers = append(layers, nn.BatchNorm2d(channels[1]))
+		case "cnn sync":
+			layers = append(layers, nn.SyncBatchNorm(channels[1]))
 		}
 		layers = append(layers, nn.ReLU(), nn.MaxPool2d(2))
 	}
 	layers = append(layers, nn.Flatten())
-	if extras {
+	if model == "cnn" {
 		layers = append(layers, nn.Dropout(0.3))
 	}
 	layers = append(layers, nn.Linear(6*4*4, 16), nn.ReLU(), nn.Linear(16, 10))
@@ -105,8 +109,8 @@ func (s step) long(g *distributed.Group, tensors map[string]gotorch.Tensor) {
 	var units []nn.Modular
 	heads := &branches{}
 	switch o.Model {
-	case "cnn", "cnn whole":
-		layers := cnn(o.Model == "cnn")
+	case "cnn", "cnn whole", "cnn sync":
+		layers := cnn(o.Model)
 		net, units = layers, []nn.Modular{layers.Layers[0].(nn.Modular), layers.Layers[len(layers.Layers)-1].(nn.Modular)}
 	case "transformer":
 		m := newTransformer()
