@@ -30,6 +30,9 @@ from pytorch_bridge.testing.gotests import run_go
 from pytorch_bridge.toolchain import ROOT
 
 HERE = Path(__file__).parent / "distributed"
+sys.path.append(str(HERE))
+import models  # noqa: E402
+
 FULL = os.environ.get("CONFORMANCE") == "full"
 
 REALS = ["float32", "float64", "float16", "bfloat16"]
@@ -153,6 +156,12 @@ class Writer:
             for kind, shapes in zip(("in", "out"), mine, strict=True):
                 for i, s in enumerate(shapes):
                     self.tensors[rank][f"{name}.{kind}.{i}"] = self.tensor(s, dtype, kind in turned)
+        # Where the ranks' shapes differ, so may whether a tensor that was turned is as its shape says: an
+        # empty one is.
+        for of in sorted({of for t in self.tensors for of in t if of.split(".")[0] == name}):
+            if len({self.tensors[rank][of].is_contiguous() for rank in members}) > 1:
+                for rank in members:
+                    self.tensors[rank][of] = self.tensors[rank][of].contiguous()
         self.steps.append(step)
 
     def train(self, op: str = "train", **options: Any) -> None:
@@ -163,6 +172,29 @@ class Writer:
         for tensors in self.tensors:
             for i in range(6):
                 tensors[f"{name}.in.{i}"] = torch.randn(4, 5, generator=self.generator)
+
+    def long(self, model: str, steps: int, **options: Any) -> None:
+        """A step that trains a model of models.py for so many batches."""
+        name = str(len(self.steps))
+        step = {"ID": name, "Op": "long", "Group": -1, "Reduce": "sum", "Inputs": 2 * steps}
+        train = {"Model": model, **options}
+        self.steps.append({**step, "Outputs": 0, "Root": 0, "Async": False, "Train": train})
+        for tensors in self.tensors:
+            for i in range(steps):
+                batch = models.samples(model, self.generator)
+                tensors[f"{name}.in.{2 * i}"], tensors[f"{name}.in.{2 * i + 1}"] = batch
+
+    def whole(self) -> Writer:
+        """The same for one process, which has the batches of all ranks as one."""
+        one = Writer(0, 1)
+        one.groups = [[0]]
+        one.steps = [
+            {**step, "Train": {**step["Train"], "Whole": self.size}} for step in self.steps
+        ]
+        one.tensors = [
+            {name: torch.cat([t[name] for t in self.tensors]) for name in self.tensors[0]}
+        ]
+        return one
 
     def mesh(self, *shape: int) -> None:
         """A step in which all ranks make a mesh and add up along each of its dimensions."""
@@ -287,6 +319,68 @@ def test_models_train_to_the_same_bits(program: Path, tmp_path: Path) -> None:
     compare(writer, tmp_path, ["go", "half"])
     ends: Tensors = torch.load(tmp_path / "go" / "out0.pt")
     assert len([name for name in ends if ".state." in name]) > 60
+
+
+def test_models_train_to_the_same_bits_for_fifty_steps(program: Path, tmp_path: Path) -> None:
+    """Two ranks come to the same bits in Go, in Python and mixed; and, with a tolerance, to what one
+    process comes to that has the batches of both as one, and FullyShard of Go to the same.
+
+    A network that normalises batches of a rank, or that drops out, is not one with whole batches.
+    """
+    writer = Writer(17, 2)
+    writer.long("cnn", 50)
+    writer.long("cnn whole", 50, BucketCapMB=0.001)
+    writer.long("transformer", 50, BucketCapMB=0.001)
+    writer.long("branches", 50, FindUnusedParameters=True)
+    for job, go in {"python": set(), "go": {0, 1}, "half": {1}, "other half": {0}}.items():
+        writer.write(tmp_path / job)
+        run(tmp_path / job, program, 2, go, "tcp")
+    compare(writer, tmp_path, ["go", "half", "other half"])
+
+    writer.whole().write(tmp_path / "whole")
+    run(tmp_path / "whole", program, 1, set(), "tcp")
+    for step in writer.steps:
+        step["Train"]["Shard"] = step["Train"]["Model"] != "branches"
+    writer.write(tmp_path / "shard")
+    run(tmp_path / "shard", program, 2, {0, 1}, "tcp")
+    ends: list[Tensors] = [torch.load(tmp_path / "go" / f"out{rank}.pt") for rank in (0, 1)]
+    shards: list[Tensors] = [torch.load(tmp_path / "shard" / f"out{rank}.pt") for rank in (0, 1)]
+    whole: Tensors = torch.load(tmp_path / "whole" / "out0.pt")
+    for name, end in ends[0].items():
+        of, kind = name.split(".")[:2]
+        if kind == "in":
+            continue
+        model = writer.steps[int(of)]["Train"]["Model"]
+        if kind == "losses":
+            assert len(end) == 50
+            end = (end + ends[1][name]) / 2
+            assert end[-5:].mean() < end[:5].mean(), f"{model} has learnt nothing"
+            sharded = (shards[0][name] + shards[1][name]) / 2
+        else:
+            sharded = shards[0][name]
+        if model != "cnn":
+            torch.testing.assert_close(end, whole[name], rtol=1e-4, atol=1e-5)
+        if "running" not in name:  # DataParallel has all ranks have rank 0's buffers
+            torch.testing.assert_close(end, sharded, rtol=1e-4, atol=1e-5)
+
+
+def test_batch_norms_of_all_ranks_are_those_of_one_process(program: Path, tmp_path: Path) -> None:
+    """SyncBatchNorm, within DataParallel and FullyShard of Go, beside BatchNorm of one process of Python."""
+    writer = Writer(19, 2)
+    writer.long("cnn sync", 50)
+    writer.whole().write(tmp_path / "whole")
+    run(tmp_path / "whole", program, 1, set(), "tcp")
+    whole: Tensors = torch.load(tmp_path / "whole" / "out0.pt")
+    for job in ("ddp", "shard"):
+        writer.steps[0]["Train"]["Shard"] = job == "shard"
+        writer.write(tmp_path / job)
+        run(tmp_path / job, program, 2, {0, 1}, "tcp")
+        ends: list[Tensors] = [torch.load(tmp_path / job / f"out{rank}.pt") for rank in (0, 1)]
+        for name, end in ends[0].items():
+            if ".in." not in name:
+                mine = (end + ends[1][name]) / 2 if name.endswith("losses") else end
+                torch.testing.assert_close(mine, whole[name], rtol=1e-4, atol=1e-5)
+        assert ends[0]["0.losses"][-5:].mean() < ends[0]["0.losses"][:5].mean()
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -264,6 +264,7 @@ type DistributedSamples struct {
 	seed                uint64
 	noShuffle, dropLast bool
 	epoch               int
+	dealt               int // how many samples of the next epoch were given before, by another number of processes
 }
 
 // DistributedSampler gives one of numReplicas processes that train together its part of a data set: those at rank,
@@ -280,20 +281,24 @@ func DistributedSampler(set Sized, numReplicas, rank int, opts ...DistributedSam
 	if rank < 0 || rank >= numReplicas {
 		panic(args.ValueError(op, "Invalid rank %d, rank should be in the interval [0, %d]", rank, numReplicas-1))
 	}
-	return &DistributedSamples{set, numReplicas, rank, o.Seed, o.NoShuffle, o.DropLast, 0}
+	return &DistributedSamples{set: set, numReplicas: numReplicas, rank: rank, seed: o.Seed, noShuffle: o.NoShuffle, dropLast: o.DropLast}
 }
 
 // SetEpoch says which epoch is next; each has another order.
 func (s *DistributedSamples) SetEpoch(epoch int) { s.epoch = epoch }
 
-// Len returns the number of samples that this process gets in an epoch.
+// Len returns the number of samples that this process gets in an epoch: in the next one, where that is the rest of one that was
+// begun by another number of processes.
 func (s *DistributedSamples) Len() int {
-	n := max(s.set.Len(), 0)
+	n := s.rest()
 	if s.dropLast {
 		return n / s.numReplicas
 	}
 	return numBatches(n, s.numReplicas, false)
 }
+
+// rest is how many samples the processes have to share out.
+func (s *DistributedSamples) rest() int { return max(s.set.Len()-s.dealt, 0) }
 
 // All gives the indices of the epoch that SetEpoch has said.
 func (s *DistributedSamples) All() iter.Seq[int] {
@@ -308,34 +313,52 @@ func (s *DistributedSamples) All() iter.Seq[int] {
 }
 
 func (s *DistributedSamples) plan(*gotorch.Generator) ([]int, func()) {
-	n := max(s.set.Len(), 0)
+	n, left := max(s.set.Len(), 0), s.rest()
 	var order []int
 	if !s.noShuffle && n > 0 {
 		order = permutation(n, gotorch.NewGenerator(gotorch.CPU).ManualSeed(s.seed+uint64(s.epoch)))
 	}
 	mine := make([]int, s.Len())
 	for k := range mine {
-		at := (s.rank + k*s.numReplicas) % n // where there are too few, from the begin again
+		at := s.dealt + (s.rank+k*s.numReplicas)%left // where there are too few, from the begin again
 		if mine[k] = at; order != nil {
 			mine[k] = order[at]
 		}
 	}
+	s.dealt = 0 // the next one has all
 	return mine, nothing
 }
 
-// StateDict returns which epoch it is.
+// StateDict returns which epoch it is, and how much of it other numbers of processes had.
 func (s *DistributedSamples) StateDict() gotorch.Dict {
-	return gotorch.Dict{{Key: "epoch", Value: s.epoch}}
+	dict := gotorch.Dict{{Key: "epoch", Value: s.epoch}}
+	if s.dealt > 0 {
+		dict = append(dict, gotorch.DictItem{Key: "dealt", Value: s.dealt})
+	}
+	return dict
 }
 
 // LoadStateDict sets which epoch it is. It returns a ValueError if dict does not say it.
 func (s *DistributedSamples) LoadStateDict(dict gotorch.Dict) error {
+	epoch, dealt, err := distributedState("data.DistributedSampler.LoadStateDict", dict)
+	if err != nil {
+		return err
+	}
+	s.epoch, s.dealt = epoch, dealt
+	return nil
+}
+
+func distributedState(op string, dict gotorch.Dict) (epoch, dealt int, err error) {
 	epoch, is := plain(dict.Get("epoch")).(int)
 	if !is {
-		return args.ValueError("data.DistributedSampler.LoadStateDict", "epoch is %v, where a number is expected", shown(dict.Get("epoch")))
+		return 0, 0, args.ValueError(op, "epoch is %v, where a number is expected", shown(dict.Get("epoch")))
 	}
-	s.epoch = epoch
-	return nil
+	if dict.Get("dealt") != nil {
+		if dealt, is = plain(dict.Get("dealt")).(int); !is || dealt < 0 {
+			return 0, 0, args.ValueError(op, "dealt is %v, where a number is expected that is not negative", shown(dict.Get("dealt")))
+		}
+	}
+	return epoch, dealt, nil
 }
 
 // BatchSampler gives what sampler does in batches of batchSize. The last one is left out if it is smaller and dropLast is

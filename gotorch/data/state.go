@@ -242,6 +242,78 @@ func (l *Loader[B]) LoadStateDict(dict gotorch.Dict) (err error) {
 	return nil
 }
 
+// LoadRanks has the next epoch be the rest of one that a job of another number of processes has begun. states are what
+// StateDict has returned in each of them, after as many batches in all; all processes of this job call it with the same. What is
+// left of the epoch's samples is dealt out among them by the loader's [DistributedSampler], so that in the whole epoch each sample
+// is given once, but for those that fill up the last round. Batches may have another size than they had.
+//
+// Transforms that draw random numbers draw others than they would have in the other job. It returns a ValueError, and changes
+// nothing, if the loader has no DistributedSampler for its Sampler, if the data set has another length, if the states are not of
+// such loaders, and if they are not of the same epoch and place: where samples failed, for instance, and were left out.
+func (l *Loader[B]) LoadRanks(states []gotorch.Dict) error {
+	const op = "data.Loader.LoadRanks"
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	wrong := func(format string, values ...any) error { return args.ValueError(op, format, values...) }
+	order, is := l.sampler.(*DistributedSamples)
+	if !is {
+		return wrong("the loader's Sampler is a %T, which cannot share out the rest of an epoch: give it a data.DistributedSampler", l.sampler)
+	}
+	if len(states) == 0 {
+		return wrong("there are no states")
+	}
+	n, _ := l.source.samples()
+	type place struct{ epoch, dealt, batches, size int }
+	var all place
+	for rank, dict := range states {
+		for _, want := range []gotorch.DictItem{
+			{Key: "version", Value: stateVersion}, {Key: "order", Value: "sampler"}, {Key: "length", Value: n}, {Key: "failed", Value: 0},
+		} {
+			if got := plain(dict.Get(want.Key)); got != want.Value {
+				return wrong("%s is %v in the state of process %d, and must be %v", want.Key, shown(got), rank, want.Value)
+			}
+		}
+		var p place
+		batches, is1 := plain(dict.Get("batches")).(int)
+		size, is2 := plain(dict.Get("batch_size")).(int)
+		sampler, is3 := dict.Get("sampler").(gotorch.Dict)
+		if !is1 || !is2 || !is3 || batches < 0 || size < 1 {
+			return wrong("the state of process %d is not that of a loader with a data.DistributedSampler", rank)
+		}
+		epoch, dealt, err := distributedState(op, sampler)
+		if err != nil {
+			return err
+		}
+		if p = (place{epoch, dealt, batches, size}); rank == 0 {
+			all = p
+		} else if p != all {
+			return wrong("process %d is at batch %d of epoch %d, and process 0 at batch %d of epoch %d", rank, p.batches, p.epoch, all.batches, all.epoch)
+		}
+	}
+	if all.batches > n || all.dealt > n {
+		return wrong("process 0 has taken %d batches of a data set of %d", all.batches, n)
+	}
+	var generator []byte
+	if order.rank < len(states) { // a process that is new has a generator that is
+		var err error
+		if generator, err = generatorState(states[order.rank], "generator", l.generator != nil); err != nil {
+			return wrong("%v", err)
+		}
+	}
+	before := DistributedSamples{set: order.set, numReplicas: len(states), dropLast: order.dropLast, dealt: all.dealt}
+	dropLast, _ := states[0].Get("drop_last").(bool)
+	order.epoch = all.epoch
+	order.dealt = min(all.dealt+all.batches*min(all.size, n)*len(states), n)
+	if all.batches > 0 && all.batches >= numBatches(before.Len(), all.size, dropLast) { // what it left out is not of the epoch
+		order.dealt = n
+	}
+	if generator != nil {
+		setState(l.generator, generator)
+	}
+	l.at, l.resume = nil, nil
+	return nil
+}
+
 func init() {
 	datadoor.KeepPlace = func(loader any) (func() error, bool) {
 		if l, is := loader.(interface{ keepPlace() func() error }); is {

@@ -577,3 +577,106 @@ func TestThereAreNoMoreWorkersThanBatchesAreLeft(t *testing.T) {
 		t.Errorf("%d goroutines were started for one batch", more)
 	}
 }
+
+// The rest of an epoch that two processes have begun is that of three, with workers and without; what cannot be shared out is
+// refused, and nothing changes.
+func TestTheRestOfAnEpochIsThatOfOthers(t *testing.T) {
+	set := &numbers{n: 41}
+	indices := func(samples []number) (of []int, err error) {
+		for _, s := range samples {
+			of = append(of, s.values[0])
+		}
+		return of, nil
+	}
+	loader := func(size, rank int, o data.LoaderOptions) *data.Loader[[]int] {
+		o.Sampler = data.DistributedSampler(set, size, rank, data.DistributedSamplerOptions{Seed: 3})
+		return data.NewLoaderWith(set, indices, o)
+	}
+	taken := func(l *data.Loader[[]int], n int) (of []int) {
+		next, stop := l.Pull()
+		defer stop()
+		for range n {
+			batch, err, ok := next()
+			if err != nil || !ok {
+				t.Fatal(err)
+			}
+			of = append(of, batch...)
+		}
+		return of
+	}
+	var states []gotorch.Dict
+	var before []int
+	for rank := range 2 {
+		l := loader(2, rank, data.LoaderOptions{BatchSize: 4, Seed: 5})
+		l.SetEpoch(7)
+		before = append(before, taken(l, 2)...)
+		states = append(states, l.StateDict())
+	}
+	for _, workers := range []int{0, 2} {
+		all := slices.Clone(before)
+		for rank := range 3 {
+			l := loader(3, rank, data.LoaderOptions{BatchSize: 3, Workers: workers, Seed: 5})
+			for range 2 { // as often as one likes
+				if err := l.LoadRanks(states); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if l.Len() != 3 { // of 25 samples, 9 for each
+				t.Error(l.Len())
+			}
+			l.SetEpoch(7)
+			mine := taken(l, 1)
+			// A job of the same size goes on from there as always.
+			again := loader(3, rank, data.LoaderOptions{BatchSize: 3, Workers: workers, Seed: 5})
+			if err := again.LoadStateDict(l.StateDict()); err != nil {
+				t.Fatal(err)
+			}
+			again.SetEpoch(7)
+			mine = append(mine, taken(again, 2)...)
+			if len(mine) != 9 {
+				t.Error(mine)
+			}
+			if again.Len() != 5 { // the next epoch is a whole one
+				t.Error(again.Len())
+			}
+			all = append(all, mine...)
+		}
+		slices.Sort(all)
+		if len(all) != 43 || len(slices.Compact(all)) != 41 { // two fill the last round up
+			t.Error(all)
+		}
+	}
+
+	for what, c := range map[string]struct {
+		of     *data.Loader[[]int]
+		states []gotorch.Dict
+	}{
+		"no states":            {loader(3, 0, data.LoaderOptions{Seed: 5}), nil},
+		"no state":             {loader(3, 0, data.LoaderOptions{Seed: 5}), []gotorch.Dict{nil}},
+		"another order":        {data.NewLoaderWith(set, indices, data.LoaderOptions{Shuffle: true}), states},
+		"of another order":     {loader(3, 0, data.LoaderOptions{Seed: 5}), []gotorch.Dict{data.NewLoaderWith(set, indices).StateDict()}},
+		"another length":       {data.NewLoaderWith(&numbers{n: 3}, indices, data.LoaderOptions{Sampler: data.DistributedSampler(&numbers{n: 3}, 2, 0)}), states},
+		"another place":        {loader(3, 0, data.LoaderOptions{Seed: 5}), []gotorch.Dict{states[0], loader(2, 1, data.LoaderOptions{BatchSize: 4, Seed: 5}).StateDict()}},
+		"another generator":    {loader(3, 0, data.LoaderOptions{}), states},
+		"what is no batch":     {loader(3, 0, data.LoaderOptions{Seed: 5}), []gotorch.Dict{changed(states[0], "batches", -1)}},
+		"more than there is":   {loader(3, 0, data.LoaderOptions{Seed: 5}), []gotorch.Dict{changed(states[0], "batches", 1<<60)}},
+		"samples that failed":  {loader(3, 0, data.LoaderOptions{Seed: 5}), []gotorch.Dict{changed(states[0], "failed", 1)}},
+		"no epoch":             {loader(3, 0, data.LoaderOptions{Seed: 5}), []gotorch.Dict{changed(states[0], "sampler", gotorch.Dict{})}},
+		"a negative beginning": {loader(3, 0, data.LoaderOptions{Seed: 5}), []gotorch.Dict{changed(states[0], "sampler", gotorch.Dict{{Key: "epoch", Value: 1}, {Key: "dealt", Value: -1}})}},
+	} {
+		n := c.of.Len()
+		if err := c.of.LoadRanks(c.states); !errors.Is(err, gotorch.ValueError) || c.of.Len() != n {
+			t.Errorf("%s: %v, %d", what, err, c.of.Len())
+		}
+	}
+}
+
+func changed(dict gotorch.Dict, key string, value any) gotorch.Dict {
+	dict = slices.Clone(dict)
+	for i := range dict {
+		if dict[i].Key == key {
+			dict[i].Value = value
+		}
+	}
+	return dict
+}

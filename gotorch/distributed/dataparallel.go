@@ -8,6 +8,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/nndoor"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -54,6 +55,7 @@ type DistributedDataParallel struct {
 	noSync  bool
 	synced  bool // whether the buffers are to be copied before the next forward pass
 	closing *sync.Once
+	remove  []func() // what net has of this
 	cleanup runtime.Cleanup
 }
 
@@ -64,9 +66,13 @@ const broadcastBytes = 250 << 20
 // the backward pass averages the gradients over the ranks while it goes on. It is c10d's Reducer, so ranks in Go and in
 // Python may train one model.
 //
+// An nn.SyncBatchNorm in net goes by the batches of all ranks until Close, also in the computer's memory, where Python refuses
+// it.
+//
 // All ranks must call it, with the same options and a net of the same parameters. It panics with an *gotorch.Error: a
-// ValueError where no parameter requires a gradient or there is no group, a RuntimeError where the ranks' parameters
-// differ.
+// ValueError where no parameter requires a gradient or there is no group, a RuntimeError where the ranks' models or options
+// differ, which all ranks get and which says which rank's, and in which parameter. In a job with ranks of Python c10d alone
+// compares: how many parameters there are, and their shapes.
 //
 // The optimizer may have net's parameters or those of the result, which are the same. Do not change which of them require
 // gradients afterwards.
@@ -108,6 +114,7 @@ func DataParallel(net nn.Modular, opts ...DataParallelOptions) *DistributedDataP
 		panic(args.ValueError(op, "the module has no parameter that requires a gradient: there is nothing to train"))
 	}
 	g := opt.Group
+	g.checkSameModel(op, outlineOf(net, opt, megabytes))
 	if err := g.enter(op); err != nil {
 		panic(err)
 	}
@@ -116,6 +123,7 @@ func DataParallel(net nn.Modular, opts ...DataParallelOptions) *DistributedDataP
 	defer g.mutex.Unlock()
 	d := nn.Init(&DistributedDataParallel{Net: net, group: g, options: opt, synced: true, closing: new(sync.Once)})
 	d.reducer = c10d.NewReducer(g.handle, trained, of)
+	d.remove = g.joinBatchNorms(net)
 	d.cleanup = runtime.AddCleanup(d, func(r door.Reducer) { c10d.FreeReducer(r) }, d.reducer)
 	if !opt.NoInitSync {
 		if !opt.NoBroadcastBuffers {
@@ -124,6 +132,33 @@ func DataParallel(net nn.Modular, opts ...DataParallelOptions) *DistributedDataP
 		c10d.BroadcastCoalesced(g.handle, all, broadcastBytes, 0)
 	}
 	return d
+}
+
+// outlineOf is what all ranks must have alike.
+func outlineOf(net nn.Modular, opt DataParallelOptions, megabytes float64) outline {
+	of := outline{Call: fmt.Sprintf("DataParallel with BucketCapMB %v, FindUnusedParameters %v, StaticGraph %v, NoBroadcastBuffers %v, NoInitSync %v",
+		megabytes, opt.FindUnusedParameters, opt.StaticGraph, opt.NoBroadcastBuffers, opt.NoInitSync)}
+	for name, p := range net.NamedParameters() {
+		of.add("parameter", name, p, 0)
+	}
+	if !opt.NoBroadcastBuffers {
+		of.addBuffers(net)
+	}
+	of.addSynced(net)
+	return of
+}
+
+// joinBatchNorms has each SyncBatchNorm of net go by the batches of all ranks. remove ends that.
+func (g *Group) joinBatchNorms(net nn.Modular) (remove []func()) {
+	if g.Size() == 1 {
+		return nil
+	}
+	for _, m := range net.NamedModules() {
+		if end, is := nndoor.SyncBatchNorm(m, func(t any) { g.AllReduce(t.(gotorch.Tensor), Sum) }); is {
+			remove = append(remove, end)
+		}
+	}
+	return remove
 }
 
 func parent(name string) string {
@@ -222,6 +257,9 @@ func (d *DistributedDataParallel) Close() error {
 		d.cleanup.Stop()
 		c10d.FreeReducer(d.reducer)
 		d.reducer = nil
+		for _, remove := range d.remove {
+			remove()
+		}
 	})
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,13 +116,86 @@ func TestParametersThatNobodyUsesKeepTheirGradient(t *testing.T) {
 	})
 }
 
+// Ranks whose models differ get the same error, which says whose and in what, and may go on with another model.
 func TestRanksWithOtherModelsAreRefused(t *testing.T) {
+	linear := func(in, out int64, opts ...nn.LinearOptions) nn.Layer { return nn.Linear(in, out, opts...) }
+	for name, c := range map[string]struct {
+		last []nn.Layer // of rank 1
+		do   func(net *nn.SequentialModule, opt *distributed.DataParallelOptions)
+		says string // with DataParallel
+		also string // with FullyShard, "" for the same
+	}{
+		"a shape":          {last: []nn.Layer{linear(8, 6)}, says: `on rank 1 the parameter "2.weight" is of [6 8], and on rank 0 of [5 8]`},
+		"a parameter more": {last: []nn.Layer{linear(8, 5), linear(5, 5)}, says: `rank 1 has the parameter "3.weight", and rank 0 has not`},
+		"a parameter less": {last: []nn.Layer{linear(8, 5, nn.LinearOptions{NoBias: true})}, says: `rank 0 has the parameter "2.bias", and rank 1 has not`},
+		"a dtype":          {last: []nn.Layer{linear(8, 5, nn.LinearOptions{DType: gotorch.Float64})}, says: `on rank 1 the parameter "2.weight" is torch.float64, and on rank 0 torch.float32`},
+		"a buffer":         {last: []nn.Layer{linear(8, 5), nn.BatchNorm1d(5, nn.BatchNormOptions{NoAffine: true})}, says: `rank 1 has the buffer "3.running_mean", and rank 0 has not`},
+		"what is trained": {do: func(net *nn.SequentialModule, _ *distributed.DataParallelOptions) {
+			net.Parameters()[3].RequiresGrad_(false)
+		}, says: `on rank 1 the parameter "2.bias" requires no gradient, and on rank 0 it does`},
+		"what is trained there": {do: func(net *nn.SequentialModule, _ *distributed.DataParallelOptions) {}, says: `on rank 1 the parameter "2.bias" requires a gradient, and on rank 0 it does not`},
+		"an option": {do: func(_ *nn.SequentialModule, o *distributed.DataParallelOptions) { o.NoInitSync = true },
+			says: "NoInitSync true, and rank 0 DataParallel with", also: "NoInitSync true, and rank 0 FullyShard with"},
+	} {
+		for _, shards := range []bool{false, true} {
+			errs := make([]error, 3)
+			rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
+				first := nn.Linear(4, 8)
+				net := nn.Sequential(first, nn.Tanh(), nn.Linear(8, 5))
+				opt := distributed.DataParallelOptions{Group: g}
+				if name == "what is trained there" && g.Rank() != 1 {
+					net.Parameters()[3].RequiresGrad_(false)
+				}
+				if g.Rank() == 1 {
+					if c.last != nil {
+						net = nn.Sequential(append([]nn.Layer{first, nn.Tanh()}, c.last...)...)
+					}
+					if c.do != nil {
+						c.do(net, &opt)
+					}
+				}
+				errs[g.Rank()] = gotorch.Try0(func() {
+					if shards {
+						distributed.FullyShard(net, distributed.FullyShardOptions{Group: g, Units: []nn.Modular{first}, NoInitSync: opt.NoInitSync})
+						return
+					}
+					distributed.DataParallel(net, opt)
+				})
+				same := distributed.DataParallel(nn.Linear(2, 2), distributed.DataParallelOptions{Group: g})
+				defer same.Close()
+				same.Forward(gotorch.Ones([]int64{1, 2})).Sum().Backward()
+			})
+			says := c.says
+			if shards && c.also != "" {
+				says = c.also
+			}
+			for rank, err := range errs {
+				if !errors.Is(err, gotorch.RuntimeError) || !strings.Contains(err.Error(), says) || err.Error() != errs[0].Error() {
+					t.Errorf("%s, shards %v, rank %d: %v", name, shards, rank, err)
+				}
+			}
+		}
+	}
+	// One shards the model, and the other does not.
 	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
-		net := nn.Linear(2, int64(1+g.Rank()))
-		err := gotorch.Try0(func() { distributed.DataParallel(net, distributed.DataParallelOptions{Group: g}) })
-		if !errors.Is(err, gotorch.RuntimeError) && !errors.Is(err, distributed.NetworkError) { // where the other has left
+		err := gotorch.Try0(func() {
+			if g.Rank() == 0 {
+				distributed.DataParallel(nn.Linear(2, 2), distributed.DataParallelOptions{Group: g})
+			} else {
+				distributed.FullyShard(nn.Linear(2, 2), distributed.FullyShardOptions{Group: g})
+			}
+		})
+		if err == nil || !strings.Contains(err.Error(), "rank 1 calls FullyShard") {
 			t.Error(err)
 		}
+	})
+	// What ranks call their parameters is theirs.
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		net := nn.Sequential(nn.Linear(2, 2))
+		if g.Rank() == 1 {
+			net = nn.Sequential(nn.Identity(), nn.Linear(2, 2))
+		}
+		distributed.DataParallel(net, distributed.DataParallelOptions{Group: g}).Close()
 	})
 	for _, opt := range []distributed.DataParallelOptions{{}, {BucketCapMB: -1}} {
 		if err := gotorch.Try0(func() { distributed.DataParallel(nn.Linear(1, 1), opt) }); !errors.Is(err, gotorch.ValueError) {
@@ -141,7 +215,7 @@ func TestNothingIsLeftOfAModelOfRanks(t *testing.T) {
 		rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 			for _, opt := range []distributed.DataParallelOptions{{}, {FindUnusedParameters: true}, {StaticGraph: true}, {GradientAsBucketView: true}, {Compression: distributed.BF16Compress}} {
 				opt.Group = g
-				model := distributed.DataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), opt)
+				model := distributed.DataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.SyncBatchNorm(4)), opt)
 				if closed {
 					defer model.Close()
 				}
@@ -212,5 +286,88 @@ func TestARankThatDoesNotTrainOnIsAnError(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A SyncBatchNorm of several ranks, with batches of any size, is a batch normalisation of all batches as one.
+func TestBatchNormsOfAllRanksAreThoseOfTheWhole(t *testing.T) {
+	const n = 3
+	gotorch.ManualSeed(4)
+	for _, c := range []struct {
+		name string
+		opt  nn.BatchNormOptions
+		eval bool
+	}{
+		{name: "plain"},
+		{name: "without weights", opt: nn.BatchNormOptions{NoAffine: true}},
+		{name: "without bias", opt: nn.BatchNormOptions{NoBias: true}},
+		{name: "without running statistics", opt: nn.BatchNormOptions{NoTrackRunningStats: true}},
+		{name: "momentum and eps", opt: nn.BatchNormOptions{Momentum: 0.3, Eps: 0.1}},
+		{name: "of all batches", opt: nn.BatchNormOptions{CumulativeAverage: true}},
+		{name: "float64", opt: nn.BatchNormOptions{DType: gotorch.Float64}},
+		{name: "evaluation", eval: true},
+	} {
+		dtype := c.opt.DType
+		if dtype == 0 {
+			dtype = gotorch.Float32
+		}
+		of := gotorch.TensorOptions{DType: dtype}
+		rows := []int64{2, 1, 4}
+		x, weight, out := gotorch.Randn([]int64{7, 5, 3}, of).AddScalar(100), gotorch.Randn([]int64{5}, of), gotorch.Randn([]int64{7, 5, 3}, of)
+		alone := nn.BatchNorm1d(5, c.opt)
+		apply := func(m nn.Layer, x, out gotorch.Tensor) (y, grad gotorch.Tensor) {
+			if c.eval {
+				m.(interface{ Eval() }).Eval()
+			}
+			x = x.Detach().Clone().RequiresGrad_()
+			for range 2 { // running statistics of two batches
+				y = m.Forward(x)
+			}
+			y.Mul(out).Sum().Backward()
+			return y, x.Grad()
+		}
+		set := func(m nn.Modular) {
+			gotorch.NoGrad(func() {
+				for _, p := range m.NamedParameters() {
+					p.Copy_(weight)
+				}
+			})
+		}
+		set(alone)
+		wantY, wantGrad := apply(alone, x, out)
+		near := func(what string, got, want gotorch.Tensor) {
+			if !got.AllClose(want, gotorch.AllCloseOptions{RTol: new(1e-4), ATol: new(1e-4)}) {
+				t.Errorf("%s: %s is %v, and want %v", c.name, what, got, want)
+			}
+		}
+		var grads [n]map[string]gotorch.Tensor
+		rankstest.Run(t, n, distributed.Options{}, func(g *distributed.Group) {
+			m := nn.SyncBatchNorm(5, c.opt)
+			// What is bound to the ranks needs a parameter to be trained.
+			model := distributed.DataParallel(nn.Sequential(m, nn.Linear(1, 1)), distributed.DataParallelOptions{Group: g})
+			set(m)
+			at := int64(0)
+			for _, n := range rows[:g.Rank()] {
+				at += n
+			}
+			mine := func(t gotorch.Tensor) gotorch.Tensor { return t.Narrow(0, at, rows[g.Rank()]) }
+			y, grad := apply(m, mine(x), mine(out))
+			near("y", y, mine(wantY))
+			near("the gradient of x", grad, mine(wantGrad))
+			for name, b := range m.NamedBuffers() {
+				near(name, b, alone.StateDict()[name])
+			}
+			grads[g.Rank()] = map[string]gotorch.Tensor{}
+			for name, p := range m.NamedParameters() {
+				grads[g.Rank()][name] = p.Grad()
+			}
+			model.Close()
+			if g.Rank() == 0 && !c.eval { // which computes alone now
+				m.Forward(mine(x))
+			}
+		})
+		for name, p := range alone.NamedParameters() {
+			near("the gradient of "+name, grads[0][name].Add(grads[1][name]).Add(grads[2][name]), p.Grad())
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"path/filepath"
 	"runtime"
@@ -431,5 +432,106 @@ func TestStores(t *testing.T) {
 	_, err = distributed.NewTCPStore("127.0.0.1", port(t), distributed.TCPStoreOptions{Timeout: 200 * time.Millisecond})
 	if !errors.Is(err, distributed.NetworkError) && !errors.Is(err, distributed.TimeoutError) && !errors.Is(err, distributed.StoreError) {
 		t.Error(err)
+	}
+}
+
+// silenced is a way to a port that can stop to pass on what comes from there.
+type silenced struct {
+	net.Listener
+	mutex sync.Mutex // held while nothing is passed on
+}
+
+func newSilenced(t *testing.T, port int) *silenced {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	testhelp.Must(t, err)
+	s := &silenced{Listener: l}
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			go func() {
+				_, _ = io.Copy(to, from)
+				to.Close()
+			}()
+			go func() {
+				defer from.Close()
+				b := make([]byte, 1<<16)
+				for {
+					n, err := to.Read(b)
+					if err != nil {
+						return
+					}
+					s.mutex.Lock()
+					_, err = from.Write(b[:n])
+					s.mutex.Unlock()
+					if err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return s
+}
+
+// TestAServerThatDoesNotAnswerIsAnError of what was asked, and what it answers later is not taken for an answer to the next
+// question.
+func TestAServerThatDoesNotAnswerIsAnError(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("elsewhere the system gives the connection up, after minutes")
+	}
+	server, err := distributed.NewTCPStore("127.0.0.1", 0, distributed.TCPStoreOptions{Server: true, NoWaitForWorkers: true})
+	testhelp.Must(t, err)
+	defer server.Close()
+	at, err := server.Port()
+	testhelp.Must(t, err)
+	testhelp.Must(t, server.Set("a", []byte("1")))
+	for name, ask := range map[string]func(s *distributed.Store) error{
+		"add":     func(s *distributed.Store) error { _, err := s.Add("n", 1); return err },
+		"check":   func(s *distributed.Store) error { _, err := s.Check("a"); return err },
+		"compare": func(s *distributed.Store) error { _, err := s.CompareSet("b", nil, []byte("c")); return err },
+		"delete":  func(s *distributed.Store) error { _, err := s.Delete("b"); return err },
+		"number":  func(s *distributed.Store) error { _, err := s.NumKeys(); return err },
+		"get":     func(s *distributed.Store) error { _, err := s.Get(t.Context(), "a"); return err },
+		"init": func(s *distributed.Store) error {
+			_, err := distributed.Init(t.Context(), distributed.Options{Store: s, Rank: 0, WorldSize: 2, Timeout: time.Second})
+			return err
+		},
+	} {
+		for _, child := range []string{"", "prefix", "clone"} {
+			way := newSilenced(t, at)
+			s, err := distributed.NewTCPStore("127.0.0.1", way.Addr().(*net.TCPAddr).Port)
+			testhelp.Must(t, err)
+			of := s
+			switch child {
+			case "prefix":
+				of, err = s.Prefix("p")
+			case "clone":
+				of, err = s.Clone()
+			}
+			testhelp.Must(t, err)
+			testhelp.Must(t, of.SetTimeout(200*time.Millisecond))
+			way.mutex.Lock()
+			if err := ask(of); !errors.Is(err, distributed.NetworkError) && !errors.Is(err, distributed.StoreError) {
+				t.Errorf("%s %s: %v", name, child, err)
+			}
+			way.mutex.Unlock()
+			if n, err := of.Add("other", 5); !errors.Is(err, distributed.NetworkError) {
+				t.Errorf("%s %s, later: %d %v", name, child, n, err)
+			}
+			testhelp.Must(t, of.Close())
+			testhelp.Must(t, s.Close())
+			way.Close()
+		}
+	}
+	if got, err := server.Get(t.Context(), "a"); err != nil || string(got) != "1" { // others are as they were
+		t.Error(got, err)
 	}
 }

@@ -72,7 +72,8 @@ const mostWhole = 2
 //
 // Of a parameter with m rows (its first dimension) rank r of n keeps ceil(m/n) from row r*ceil(m/n) on, as far as there are
 // so many: the parameters of net and of the result are these parts from now on, which an optimiser is to be given. It may be
-// any that treats each element for itself; not LBFGS, Adafactor or Muon. net is whole again after [FullySharded.Unshard].
+// any that treats each element for itself; not LBFGS, Adafactor or Muon. net is whole again after [FullySharded.Unshard]. An
+// nn.SyncBatchNorm in it goes by the batches of all ranks until then.
 //
 // Units are called by their own Forward where they are of package nn, else by [nn.Call] or [nn.CallWith]. Where one computes
 // in another way it panics with a RuntimeError, as its parameters are not there. A gotorch.Checkpoint may be around a call of
@@ -83,7 +84,8 @@ const mostWhole = 2
 //
 // All ranks must call it, with the same options and a net of the same parameters. It panics with a ValueError where there is
 // no group, where a unit is not within net, within another unit or net itself, where a parameter has no dimensions, is
-// complex, or of another dtype than others of its unit. Gradients of gradients, and transforms of package functorch, are
+// complex, or of another dtype than others of its unit; and with a RuntimeError where the ranks' models, units or options
+// differ, which all ranks get and which says which rank's, and in which parameter. Gradients of gradients, and transforms of package functorch, are
 // refused.
 //
 // See https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
@@ -104,6 +106,7 @@ func FullyShard(net nn.Modular, opts ...FullyShardOptions) *FullySharded {
 	s := nn.Init(&FullySharded{Net: net, group: opt.Group, options: opt})
 	s.divide(op)
 	g := opt.Group
+	g.checkSameModel(op, s.outline())
 	if !opt.NoInitSync {
 		s.copyFromRank0(op)
 	}
@@ -114,6 +117,7 @@ func FullyShard(net nn.Modular, opts ...FullyShardOptions) *FullySharded {
 		}
 	}
 	s.watch()
+	s.remove = append(s.remove, g.joinBatchNorms(net)...)
 	return s
 }
 
@@ -250,6 +254,23 @@ func (s *FullySharded) owner(name string) *shardUnit {
 		}
 	}
 	return s.root
+}
+
+// outline is what all ranks must have alike.
+func (s *FullySharded) outline() outline {
+	opt := s.options
+	of := outline{Call: fmt.Sprintf("FullyShard with %d units, NoReshardAfterForward %v, ParamDType %v, ReduceDType %v, NoPrefetch %v, NoInitSync %v",
+		len(opt.Units), opt.NoReshardAfterForward, opt.ParamDType, opt.ReduceDType, opt.NoPrefetch, opt.NoInitSync)}
+	for i, u := range s.units {
+		for _, p := range u.params {
+			of.add("parameter", p.name(), p.part, i)
+		}
+	}
+	if !opt.NoInitSync {
+		of.addBuffers(s.Net)
+	}
+	of.addSynced(s.Net)
+	return of
 }
 
 // copyFromRank0 gives all ranks rank 0's parameters and buffers.

@@ -1,6 +1,7 @@
 package distributed
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -22,6 +23,7 @@ type Group struct {
 	ranks []int // of the members, in the world
 	name  string
 	whole bool // it is the world's
+	allGo bool // no rank is Python's
 
 	timeoutMS atomic.Int64
 
@@ -35,6 +37,7 @@ type Group struct {
 // world is what the groups of a process have in common.
 type world struct {
 	store      *Store
+	languages  *Store // of the ranks: see keyOfGo
 	rank, size int
 	timeoutMS  int64
 
@@ -65,7 +68,17 @@ func (w *world) newGroup(op string, ranks []int, ms int64, description string) (
 	if err != nil {
 		return nil, err
 	}
-	g := &Group{world: w, rank: rank, ranks: ranks, name: name, whole: whole, handle: handle}
+	// All members have come, so their keys are there.
+	keys := make([]string, len(ranks))
+	for i, r := range ranks {
+		keys[i] = keyOfGo(r)
+	}
+	allGo, err := w.languages.Check(keys...)
+	if err != nil {
+		c10d.FreeGroup(handle)
+		return nil, err
+	}
+	g := &Group{world: w, rank: rank, ranks: ranks, name: name, whole: whole, allGo: allGo, handle: handle}
 	g.timeoutMS.Store(ms)
 	// Freeing one waits for what has begun.
 	g.cleanup = runtime.AddCleanup(g, func(h door.Group) { go c10d.FreeGroup(h) }, handle)
@@ -157,7 +170,7 @@ func (g *Group) Close() error {
 	g.cleanup.Stop()
 	c10d.FreeGroup(g.handle)
 	if g.whole {
-		return g.world.store.Close()
+		return errors.Join(g.world.store.Close(), g.world.languages.Close())
 	}
 	return nil
 }

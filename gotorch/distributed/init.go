@@ -221,12 +221,22 @@ func join(op string, p place, store *Store, ms int64) (*Group, error) {
 		return nil, err
 	}
 	defer of.Close()
-	w := &world{store: of, rank: p.rank, size: p.size, timeoutMS: ms}
-	g, err := w.newGroup(op, everyone(p.size), ms, "default_pg")
+	languages, err := of.Prefix("go")
 	if err != nil {
 		return nil, err
 	}
+	w := &world{store: of, languages: languages, rank: p.rank, size: p.size, timeoutMS: ms}
+	if err := languages.Set(keyOfGo(p.rank), []byte{1}); err != nil {
+		languages.Close()
+		return nil, err
+	}
+	g, err := w.newGroup(op, everyone(p.size), ms, "default_pg")
+	if err != nil {
+		languages.Close()
+		return nil, err
+	}
 	if w.store, err = of.Prefix(g.name + "/"); err != nil {
+		w.store = of
 		g.Close()
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package distributed
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ type Store struct {
 	mutex   sync.RWMutex // locked to close
 	handle  door.Store
 	closed  bool
+	port    int // of a server elsewhere, which may not answer; 0: there is none
 	cleanup runtime.Cleanup
 }
 
@@ -52,7 +54,9 @@ const defaultStoreTimeout = 5 * time.Minute
 
 // NewTCPStore makes a store that a server on host holds. Port 0 has the server take a free one: see [Store.Port].
 //
-// The error is a [NetworkError] where the server does not answer in time, or the port is taken.
+// The error is a [NetworkError] where the server does not answer in time, or the port is taken. A server that does not answer
+// within Timeout later on, as where the network is cut, is a NetworkError of what was asked, and the connection is ended then (on
+// Linux; elsewhere the system gives it up, which may take many minutes).
 func NewTCPStore(host string, port int, opts ...TCPStoreOptions) (*Store, error) {
 	const op = "distributed.NewTCPStore"
 	opt := args.Option(opts)
@@ -67,10 +71,19 @@ func NewTCPStore(host string, port int, opts ...TCPStoreOptions) (*Store, error)
 	if err := noNUL(op, host); err != nil {
 		return nil, err
 	}
-	return newStore(c10d.TCPStore(door.TCPOptions{
+	s, err := newStore(c10d.TCPStore(door.TCPOptions{
 		Host: host, Port: port, WorldSize: int(size), Server: opt.Server,
 		WaitForWorkers: !opt.NoWaitForWorkers, MultiTenant: opt.MultiTenant, TimeoutMS: ms,
 	}))
+	if err != nil {
+		return nil, err
+	}
+	if s.port, err = s.Port(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	limitAnswers(s.port, time.Duration(ms)*time.Millisecond)
+	return s, nil
 }
 
 // NewFileStore makes a store in a file that all processes see, on a file system that can lock. The file must not be
@@ -97,12 +110,32 @@ func (s *Store) Prefix(prefix string) (*Store, error) {
 	if err := noNUL("Store.Prefix", prefix); err != nil {
 		return nil, err
 	}
-	return use(s, "Store.Prefix", func(h door.Store) (*Store, error) { return newStore(c10d.PrefixStore(prefix, h)) })
+	return use(s, "Store.Prefix", func(h door.Store) (*Store, error) { return s.child(c10d.PrefixStore(prefix, h)) })
+}
+
+// child is a store at the same server.
+func (s *Store) child(handle door.Store, err error) (*Store, error) {
+	c, err := newStore(handle, err)
+	if err == nil {
+		c.port = s.port
+	}
+	return c, err
 }
 
 // Clone returns another connection to the same keys.
 func (s *Store) Clone() (*Store, error) {
-	return use(s, "Store.Clone", func(h door.Store) (*Store, error) { return newStore(c10d.Clone(h)) })
+	return use(s, "Store.Clone", func(h door.Store) (*Store, error) {
+		c, err := s.child(c10d.Clone(h))
+		if err == nil && c.port != 0 {
+			ms, err := c10d.Timeout(h)
+			if err != nil {
+				c.Close()
+				return nil, err
+			}
+			limitAnswers(c.port, time.Duration(ms)*time.Millisecond)
+		}
+		return c, err
+	})
 }
 
 // Close gives back the store. Those with a prefix, and groups, go on using what they were made of.
@@ -125,7 +158,11 @@ func use[T any](s *Store, op string, fn func(door.Store) (T, error)) (T, error) 
 		var none T
 		return none, args.ValueError(op, "the store was used after Close")
 	}
-	return fn(s.handle)
+	value, err := fn(s.handle)
+	if s.port != 0 && errors.Is(err, NetworkError) && strings.Contains(err.Error(), "Socket Timeout") {
+		breakOff(s.port)
+	}
+	return value, err
 }
 
 func useOnly(s *Store, op string, fn func(door.Store) error) error {
@@ -144,14 +181,20 @@ func (s *Store) Timeout() (time.Duration, error) {
 	})
 }
 
-// SetTimeout sets how long Get and Wait wait. Stores with a prefix have that of what they were made of.
+// SetTimeout sets how long Get and Wait wait, and how long a server may take to answer. Stores with a prefix have that of what they were made of.
 func (s *Store) SetTimeout(d time.Duration) error {
 	const op = "Store.SetTimeout"
 	ms, err := milliseconds(op, d, 0)
 	if err != nil {
 		return err
 	}
-	return useOnly(s, op, func(h door.Store) error { return c10d.SetTimeout(h, ms) })
+	return useOnly(s, op, func(h door.Store) error {
+		err := c10d.SetTimeout(h, ms)
+		if err == nil && s.port != 0 {
+			limitAnswers(s.port, time.Duration(ms)*time.Millisecond)
+		}
+		return err
+	})
 }
 
 // Set sets the value of a key.

@@ -31,7 +31,10 @@ type channelNorm struct {
 }
 
 // BatchNormNd is what the batch normalizations have in common.
-type BatchNormNd struct{ channelNorm }
+type BatchNormNd struct {
+	channelNorm
+	sum func(gotorch.Tensor) // of a SyncBatchNorm of several ranks: adds up over them, in place
+}
 
 func (m *BatchNormNd) batchNorm() seam.BatchNorm {
 	return seam.BatchNorm{RunningMean: m.RunningMean, RunningVar: m.RunningVar, Weight: m.Weight, Bias: m.Bias, Eps: m.Eps, NumFeatures: m.NumFeatures}
@@ -208,6 +211,9 @@ func (m *BatchNormNd) forward(x gotorch.Tensor) gotorch.Tensor {
 		if m.CumulativeAverage {
 			opt.Momentum = 1 / gotorch.Item[float64](m.NumBatchesTracked)
 		}
+	}
+	if m.sum != nil && m.Training() {
+		return m.together(x, opt)
 	}
 	return F.BatchNorm(x, opt)
 }

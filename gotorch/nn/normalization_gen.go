@@ -190,8 +190,8 @@ func (m *SyncBatchNormModule) KeepsNothing() bool { return m.plain(m) }
 // SyncBatchNormOptions are the arguments of [SyncBatchNorm] that have defaults.
 type SyncBatchNormOptions = BatchNormOptions
 
-// SyncBatchNorm is [BatchNorm2d] for any number of directions, over the batches of all processes,
-// of which there is one.
+// SyncBatchNorm is [BatchNorm2d] for any number of directions, within distributed.DataParallel or
+// FullyShard over the batches of all ranks; else over those of this process.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html.
 func SyncBatchNorm(numFeatures int64, opts ...SyncBatchNormOptions) *SyncBatchNormModule {

@@ -349,6 +349,9 @@ func (r *run[B]) state(at position, marks gotorch.Dict) gotorch.Dict {
 	if len(marks) > 0 {
 		dict = append(dict, gotorch.DictItem{Key: "logs", Value: marks})
 	}
+	if at.phase > 0 {
+		dict = append(dict, gotorch.DictItem{Key: "phase", Value: at.phase})
+	}
 	if r.checkpoints.by != "" {
 		dict = append(dict, gotorch.DictItem{Key: "best", Value: r.checkpoints.best}, gotorch.DictItem{Key: "best_step", Value: r.checkpoints.bestStep})
 	}
@@ -434,6 +437,9 @@ func (r *run[B]) load(value any) (err error) {
 	number := d.int("step")
 	at := position{epoch: d.int("epoch"), taken: d.int("taken"), first: d.int("first"),
 		elapsed: time.Duration(d.float("elapsed") * float64(time.Second))}
+	if mine.Get("phase") != nil {
+		at.phase = d.int("phase")
+	}
 	ended, _ := mine.Get("ended").(bool)
 	history := loadHistory(d.dict_("history"), d)
 	best, bestStep := math.NaN(), 0
@@ -450,9 +456,11 @@ func (r *run[B]) load(value any) (err error) {
 	if err != nil {
 		return err
 	}
-	placed := same || at.taken == 0 && own != nil
-	if !same { // the batches are others now
-		at.taken = 0
+	var others []gotorch.Dict // what each rank of a job of another size had
+	if !same {
+		if others, err = r.ofAll(mine); err != nil {
+			return err
+		}
 	}
 	var random gotorch.Dict
 	if own != nil {
@@ -461,7 +469,7 @@ func (r *run[B]) load(value any) (err error) {
 			return of.err
 		}
 	}
-	if number < 0 || at.epoch < 1 || at.taken < 0 || at.first < 0 || at.first > number || len(history.Losses) != number {
+	if number < 0 || at.epoch < 1 || at.taken < 0 || at.phase < 0 || at.first < 0 || at.first > number || len(history.Losses) != number {
 		return errors.New("its numbers contradict each other")
 	}
 	marks := gotorch.Dict{}
@@ -471,11 +479,11 @@ func (r *run[B]) load(value any) (err error) {
 		}
 	}
 	gradients, _ := own.Get("gradients").([]any)
-	if !same {
-		gradients = nil
-	}
-	if gradients != nil && (r.model == nil || len(gradients) != len(r.model.Parameters())) {
-		return errors.New("its gradients are of another model")
+	for _, of := range append(others, own) {
+		g, _ := of.Get("gradients").([]any)
+		if g != nil && (r.model == nil || len(g) != len(r.model.Parameters())) {
+			return errors.New("its gradients are of another model")
+		}
 	}
 	generators := r.generators()
 	for name := range random.All() {
@@ -493,6 +501,33 @@ func (r *run[B]) load(value any) (err error) {
 	if err != nil {
 		return err
 	}
+	placed := same
+	if loader, is := r.batches.(interface {
+		LoadRanks(states []gotorch.Dict) error
+	}); is && !same {
+		var states []gotorch.Dict
+		for _, other := range others {
+			state, _ := other.Get("batches").(gotorch.Dict)
+			states = append(states, state)
+		}
+		// What cannot be shared out again is drawn once more.
+		at.dealt = loader.LoadRanks(states) == nil
+	}
+	switch {
+	case same:
+		at.within = at.taken > 0 && isStateful(r.batches)
+	case at.dealt && at.taken > 0:
+		// The gradients that ranks have added up count as much as they would have: each rank goes on from their mean.
+		if gradients = meanGradients(others); gradients != nil {
+			at.phase = (at.phase + at.taken) % r.changes.accumulate
+		} else {
+			at.phase = 0
+		}
+		at.within, at.taken = true, 0
+	default: // between two epochs, or the epoch begins again
+		placed = !at.dealt && at.taken == 0 && own != nil
+		at.dealt, at.taken, at.phase, gradients = false, 0, 0, nil
+	}
 	if loader, is := r.batches.(Stateful); is && placed {
 		state, has := own.Get("batches").(gotorch.Dict)
 		if !has {
@@ -501,6 +536,9 @@ func (r *run[B]) load(value any) (err error) {
 		if err := loader.LoadStateDict(state); err != nil {
 			return fmt.Errorf("the batches: %w", err)
 		}
+	}
+	if at.within {
+		at.length = r.batches.Len()
 	}
 	if !isStateful(r.batches) && at.taken > 0 {
 		if at.random, ok = own.Get("random_of_epoch").(gotorch.Dict); !ok {

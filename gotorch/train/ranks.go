@@ -39,8 +39,11 @@ import (
 // parameters that [LoopOf.Accumulate] takes together gradients are not exchanged.
 //
 // Checkpoints are of the model within DataParallel, and have the random numbers and the place in the data of each rank.
-// All ranks go on from rank 0's file, which the others need not see. Where the job then has another number of ranks, an
-// epoch that was not over begins again, with the parameters as they were.
+// All ranks go on from rank 0's file, which the others need not see. The job may have another number of ranks then. Where the
+// batches are a data.Loader's whose Sampler is a data.DistributedSampler, what is left of an epoch's samples is dealt out among the
+// new ranks (see [data.Loader.LoadRanks]), so that the epoch has each sample once; gradients that Accumulate had added up count as
+// they would have. With other batches, or where samples were left out because they failed, an epoch that was not over begins again,
+// with the parameters as they were.
 //
 // Where a rank's context is cancelled all stop after the next step, save, and have an error that is [context.Canceled], or
 // what ended the context. Where a hook, a batch or a file of one rank fails, the others get a [*RankError]. A rank whose
@@ -454,19 +457,63 @@ func (r *run[B]) ofRank(train gotorch.Dict) (mine gotorch.Dict, same bool, err e
 	case rank >= len(states): // there was no such rank
 		return nil, same, nil
 	}
+	mine, err = stateOfRank(states, rank)
+	return mine, same, err
+}
+
+// ofAll returns what a checkpoint has of all ranks that there were.
+func (r *run[B]) ofAll(train gotorch.Dict) (all []gotorch.Dict, err error) {
+	all = []gotorch.Dict{train}
+	states, _ := train.Get("ranks").([]any)
+	for rank := 1; rank < len(states); rank++ {
+		one, err := stateOfRank(states, rank)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+func stateOfRank(states []any, rank int) (gotorch.Dict, error) {
 	content, is := states[rank].([]byte)
 	if !is {
-		return nil, false, fmt.Errorf("the state of rank %d is a %T", rank, states[rank])
+		return nil, fmt.Errorf("the state of rank %d is a %T", rank, states[rank])
 	}
 	value, err := gotorch.Decode(bytes.NewReader(content), int64(len(content)))
-	mine, is = value.(gotorch.Dict)
+	dict, is := value.(gotorch.Dict)
 	if err == nil && !is {
 		err = errors.New("it is no dict")
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("the state of rank %d: %w", rank, err)
+		return nil, fmt.Errorf("the state of rank %d: %w", rank, err)
 	}
-	return mine, same, nil
+	return dict, nil
+}
+
+// meanGradients returns the means of the gradients that ranks had added up amid Accumulate; nil where there were none.
+func meanGradients(ranks []gotorch.Dict) []any {
+	sums, _ := ranks[0].Get("gradients").([]any)
+	sums = slices.Clone(sums)
+	for _, one := range ranks[1:] {
+		gradients, _ := one.Get("gradients").([]any)
+		for i := range min(len(sums), len(gradients)) {
+			sum, is := sums[i].(gotorch.Tensor)
+			g, too := gradients[i].(gotorch.Tensor)
+			switch {
+			case is && too:
+				sums[i] = sum.Add(g)
+			case too:
+				sums[i] = g
+			}
+		}
+	}
+	for i := range sums {
+		if sum, is := sums[i].(gotorch.Tensor); is {
+			sums[i] = sum.DivScalar(len(ranks))
+		}
+	}
+	return sums
 }
 
 // setEpoch tells the sampler which epoch is next, from 0.

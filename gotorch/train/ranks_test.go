@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -306,14 +307,199 @@ func TestAJobOfAnotherSizeGoesOn(t *testing.T) {
 	if len(first[0].Losses) != 7 { // two of the second epoch
 		t.Fatal(len(first[0].Losses))
 	}
-	one := ranks(t, 1, rankOptions{Epochs: 2}, in, nil)
-	if n := len(one[0].Losses); n != 7+10 || one[0].Err != "" || !slices.Equal(one[0].Losses[:7], first[0].Losses) {
+	one := ranks(t, 1, rankOptions{Epochs: 2}, in, nil) // has the 55 samples that are left in six batches
+	if n := len(one[0].Losses); n != 7+6 || one[0].Err != "" || !slices.Equal(one[0].Losses[:7], first[0].Losses) {
 		t.Error(n, one[0].Err)
 	}
 	three := ranks(t, 3, rankOptions{Epochs: 4}, in, nil)
 	sameModel(t, "three ranks", three)
-	if n := len(three[2].Losses); n != 17+2*4 || three[2].Err != "" || len(three[2].Epochs) != 4 {
+	if n := len(three[2].Losses); n != 13+2*4 || three[2].Err != "" || len(three[2].Epochs) != 4 {
 		t.Error(n, three[2].Err)
+	}
+}
+
+// resized is a job of goroutines that goes on from the checkpoints of others.
+type resized struct {
+	folder      string
+	size, batch int
+	cancel      int // after this step; 0: never
+	epochs      int
+	dropLast    bool
+	shuffled    bool // by a loader that has no DistributedSampler
+}
+
+// seenSamples counts the samples of each epoch.
+type seenSamples struct {
+	mutex sync.Mutex
+	of    map[int]map[int]int
+}
+
+func (j resized) run(t *testing.T, n int64, seen *seenSamples) (steps int, state map[string][]float64) {
+	t.Helper()
+	rankstest.Run(t, j.size, distributed.Options{}, func(g *distributed.Group) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		net := nn.Sequential(nn.Linear(1, 3), nn.Tanh(), nn.Linear(3, 1))
+		w := gotorch.Linspace(-1, 1, 10).Split(3)
+		gotorch.NoGrad(func() {
+			net.Parameters()[0].Copy_(w[0].View([]int64{3, 1}))
+			net.Parameters()[2].Copy_(w[1].View([]int64{1, 3}))
+			net.Parameters()[1].Zero_()
+			net.Parameters()[3].Zero_()
+		})
+		model := distributed.DataParallel(net, distributed.DataParallelOptions{Group: g})
+		defer model.Close()
+		loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1, Momentum: 0.9}), nn.MSELoss())
+		loop.Distributed(g)
+		loop.Accumulate(2)
+		loop.OnStep(func(s *train.Step) error {
+			if seen != nil {
+				seen.mutex.Lock()
+				for _, x := range gotorch.ToSlice[float32](s.Batch.Input.Flatten()) {
+					if seen.of[s.Epoch] == nil {
+						seen.of[s.Epoch] = map[int]int{}
+					}
+					seen.of[s.Epoch][int(math.Round(float64(x)*float64(n)))]++
+				}
+				seen.mutex.Unlock()
+			}
+			if s.Number == j.cancel {
+				cancel()
+			}
+			return nil
+		})
+		loop.Checkpoints(j.folder, train.CheckpointsOptions{Resume: true, Steps: 1})
+		x := gotorch.Arange(n).To(gotorch.Float32).DivScalar(n).View([]int64{n, 1})
+		set := data.NewTensorDataset(x, x.Pow(2))
+		opt := data.LoaderOptions{BatchSize: j.batch, Sampler: data.DistributedSampler(set, j.size, g.Rank(), data.DistributedSamplerOptions{DropLast: j.dropLast})}
+		if j.shuffled {
+			opt.Sampler, opt.Shuffle = nil, true
+		}
+		history, err := loop.Run(ctx, data.NewLoader(set, opt), train.Epochs(j.epochs))
+		if err != nil && !(j.cancel > 0 && errors.Is(err, context.Canceled)) {
+			t.Error(g, err)
+		}
+		if g.Rank() == 0 {
+			steps, state = len(history.Losses), map[string][]float64{"losses": history.Losses}
+			for name, p := range net.StateDict() {
+				state[name] = gotorch.ToSlice[float64](p.To(gotorch.Float64))
+			}
+		}
+	})
+	return steps, state
+}
+
+// TestTheRestOfAnEpochIsDealtOut among ranks that are fewer or more than before, several times in one epoch: each sample is seen
+// once.
+func TestTheRestOfAnEpochIsDealtOut(t *testing.T) {
+	for _, dropLast := range []bool{false, true} {
+		seen := &seenSamples{of: map[int]map[int]int{}}
+		folder := t.TempDir()
+		const n = 120
+		steps := 0
+		for _, j := range []resized{
+			{size: 2, batch: 5, cancel: 2}, // three steps: 30 samples
+			{size: 3, batch: 4, cancel: 4}, // two: 54
+			{size: 3, batch: 4, cancel: 6}, // two, of the same size: 78
+			{size: 1, batch: 7, cancel: 9}, // three: 99
+			{size: 3, batch: 7, cancel: 0}, // one: 120; and an epoch of six
+			{size: 2, batch: 30, epochs: 4, cancel: 0},
+		} {
+			j.folder, j.dropLast = folder, dropLast
+			if j.epochs == 0 {
+				j.epochs = 2
+			}
+			steps, _ = j.run(t, n, seen)
+		}
+		if steps != 3+2+2+3+1+6+2*2 {
+			t.Error(steps)
+		}
+		for epoch := 1; epoch <= 4; epoch++ {
+			of := seen.of[epoch]
+			for i := range n {
+				if of[i] != 1 {
+					t.Fatalf("drop last %v, epoch %d: sample %d was seen %d times: %v", dropLast, epoch, i, of[i], of)
+				}
+			}
+		}
+	}
+	// What does not divide evenly is filled up, or left out.
+	for _, dropLast := range []bool{false, true} {
+		seen := &seenSamples{of: map[int]map[int]int{}}
+		folder := t.TempDir()
+		resized{folder: folder, size: 2, batch: 5, cancel: 1, epochs: 1, dropLast: dropLast}.run(t, 41, seen)
+		resized{folder: folder, size: 3, batch: 5, epochs: 1, dropLast: dropLast}.run(t, 41, seen) // 21 are left
+		for i, count := range seen.of[1] {
+			if count != 1 {
+				t.Error(dropLast, i, count)
+			}
+		}
+		if len(seen.of[1]) != 41 {
+			t.Error(dropLast, len(seen.of[1]))
+		}
+	}
+	// What has no DistributedSampler begins again.
+	seen := &seenSamples{of: map[int]map[int]int{}}
+	folder := t.TempDir()
+	resized{folder: folder, size: 2, batch: 5, cancel: 1, epochs: 1, shuffled: true}.run(t, 20, seen)
+	steps, _ := resized{folder: folder, size: 1, batch: 5, epochs: 1, shuffled: true}.run(t, 20, seen)
+	if steps != 2+4 {
+		t.Error(steps)
+	}
+}
+
+// TestAResizedJobComesToTheSame as one process that has the batches of all ranks as one, also where ranks had added up gradients
+// that had changed nothing yet; and it goes on to the same bits where it is stopped once more.
+func TestAResizedJobComesToTheSame(t *testing.T) {
+	oneThread(t)
+	const n = 80
+	_, whole := resized{folder: t.TempDir(), size: 1, batch: 10, epochs: 2}.run(t, n, nil)
+	for _, stop := range []int{2, 3} { // after three or four steps, of which two at a time change parameters
+		folder, again := t.TempDir(), t.TempDir()
+		for _, f := range []string{folder, again} {
+			resized{folder: f, size: 2, batch: 5, cancel: stop, epochs: 2}.run(t, n, nil)
+		}
+		steps, got := resized{folder: folder, size: 1, batch: 10, epochs: 2}.run(t, n, nil)
+		if steps != 16 {
+			t.Error(steps)
+		}
+		for name, want := range whole {
+			for i, v := range want {
+				if math.Abs(got[name][i]-v) > 1e-5 {
+					t.Errorf("stopped after step %d: %s is %v, and want %v", stop, name, got[name], want)
+					break
+				}
+			}
+		}
+		resized{folder: again, size: 1, batch: 10, cancel: stop + 2, epochs: 2}.run(t, n, nil)
+		_, twice := resized{folder: again, size: 1, batch: 10, epochs: 2}.run(t, n, nil)
+		for name, want := range got {
+			if !slices.Equal(twice[name], want) {
+				t.Errorf("stopped after step %d and once more: %s is %v, and want %v", stop, name, twice[name], want)
+			}
+		}
+	}
+}
+
+func oneThread(t *testing.T) {
+	before := gotorch.NumThreads()
+	gotorch.SetNumThreads(1)
+	t.Cleanup(func() { gotorch.SetNumThreads(before) })
+}
+
+// TestAJobThatGrewEndsWithItsEpochs also where it is stopped after that: it has made more steps than it would have from the begin.
+func TestAJobThatGrewEndsWithItsEpochs(t *testing.T) {
+	folder := t.TempDir()
+	const n = 80
+	resized{folder: folder, size: 1, batch: 5, cancel: 9, epochs: 4}.run(t, n, nil)  // 10 of 16 steps
+	resized{folder: folder, size: 2, batch: 5, cancel: 29, epochs: 4}.run(t, n, nil) // 3, 8, 8, and one
+	steps, _ := resized{folder: folder, size: 2, batch: 5, epochs: 4}.run(t, n, nil) // 7
+	if steps != 10+3+8+8+8 {
+		t.Error(steps)
+	}
+	steps, _ = resized{folder: folder, size: 1, batch: 5, epochs: 5}.run(t, n, nil)
+	if steps != 10+3+8+8+8+16 {
+		t.Error(steps)
 	}
 }
 

@@ -54,6 +54,12 @@ type position struct {
 	elapsed time.Duration // of the epoch, before it was resumed
 	begun   time.Time
 	random  gotorch.Dict // at the epoch's begin; kept for checkpoints of batches that are not Stateful
+
+	// Of an epoch amid which the run goes on.
+	within bool // it is one
+	length int  // of its batches, the taken ones among them; of the rest alone, where a job of another size has begun it
+	dealt  bool // a job of another size has begun it, and this one has taken nothing of it
+	phase  int  // steps of that job whose gradients have not changed parameters yet: see Accumulate
 }
 
 // unread is a number that a device may still be computing.
@@ -128,16 +134,28 @@ func (r *run[B]) through(limit Limit) error {
 			return err
 		}
 	}
-	if r.resized && limit.steps == 0 && n >= 0 && steps < math.MaxInt {
-		steps = r.step.Number + (epochs-r.at.epoch+1)*n
+	if (r.resized || r.resumed && r.ranks != nil) && limit.steps == 0 && n >= 0 && steps < math.MaxInt {
+		// Epochs before may have had another number of steps.
+		left := n
+		if r.at.within {
+			left = max(r.at.length-r.at.taken, 0)
+		}
+		steps = r.step.Number
+		if r.at.epoch <= epochs {
+			steps += left + (epochs-r.at.epoch)*n
+		}
 		r.step.Total = steps
 	}
 	if err := r.beginLogs(); err != nil {
 		return err
 	}
 	// An epoch may have had more steps than batches.Len says.
-	for !r.ended && (r.at.taken > 0 || r.at.epoch <= epochs && r.step.Number < steps) {
-		r.progress.begin(r.at.epoch, epochs, r.at.taken, ofEpoch(n, r.at.taken, steps-r.step.Number))
+	for !r.ended && (r.at.taken > 0 || r.at.dealt || r.at.epoch <= epochs && r.step.Number < steps) {
+		length := n
+		if r.at.within {
+			length = r.at.length
+		}
+		r.progress.begin(r.at.epoch, epochs, r.at.taken, ofEpoch(length, r.at.taken, steps-r.step.Number))
 		if err := r.epoch(); err != nil {
 			return err
 		}
@@ -148,6 +166,14 @@ func (r *run[B]) through(limit Limit) error {
 		r.resumed = false
 	}
 	return nil
+}
+
+// length returns how many batches the epoch has; -1 if that is not known.
+func (r *run[B]) length() int {
+	if r.at.within {
+		return r.at.length
+	}
+	return r.batches.Len()
 }
 
 // ofEpoch returns how many batches an epoch will have had, of n or of a number that is not known, when so many steps are
@@ -182,7 +208,7 @@ func deviceOf(model nn.Modular) gotorch.Device {
 // epoch goes through the batches, from where the run is.
 func (r *run[B]) epoch() error {
 	r.at.begun = time.Now()
-	if r.at.taken == 0 {
+	if r.at.taken == 0 && !r.at.dealt {
 		r.at.first = r.step.Number
 		r.keepRandom()
 	}
@@ -198,7 +224,7 @@ func (r *run[B]) epoch() error {
 		return fmt.Errorf("train: epoch %d, step %d: %w", r.at.epoch, r.step.Number, err)
 	}
 	// A batch that was drawn is learnt from, so that a checkpoint is between two steps.
-	if _, err := r.sync(goesOn, r.batches.Len(), r.step.Total); err != nil {
+	if _, err := r.sync(goesOn, r.length(), r.step.Total); err != nil {
 		return failed(err)
 	}
 	if err := r.canceled(); err != nil {
@@ -285,7 +311,7 @@ func (r *run[B]) epoch() error {
 // tookAll reports whether the epoch's last batch was taken. Where nobody knows how many there are, it is never known to be
 // the last.
 func (r *run[B]) tookAll() bool {
-	n := r.batches.Len()
+	n := r.length()
 	return n >= 0 && r.at.taken >= n
 }
 

@@ -110,9 +110,9 @@ type abort struct{ err error }
 func (r *run[B]) learn() (err error) {
 	s := &r.step
 	n := r.changes.accumulate
-	number, first := s.Number+1, r.at.taken%n == 0
-	length := r.batches.Len()
-	s.Updated = (r.at.taken+1)%n == 0 || length >= 0 && r.at.taken+1 >= length || number >= s.Total
+	number, taken := s.Number+1, r.at.phase+r.at.taken
+	first, length := taken%n == 0, r.length()
+	s.Updated = (taken+1)%n == 0 || length >= 0 && r.at.taken+1 >= length || number >= s.Total
 	restore := func() {}
 	if r.finite {
 		var free func()

@@ -47,6 +47,8 @@ type options struct {
 	Compression                                              string
 	Frozen, Half                                             bool   // of a step "shard"
 	Save, Load                                               string // checkpoints of it
+	Model                                                    string // of a step "long"
+	Shard                                                    bool
 }
 
 // net is Net of ranks.py.
@@ -289,6 +291,9 @@ func (s step) run(ctx context.Context, g *distributed.Group, tensors map[string]
 		return
 	case "shard":
 		s.shard(g, tensors)
+		return
+	case "long":
+		s.long(g, tensors)
 		return
 	case "mesh":
 		s.mesh(g, in)

@@ -16,6 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import models
 import torch
 import torch.distributed as dist
 from torch.distributed import checkpoint, fsdp, init_device_mesh
@@ -139,6 +140,39 @@ def put_whole(
             tensors[f"{of}.optimizer.{key}.{name}"] = t.clone()
 
 
+def long(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) -> None:
+    """Trains a model for as many steps as there are batches. The one rank of a job `Whole` has the
+    batches of so many ranks, one after the other in a batch."""
+    options, of = step["Train"], step["ID"]
+    rank, ranks = dist.get_rank(group), options.get("Whole", 1)
+    torch.manual_seed(100 * int(of) + rank)
+    model = options["Model"]
+    net = models.build(model)
+    ddp = torch.nn.parallel.DistributedDataParallel(
+        net,
+        process_group=group,
+        bucket_cap_mb=options.get("BucketCapMB"),
+        find_unused_parameters=options.get("FindUnusedParameters", False),
+    )
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.02, momentum=0.9)
+    losses = []
+    for i in range(step["Inputs"] // 2):
+        optimizer.zero_grad()
+        x, y = tensors[f"{of}.in.{2 * i}"], tensors[f"{of}.in.{2 * i + 1}"]
+        if ranks > 1 and model == "branches":  # whose ranks use other heads
+            each = enumerate(zip(x.chunk(ranks), y.chunk(ranks), strict=True))
+            parts = [models.loss(net, model, *xy, (i + r) % 2) for r, xy in each]
+            loss = torch.stack(parts).mean()
+        else:
+            loss = models.loss(ddp, model, x, y, (i + rank) % 2)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    tensors[f"{of}.losses"] = torch.tensor(losses, dtype=torch.float64)
+    for name, t in net.state_dict().items():
+        tensors[f"{of}.state.{name}"] = t
+
+
 def mesh(step: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
     names = [f"d{i}" for i in range(len(step["Shape"]))]
     made = init_device_mesh("cpu", tuple(step["Shape"]), mesh_dim_names=names)
@@ -156,6 +190,9 @@ def run(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) -> N
         return
     if step["Op"] == "shard":
         shard(step, tensors)
+        return
+    if step["Op"] == "long":
+        long(step, group, tensors)
         return
     if step["Op"] == "mesh":
         mesh(step, tensors)

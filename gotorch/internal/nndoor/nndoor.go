@@ -21,6 +21,10 @@ var (
 	// Span is the same for one module, an nn.Modular.
 	Span func(module any, enter func() (leave func())) (remove func())
 
+	// SyncBatchNorm has an nn.SyncBatchNormModule go by the batches of several ranks: sum adds a gotorch.Tensor up over them, in
+	// place. It is false for other modules. For package distributed.
+	SyncBatchNorm func(module any, sum func(tensor any)) (remove func(), is bool)
+
 	// Finite reports whether all numbers of a gotorch.Tensor are neither infinite nor NaN.
 	Finite func(tensor any) bool
 )
