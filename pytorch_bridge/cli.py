@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytorch_bridge import __version__
@@ -284,6 +284,21 @@ def called() -> str:
     return "gotorch" if Path(sys.argv[0]).name == "gotorch" else "python -m pytorch_bridge"
 
 
+_TAKES_FLAGS = ("--ldflags", "--build-flag")
+
+
+def _joined(argv: Sequence[str]) -> list[str]:
+    """`--ldflags=-s` for `--ldflags -s`, as people type it for go build: argparse takes what begins
+    with a dash for another option."""
+    found: list[str] = []
+    for word in argv:
+        if found and found[-1] in _TAKES_FLAGS:
+            found[-1] += f"={word}"
+        else:
+            found.append(word)
+    return found
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     parser = argparse.ArgumentParser(
@@ -298,7 +313,7 @@ def main(argv: list[str] | None = None) -> int:
         summary = (setup.__doc__ or "").strip().splitlines()[0]
         subparser = subparsers.add_parser(name, help=summary, description=summary)
         subparser.set_defaults(run=setup(subparser))
-    options = parser.parse_args(argv)
+    options = parser.parse_args(_joined(sys.argv[1:] if argv is None else argv))
     try:
         return int(options.run(options))
     except (CompileError, Missing) as err:

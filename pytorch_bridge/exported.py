@@ -787,17 +787,21 @@ class _Program:
         if not updates:
             return
         used = {*results, *(v for node in toposort(results) for v in node.inputs)}
-        seen = [
-            (target, self._tensor(target))
+        spans = [
+            (*_span(self._tensor(target)), target)
             for name, target in self.targets.items()
             if target in updates or self._given[name][0] in used
         ]
-        for changed, tensor in seen:
-            for target, other in seen:
-                if changed in updates and target != changed and _overlap(tensor, other):
+        spans.sort()
+        for i, (_, end, one) in enumerate(spans):
+            for start, _, two in spans[i + 1 :]:
+                if start >= end:
+                    break
+                changed, other = (one, two) if one in updates else (two, one)
+                if changed in updates and _overlap(self._tensor(one), self._tensor(two)):
                     raise UnsupportedNode(
-                        f"a call changes {changed}, which shares its memory with {target}, that is "
-                        f"used as well: keep one of them, and take the other from it in forward"
+                        f"a call changes {changed}, which shares its memory with {other}, that is "
+                        "used as well: keep one of them, and take the other from it in forward"
                     )
 
     def _named(self, stand_for: Mapping[Variable, Variable]) -> Iterator[tuple[str, Variable]]:
@@ -812,28 +816,31 @@ class _Program:
         raise UnsupportedNode(f"the program has no value for {target!r}")
 
 
-def _overlap(a: Any, b: Any) -> bool:
-    """Whether an element of one tensor lies in the memory of an element of the other."""
+def _span(t: Any) -> tuple[int, int]:
+    """The addresses between which the elements of a tensor lie; twice 0 where it has none."""
     import torch
 
-    spans = []
-    for t in (a, b):
-        if t.layout != torch.strided or t.numel() == 0 or not t.data_ptr():
-            return False
-        reach = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) + 1
-        spans.append((t.data_ptr(), t.data_ptr() + reach * t.element_size()))
-    low, high = min(spans[0][0], spans[1][0]), max(spans[0][1], spans[1][1])
-    if a.device != b.device or spans[0][1] <= spans[1][0] or spans[1][1] <= spans[0][0]:
-        return False
+    if t.layout != torch.strided or t.numel() == 0 or not t.data_ptr():
+        return 0, 0
+    reach = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) + 1
+    return t.data_ptr(), t.data_ptr() + reach * t.element_size()
+
+
+def _overlap(a: Any, b: Any) -> bool:
+    """Whether an element of one tensor lies in the memory of an element of the other, where their
+    spans do."""
+    import torch
+
+    (mine, my_end), (theirs, their_end) = _span(a), _span(b)
     size = a.element_size()
-    if size != b.element_size() or (spans[0][0] - spans[1][0]) % size:
+    if a.device != b.device:
+        return False
+    if size != b.element_size() or (mine - theirs) % size:
         return True  # seldom, and they may well not
-    taken = torch.zeros((high - low) // size, dtype=torch.bool)
-    mine, theirs = (
-        taken.as_strided(t.shape, t.stride(), (t.data_ptr() - low) // size) for t in (a, b)
-    )
-    mine.fill_(True)
-    return bool(theirs.any())
+    low = min(mine, theirs)
+    taken = torch.zeros((max(my_end, their_end) - low) // size, dtype=torch.bool)
+    taken.as_strided(a.shape, a.stride(), (mine - low) // size).fill_(True)
+    return bool(taken.as_strided(b.shape, b.stride(), (theirs - low) // size).any())
 
 
 def _apart(updates: Mapping[str, Variable], outputs: Sequence[Variable]) -> dict[str, Variable]:

@@ -908,6 +908,15 @@ def test_the_command_says_what_it_did_and_what_to_type(shop, capsys, monkeypatch
     assert (shop / "dist/app.oci/index.json").is_file()
 
 
+@pytest.mark.parametrize(
+    "words", [["--ldflags", "-X=main.Version=2"], ["--ldflags=-X=main.Version=2"]]
+)
+def test_flags_are_typed_as_for_go_build(shop, module, words):
+    command = ["bundle", "./app", "-o", str(shop / "dist"), "--include", "data"]
+    assert cli.main([*command, *words, "--build-flag", "-buildvcs=false"]) == 0
+    assert run(shop / "dist/app", env={}).split()[1] == "2"
+
+
 def test_the_command_s_errors_are_messages(shop, capsys):
     assert cli.main(["bundle", "./library", "-o", str(shop / "dist")]) == 1
     said = capsys.readouterr()
