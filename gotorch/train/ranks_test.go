@@ -262,7 +262,9 @@ func TestRanksGoOnToTheSameBits(t *testing.T) {
 			continue
 		}
 		killed++
-		if other := got[1-victim]; other != nil && other.Err == "" && len(other.Losses) < 20 {
+		if other := got[1-victim]; other == nil {
+			t.Errorf("rank %d ended with the one that was killed", 1-victim)
+		} else if other.Err == "" && len(other.Losses) < 20 {
 			t.Errorf("rank %d did not notice that the other was killed", 1-victim)
 		}
 	}
