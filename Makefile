@@ -11,7 +11,7 @@
 #   FUZZ_TIME=10m          for how long `make fuzz` runs each test
 
 .DEFAULT_GOAL := build
-SOAKS := soak-torture soak-training soak-run soak-serve soak-graphs
+SOAKS := soak-torture soak-training soak-run soak-serve soak-ranks soak-graphs
 LINTS := lint-format lint-vet lint-staticcheck lint-ruff lint-mypy
 .PHONY: help setup build generate protocol demo test release test-torch test-arm64 test-cuda test-address fuzz lint $(LINTS) format bench bench-peers bench-serve soak $(SOAKS) \
 	conformance zoo mutants doctor clean distclean
@@ -136,6 +136,11 @@ soak-run: build
 # whatever DURATION is.
 soak-serve: build
 	@$(IN_ENV) SOAK=1 go test ./gotorch/serve ./gotorch/serve/daemon -run '^TestMemoryIsFlat$$|^TestARunningServerStaysSmall$$' -p 1 -v -count=1 -timeout=0
+
+# Ranks that are killed at 300 moments, some minutes, whatever DURATION is.
+soak-ranks: build
+	@SOAK=1 $(PY) -m pytest tests/test_distributed_faults.py
+	@$(IN_ENV) SOAK=1 go test ./gotorch/train -run '^TestRanksGoOnToTheSameBits$$' -v -count=1 -timeout=0
 
 # What a fuzz test finds is written to testdata/fuzz, where every later `go test` tries it again. Go would
 # spend up to a minute on making each input smaller that reaches new code, and on slow tests all the time.

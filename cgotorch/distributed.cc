@@ -16,6 +16,9 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
 
+#include <pthread.h>
+#include <signal.h>
+
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -86,6 +89,36 @@ void give_bytes(const std::vector<uint8_t> &value, void **result, int64_t *n) {
 
 std::vector<std::string> strings(const char *const *keys, int64_t n) { return {keys, keys + n}; }
 
+// Threads --------------------------------------------------------------------------------------
+
+// While it lives SIGPIPE is blocked, and for ever in the threads that begin meanwhile: those of
+// Gloo and of a store's server, which write to sockets of peers that may have died. They expect an
+// error, and would get the signal, of which the process dies: Python ignores it, and Go only on
+// threads of its own.
+class WithoutBrokenPipes {
+ public:
+  WithoutBrokenPipes() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~WithoutBrokenPipes() {
+    const timespec now = {};
+    while (!was_pending_ && sigtimedwait(&pipe_, nullptr, &now) == SIGPIPE) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  WithoutBrokenPipes(const WithoutBrokenPipes &) = delete;
+  WithoutBrokenPipes &operator=(const WithoutBrokenPipes &) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+  bool was_pending_;
+};
+
 // Groups -----------------------------------------------------------------------------------------
 
 c10::intrusive_ptr<c10d::ProcessGroup> new_group(const c10::intrusive_ptr<c10d::Store> &store,
@@ -96,6 +129,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> new_group(const c10::intrusive_ptr<c10d::
   if (backend != "gloo")
     throw Failure{"NotImplementedError",
                   "there is no backend '" + backend + "' in this libcgotorch, but 'gloo'"};
+  const WithoutBrokenPipes blocked;
   const std::string name = options.name != nullptr ? options.name : "";
   const std::string description = options.description != nullptr ? options.description : "";
   // The same prefixes as in torch.distributed's _new_process_group_helper, for ranks of Python.
@@ -234,6 +268,7 @@ const char *DistTCPStore(const DistTCPOptions *o, DistStore *result) {
     if (o->port < 0 || o->port > 65535)
       throw Failure{"ValueError",
                     "the port is " + std::to_string(o->port) + ", and must be from 0 to 65535"};
+    const WithoutBrokenPipes blocked;
     c10d::TCPStoreOptions options;
     options.port = static_cast<uint16_t>(o->port);
     options.isServer = o->server;

@@ -166,7 +166,7 @@ func newLoader[B any](op string, src source[B], opt LoaderOptions) *Loader[B] {
 }
 
 // Len returns the number of batches in an epoch; -1 if that is not known, for an [Iterable] that does not say how many
-// samples it has.
+// samples it has. After [Loader.LoadRanks] it is that of the rest of one, until that is begun.
 func (l *Loader[B]) Len() int {
 	switch {
 	case l.batchSampler != nil:

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -534,4 +536,43 @@ func TestAServerThatDoesNotAnswerIsAnError(t *testing.T) {
 	if got, err := server.Get(t.Context(), "a"); err != nil || string(got) != "1" { // others are as they were
 		t.Error(got, err)
 	}
+}
+
+// TestThreadsDoNotEndTheProcess where they write to a peer that has died: those of Gloo and of a store's server get no SIGPIPE, by
+// which Go would have the process die.
+func TestThreadsDoNotEndTheProcess(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("it reads /proc")
+	}
+	server, err := distributed.NewTCPStore("127.0.0.1", 0, distributed.TCPStoreOptions{Server: true, NoWaitForWorkers: true})
+	testhelp.Must(t, err)
+	defer server.Close()
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		g.Barrier()
+		defer g.Barrier()
+		if g.Rank() > 0 {
+			return
+		}
+		tasks, err := filepath.Glob("/proc/self/task/*")
+		testhelp.Must(t, err)
+		seen := map[string]int{}
+		for _, task := range tasks {
+			comm, _ := os.ReadFile(filepath.Join(task, "comm"))
+			status, err := os.ReadFile(filepath.Join(task, "status"))
+			name := strings.TrimSpace(string(comm))
+			if err != nil || !strings.HasPrefix(name, "pt_gloo") && !strings.HasPrefix(name, "pt_tcpstore") {
+				continue
+			}
+			_, rest, _ := strings.Cut(string(status), "SigBlk:")
+			blocked, err := strconv.ParseUint(strings.Fields(rest)[0], 16, 64)
+			testhelp.Must(t, err)
+			if blocked&(1<<(syscall.SIGPIPE-1)) == 0 {
+				t.Errorf("SIGPIPE is not blocked in %s", name)
+			}
+			seen[name]++
+		}
+		if len(seen) < 2 {
+			t.Errorf("the threads are %v, and those of Gloo and of the store's server were expected", seen)
+		}
+	})
 }

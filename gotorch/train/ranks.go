@@ -560,5 +560,8 @@ func (r *run[B]) evaluate(set data.Dataset[data.Pair], metrics []Metric) ([]Valu
 		}
 		return nil
 	})
-	return all.values(metrics), err
+	if err != nil { // what is not of all ranks is nothing to record
+		return nil, err
+	}
+	return all.values(metrics), nil
 }

@@ -162,6 +162,9 @@ func ranks(t *testing.T, size int, o rankOptions, folder func(rank int) string, 
 		if err != nil && watch == nil {
 			t.Fatal(rank, err, outs[rank].String(), errs[rank].String())
 		}
+		if err != nil {
+			t.Log(rank, err, errs[rank].String())
+		}
 	}
 	return results
 }
@@ -262,7 +265,9 @@ func TestRanksGoOnToTheSameBits(t *testing.T) {
 			continue
 		}
 		killed++
-		if other := got[1-victim]; other != nil && other.Err == "" && len(other.Losses) < 20 {
+		if other := got[1-victim]; other == nil {
+			t.Errorf("rank %d ended with the one that was killed", 1-victim)
+		} else if other.Err == "" && len(other.Losses) < 20 {
 			t.Errorf("rank %d did not notice that the other was killed", 1-victim)
 		}
 	}
@@ -610,6 +615,27 @@ func TestLoopsThatRanksCannotShare(t *testing.T) {
 	rankstest.Run(t, 1, distributed.Options{}, func(g *distributed.Group) {
 		if err := gotorch.Try0(func() { loop.Distributed(g) }); !errors.Is(err, gotorch.TypeError) {
 			t.Error(err)
+		}
+	})
+}
+
+// TestAValidationThatARankLeavesIsNotRecorded: what is left of it would be no number of anything.
+func TestAValidationThatARankLeavesIsNotRecorded(t *testing.T) {
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		net := nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 2))
+		model := distributed.DataParallel(net, distributed.DataParallelOptions{Group: g})
+		defer model.Close()
+		loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
+		loop.Distributed(g)
+		loop.OnEpoch(train.Validate(points(20), train.Metric{Name: "leaves", Sum: func(output, _ gotorch.Tensor) (float64, int) {
+			if g.Rank() == 1 {
+				g.Close()
+			}
+			return 1, 1
+		}}))
+		history, err := loop.Run(t.Context(), data.NewLoader(points(20), data.LoaderOptions{BatchSize: 10}), train.Epochs(1))
+		if err == nil || len(history.Epochs) != 1 || len(history.Epochs[0].Metrics) != 0 {
+			t.Error(g, err, history.Epochs)
 		}
 	})
 }
