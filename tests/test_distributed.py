@@ -171,6 +171,16 @@ class Writer:
             for i in range(len(shape)):
                 tensors[f"{name}.in.{i}"] = torch.randn(4, generator=self.generator)
 
+    def sparse(self, dtype: str, reduce: str, wait: bool) -> None:
+        """A step in which all ranks make sparse tensors of theirs, and reduce them."""
+        name = str(len(self.steps))
+        step = {"ID": name, "Op": "sparse", "Group": -1, "Reduce": reduce, "Inputs": 6}
+        self.steps.append({**step, "Outputs": 0, "Root": 0, "Async": not wait})
+        for tensors in self.tensors:
+            for i, shape in enumerate([[4, 3], [7, 2], [5, 2, 2], [0, 3], [6, 1], [1, 9]]):
+                there = torch.rand(shape, generator=self.generator) < 0.4
+                tensors[f"{name}.in.{i}"] = self.tensor(shape, dtype, False) * there
+
     def write(self, folder: Path) -> None:
         folder.mkdir()
         for rank, tensors in enumerate(self.tensors):
@@ -356,6 +366,19 @@ def test_optimisers_whose_state_is_shared_out_join(program: Path, tmp_path: Path
     writer = Writer(29, 3)
     writer.train(Batches=[3, 6, 1], Zero=True)
     run_jobs(writer, program, tmp_path, mixed=False)
+
+
+def test_sparse_tensors_are_reduced_to_the_same_bits(program: Path, tmp_path: Path) -> None:
+    writer = Writer(37, 3)
+    for dtype in ("float32", "float64", "int64", "uint8", "float16", "bool"):
+        for reduce in ("sum", "max"):
+            writer.sparse(dtype, reduce, wait=reduce == "max" or dtype == "float32")
+    for job, go in {"python": set(), "go": {0, 1, 2}, "half": {1}}.items():
+        writer.write(tmp_path / job)
+        run(tmp_path / job, program, 3, go, "tcp")
+    compare(writer, tmp_path, ["go", "half"])
+    refused = json.loads((tmp_path / "go" / "out0.json").read_text())
+    assert {"0", "2", "4"}.isdisjoint(refused)
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -247,7 +247,7 @@ func (d *DistributedDataParallel) NoSync(fn func()) {
 	fn()
 }
 
-// Close ends the averaging; the module within can be used on. The error is a RuntimeError within its communication hook, and nil
+// Close ends the averaging, but of passes whose Forward was before; the module within can be used on. The error is a RuntimeError within its communication hook, and nil
 // else.
 func (d *DistributedDataParallel) Close() error {
 	if d.inHook.Load() > 0 {

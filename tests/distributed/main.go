@@ -257,6 +257,29 @@ func (s step) mesh(world *distributed.Group, in []gotorch.Tensor) {
 	}
 }
 
+// sparse reduces tensors of which the rows are sparse, or the elements, or that have each element twice.
+func (s step) sparse(ctx context.Context, g *distributed.Group, tensors map[string]gotorch.Tensor) {
+	for i := range s.Inputs {
+		name := fmt.Sprintf("%s.in.%d", s.ID, i)
+		t := tensors[name].ToSparse()
+		switch i % 3 {
+		case 1:
+			t = tensors[name].ToSparseSparseDim(1)
+		case 2:
+			t = gotorch.Cat([]gotorch.Tensor{t, t}).Narrow(0, 0, tensors[name].Size(0))
+		}
+		if s.Async {
+			if err := g.AllReduceAsync(t, reduces[s.Reduce]).Wait(ctx); err != nil {
+				panic(err)
+			}
+		} else {
+			g.AllReduce(t, reduces[s.Reduce])
+		}
+		t = t.Coalesce()
+		tensors[name+".indices"], tensors[name+".values"] = t.Indices(), t.Values()
+	}
+}
+
 var reduces = map[string]distributed.ReduceOp{
 	"sum": distributed.Sum, "product": distributed.Product, "min": distributed.Min, "max": distributed.Max,
 	"band": distributed.Band, "bor": distributed.Bor, "bxor": distributed.Bxor, "avg": distributed.Avg,
@@ -349,6 +372,9 @@ func (s step) run(ctx context.Context, g *distributed.Group, tensors map[string]
 		return
 	case "mesh":
 		s.mesh(g, in)
+		return
+	case "sparse":
+		s.sparse(ctx, g, tensors)
 		return
 	}
 	splits := distributed.Splits{Output: of[0], Input: of[1]}

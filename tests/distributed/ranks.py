@@ -203,6 +203,20 @@ def mesh(step: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         dist.all_reduce(t, group=made.get_group(name))
 
 
+def sparse(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) -> None:
+    for i in range(step["Inputs"]):
+        name = f"{step['ID']}.in.{i}"
+        dense = tensors[name]
+        t = dense.to_sparse()
+        if i % 3 == 1:
+            t = dense.to_sparse(1)
+        elif i % 3 == 2:
+            t = torch.cat([t, t]).narrow(0, 0, len(dense))
+        dist.all_reduce(t, REDUCES[step["Reduce"]], group=group)
+        t = t.coalesce()
+        tensors[f"{name}.indices"], tensors[f"{name}.values"] = t.indices(), t.values()
+
+
 def run(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) -> None:
     if step["Op"] == "train":
         train(step, group, tensors)
@@ -212,6 +226,9 @@ def run(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) -> N
         return
     if step["Op"] == "mesh":
         mesh(step, tensors)
+        return
+    if step["Op"] == "sparse":
+        sparse(step, group, tensors)
         return
     of = step["ID"]
     ins = [tensors[f"{of}.in.{i}"] for i in range(step["Inputs"])]
