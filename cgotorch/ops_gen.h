@@ -4,7 +4,7 @@
 #ifndef CGOTORCH_OPS_GEN_H
 #define CGOTORCH_OPS_GEN_H
 
-#define CGOTORCH_API_HASH "29f2b4a53906c366"
+#define CGOTORCH_API_HASH "c0576810c59b6f5c"
 
 /* Abs returns the absolute value of each element; of a complex element its modulus, as a real
  * number.

@@ -17,8 +17,10 @@
 #include <atomic>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <type_traits>
 
+#include "callback_error.h"
 #include "internal.h"
 
 namespace cgotorch {
@@ -31,9 +33,110 @@ Group shared(DistGroup g) {
   return Group::unsafe_reclaim_from_nonowning(reinterpret_cast<c10d::ProcessGroup *>(g));
 }
 
+// A bucket for a hook, which may keep it for longer than the reducer does.
+struct Held {
+  std::mutex mutex;
+  c10d::GradBucket bucket;
+  const int64_t numel;
+  const c10::Layout layout;
+
+  explicit Held(const c10d::GradBucket &b)
+      : bucket(b), numel(b.getBuffer().numel()), layout(b.getBuffer().layout()) {}
+};
+using HeldPtr = std::shared_ptr<Held>;
+
+// What a hook has begun.
+class Begun : public torch::CustomClassHolder {
+ public:
+  Begun(HeldPtr held, const DistCommHook &hook, void *pending)
+      : held_(std::move(held)), hook_(hook), pending_(pending) {}
+  ~Begun() override {
+    if (pending_ != nullptr && hook_.drop != nullptr) hook_.drop(pending_);
+  }
+
+  at::Tensor finish() {
+    if (pending_ != nullptr)
+      if (const char *error = hook_.finish(pending_)) throw CallbackError(error);
+    at::Tensor result;
+    {
+      const std::lock_guard<std::mutex> lock(held_->mutex);
+      result = held_->bucket.getBuffer();
+    }
+    if (result.layout() != held_->layout || result.numel() != held_->numel ||
+        (held_->layout == c10::kStrided && result.dim() != 1))
+      throw CallbackError(make_error(
+          "ValueError", "the hook has left a tensor of shape " + c10::str(result.sizes()) +
+                            " in the bucket, whose gradients are " + std::to_string(held_->numel) +
+                            " elements in a row"));
+    return result;
+  }
+
+ private:
+  HeldPtr held_;
+  const DistCommHook hook_;
+  void *const pending_;
+};
+
+// A hook of the caller's.
+class BucketHook : public c10d::CommHookInterface {
+  template <class F>
+  auto noted(F &&f) {
+    try {
+      return f();
+    } catch (...) {
+      failed_ = true;
+      throw;
+    }
+  }
+
+ public:
+  explicit BucketHook(const DistCommHook &hook) : hook_(hook) {}
+  ~BucketHook() override {
+    if (hook_.release != nullptr) hook_.release(hook_.data);
+  }
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket &bucket) override {
+    const at::NoGradGuard no_grad;
+    return noted([&] {
+      auto held = std::make_shared<Held>(bucket);
+      void *pending = nullptr;
+      const auto handle = reinterpret_cast<DistBucket>(new HeldPtr(held));
+      if (const char *error = hook_.begin(hook_.data, handle, &pending)) throw CallbackError(error);
+      auto begun = c10::make_intrusive<Begun>(std::move(held), hook_, pending);
+      // It has a value from the beginning: what remains is done where the reducer asks what it is,
+      // which it does for one bucket after the other, so that all ranks go on in the same order.
+      auto future = c10::make_intrusive<c10::ivalue::Future>(c10::AnyType::get());
+      future->markCompleted(c10::IValue::make_capsule(std::move(begun)),
+                            std::vector<c10::ivalue::Future::WeakStorage>());
+      return future;
+    });
+  }
+
+  at::Tensor parseHookResult(const c10::IValue &result) override {
+    const at::NoGradGuard no_grad;
+    return noted(
+        [&] { return c10::static_intrusive_pointer_cast<Begun>(result.toCapsule())->finish(); });
+  }
+
+  // After a failure ranks have called different collectives, and the reducer is in the middle of a
+  // pass.
+  void check() const {
+    if (failed_)
+      throw Failure{"RuntimeError",
+                    "its communication hook has failed before: make a new one for the module, on "
+                    "all ranks"};
+  }
+
+ private:
+  const DistCommHook hook_;
+  std::atomic<bool> failed_ = false;
+};
+
 struct State {
   Group group;
   std::shared_ptr<c10d::Reducer> reducer;
+  BucketHook *hook = nullptr;  // the reducer's, if there is one
+  bool compressed = false;
   std::shared_ptr<c10d::Logger>
       logger;  // which the reducer asks without looking whether it is there
   bool find_unused;
@@ -96,6 +199,20 @@ class Sink : public torch::autograd::Function<Sink> {
   };
 };
 
+// Keeps a reducer as long as the graph of a forward pass, of which the caller may have nothing else
+// when it goes backward.
+class Keeper : public torch::autograd::FunctionPostHook {
+ public:
+  explicit Keeper(StatePtr state) : state_(std::move(state)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list &gradients,
+                                            const torch::autograd::variable_list &) override {
+    return gradients;
+  }
+
+ private:
+  const StatePtr state_;
+};
+
 // The constructor has grown from one release of torch to the next.
 template <class Reducer, class... Args>
 std::shared_ptr<Reducer> make(Args &&...args) {
@@ -141,11 +258,37 @@ StatePtr new_reducer(const Group &group, const Tensors &parameters, const DistRe
   if (o.compression != DistNoCompression) {
     const auto dtype = o.compression == DistFloat16 ? at::kHalf : at::kBFloat16;
     state->reducer->register_comm_hook(std::make_unique<Compressed>(group, dtype));
+    state->compressed = true;
   }
   return state;
 }
 
 StatePtr &of(DistReducer r) { return *reinterpret_cast<StatePtr *>(r); }
+Held &of(DistBucket b) { return **reinterpret_cast<HeldPtr *>(b); }
+
+void check(const State &state) {
+  if (state.hook != nullptr) state.hook->check();
+}
+
+// What a backward pass of the others does, with zeros.
+void shadow(State &state) {
+  const at::NoGradGuard no_grad;
+  std::vector<c10::intrusive_ptr<c10::ivalue::Future>> begun;
+  for (c10d::GradBucket &bucket : state.reducer->get_grad_buckets(true))
+    begun.push_back(state.reducer->run_comm_hook(bucket));
+  c10::intrusive_ptr<c10d::Work> used;
+  if (state.find_unused && !state.static_graph) {
+    Tensors map = {state.reducer->get_local_used_map_on_device()};
+    used = state.group->allreduce(map);
+  }
+  for (const auto &future : begun) {
+    future->wait();
+    const c10::IValue result = future->value();  // or its error
+    if (state.hook != nullptr) state.hook->parseHookResult(result);
+  }
+  if (used != nullptr) used->wait();
+  state.reducer->push_rebuilt_params_for_all_indices();
+}
 
 }  // namespace
 }  // namespace cgotorch
@@ -165,6 +308,7 @@ const char *DistNewReducer(DistGroup group, const Tensor *parameters, int64_t n,
 
 const char *DistReducerForward(DistReducer reducer, bool reduced) {
   return guard([&] {
+    check(*of(reducer));
     if (reduced) of(reducer)->reducer->prepare_for_forward();
     of(reducer)->reducer->rebuild_buckets();
   });
@@ -174,6 +318,7 @@ const char *DistReducerBackward(DistReducer reducer, const Tensor *outputs, int6
                                 Tensor *results) {
   return guard([&] {
     StatePtr &state = of(reducer);
+    check(*state);
     Tensors tensors = in_list(outputs, n, "outputs").vec();
     const bool looks = state->find_unused && !state->static_graph;
     state->reducer->prepare_for_backward(looks ? tensors : Tensors());
@@ -186,11 +331,81 @@ const char *DistReducerBackward(DistReducer reducer, const Tensor *outputs, int6
       for (at::Tensor &t : tensors)
         if (t.grad_fn() != nullptr) t = recorded[next++];
     }
+    for (const at::Tensor &t : tensors)
+      if (t.grad_fn() != nullptr) t.grad_fn()->add_post_hook(std::make_unique<Keeper>(state));
     for (int64_t i = 0; i < n; i++) out(results + i, std::move(tensors[i]));
   });
 }
 
 void DistReducerFree(DistReducer reducer) { delete reinterpret_cast<StatePtr *>(reducer); }
+
+// Hooks ------------------------------------------------------------------------------------------
+
+const char *DistReducerRegisterHook(DistReducer reducer, const DistCommHook *hook) {
+  return guard([&] {
+    State &state = *of(reducer);
+    if (state.hook != nullptr || state.compressed)
+      throw Failure{"RuntimeError", state.compressed ? "gradients are compressed already"
+                                                     : "there is a communication hook already"};
+    auto made = std::make_unique<BucketHook>(*hook);
+    BucketHook *kept = made.get();
+    state.reducer->register_comm_hook(std::move(made));
+    state.hook = kept;
+  });
+}
+
+int64_t DistBucketIndex(DistBucket bucket) {
+  return static_cast<int64_t>(of(bucket).bucket.getIndex());
+}
+
+bool DistBucketIsLast(DistBucket bucket) { return of(bucket).bucket.isLast(); }
+
+const char *DistBucketBuffer(DistBucket bucket, Tensor *result) {
+  return guard([&] {
+    const std::lock_guard<std::mutex> lock(of(bucket).mutex);
+    out(result, at::Tensor(of(bucket).bucket.getBuffer()));
+  });
+}
+
+const char *DistBucketSetBuffer(DistBucket bucket, Tensor buffer) {
+  return guard([&] {
+    at::Tensor t = in(buffer, "buffer");
+    const std::lock_guard<std::mutex> lock(of(bucket).mutex);
+    of(bucket).bucket.setBuffer(t);
+  });
+}
+
+const char *DistBucketGradients(DistBucket bucket, Tensor **result, int64_t *result_len) {
+  return guard([&] {
+    const std::lock_guard<std::mutex> lock(of(bucket).mutex);
+    const bool sparse = of(bucket).layout != c10::kStrided;
+    out_list(result, result_len, sparse ? Tensors() : of(bucket).bucket.getGradients());
+  });
+}
+
+const char *DistBucketParameters(DistBucket bucket, Tensor **result, int64_t *result_len) {
+  return guard([&] { out_list(result, result_len, Tensors(of(bucket).bucket.getParameters())); });
+}
+
+void DistBucketFree(DistBucket bucket) { delete reinterpret_cast<HeldPtr *>(bucket); }
+
+// Ranks that have run out of batches -------------------------------------------------------------
+
+const char *DistReducerSetForwardWork(DistReducer reducer, DistWork work, bool divide_by_all) {
+  return guard([&] {
+    of(reducer)->reducer->set_forward_pass_work_handle(
+        c10::intrusive_ptr<c10d::Work>::unsafe_reclaim_from_nonowning(
+            reinterpret_cast<c10d::Work *>(work)),
+        divide_by_all);
+  });
+}
+
+const char *DistReducerShadow(DistReducer reducer) {
+  return guard([&] {
+    check(*of(reducer));
+    shadow(*of(reducer));
+  });
+}
 
 const char *DistBroadcastCoalesced(DistGroup group, const Tensor *tensors, int64_t n,
                                    int64_t buffer_bytes, int64_t root) {

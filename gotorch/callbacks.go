@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"unsafe"
+
+	"gotorch.dev/gotorch/internal/door"
 )
 
 // How libtorch calls Go.
@@ -32,6 +34,9 @@ type callback struct {
 
 	checkpoint *checkpointed
 	fetch      func() Tensor
+
+	begin  func(b door.Bucket) (finish func())
+	finish func()
 }
 
 // lend keeps c alive until C hands the token back.

@@ -41,7 +41,7 @@ import (
 // What package distributed needs. Calls that wait for other processes hold no place among those that compute.
 
 func init() {
-	door.CallDistributed = door.Distributed[Tensor]{
+	calls := door.Distributed[Tensor]{
 		SelfTest: func() error { return distFailure("distributed.Init", C.DistSelfTest()) },
 		SetDebugLevel: func(level int) error {
 			return distFailure("distributed.SetDebugLevel", C.DistSetDebugLevel(C.int64_t(level)))
@@ -225,6 +225,8 @@ func init() {
 		AbortWork: func(w door.Work) error { return distFailure("Work.Abort", C.DistWorkAbort(workOf(w))) },
 		FreeWork:  func(w door.Work) { C.DistWorkFree(workOf(w)) },
 	}
+	addCommHooks(&calls)
+	door.CallDistributed = calls
 }
 
 func storeOf(s door.Store) C.DistStore { return C.DistStore(unsafe.Pointer(s)) }

@@ -45,7 +45,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "29f2b4a53906c366"
+const apiHash = "c0576810c59b6f5c"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (

@@ -205,6 +205,16 @@ class Writer:
             for i in range(len(shape)):
                 tensors[f"{name}.in.{i}"] = torch.randn(4, generator=self.generator)
 
+    def sparse(self, dtype: str, reduce: str, wait: bool) -> None:
+        """A step in which all ranks make sparse tensors of theirs, and reduce them."""
+        name = str(len(self.steps))
+        step = {"ID": name, "Op": "sparse", "Group": -1, "Reduce": reduce, "Inputs": 6}
+        self.steps.append({**step, "Outputs": 0, "Root": 0, "Async": not wait})
+        for tensors in self.tensors:
+            for i, shape in enumerate([[4, 3], [7, 2], [5, 2, 2], [0, 3], [6, 1], [1, 9]]):
+                there = torch.rand(shape, generator=self.generator) < 0.4
+                tensors[f"{name}.in.{i}"] = self.tensor(shape, dtype, False) * there
+
     def write(self, folder: Path) -> None:
         folder.mkdir()
         for rank, tensors in enumerate(self.tensors):
@@ -381,6 +391,99 @@ def test_batch_norms_of_all_ranks_are_those_of_one_process(program: Path, tmp_pa
                 mine = (end + ends[1][name]) / 2 if name.endswith("losses") else end
                 torch.testing.assert_close(mine, whole[name], rtol=1e-4, atol=1e-5)
         assert ends[0]["0.losses"][-5:].mean() < ends[0]["0.losses"][:5].mean()
+
+
+POWER = {"Rank": 1, "Start": 2, "Rate": 2}
+
+
+def run_jobs(writer: Writer, program: Path, folder: Path, *, mixed: bool) -> None:
+    """Runs a program with all ranks in Python, all in Go and, if mixed, every other one in Go, and
+    holds them to the same bits."""
+    jobs = {"python": set(), "go": set(range(writer.size)), "half": set(range(writer.size)[1::2])}
+    if not mixed:
+        del jobs["half"]
+    for job, go in jobs.items():
+        writer.write(folder / job)
+        run(folder / job, program, writer.size, go, "tcp")
+    compare(writer, folder, [job for job in jobs if job != "python"])
+    said = json.loads((folder / "python" / "out0.json").read_text())
+    assert said == {}
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_hooks_reduce_gradients_to_the_same_bits(size: int, program: Path, tmp_path: Path) -> None:
+    """With one bucket, where the order of Python's collectives is said."""
+    writer = Writer(17, size)
+    writer.train(Hook="all_reduce", BucketCapMB=0.0001)
+    writer.train(Hook="gather", FindUnusedParameters=True, Heads=True, Alternate=True)
+    writer.train(Hook="gather", GradientAsBucketView=True, Accumulate=True, BucketCapMB=0.0001)
+    writer.train(Hook="bf16", StaticGraph=True)
+    writer.train(Hook="power", PowerSGD=POWER)
+    writer.train(Hook="power", PowerSGD=POWER | {"NoWarmStart": True, "Seed": 2**32 - 1})
+    writer.train(Hook="power", PowerSGD={"Rank": 3, "Start": 3, "Rate": 0.5}, Heads=True)
+    run_jobs(writer, program, tmp_path, mixed=True)
+
+
+def test_power_sgd_to_the_same_bits(program: Path, tmp_path: Path) -> None:
+    writer = Writer(19, 2)
+    several = {"Heads": True, "BucketCapMB": 0.0001}
+    writer.train(Hook="power", PowerSGD=POWER, **several)
+    writer.train(Hook="power", PowerSGD=POWER | {"NoWarmStart": True, "Seed": 5}, **several)
+    writer.train(Hook="power", PowerSGD=POWER | {"NoErrorFeedback": True}, **several)
+    writer.train(Hook="power", PowerSGD={"Rank": 2, "Start": 2, "Rate": 1, "Batch": True, "Epsilon": 1e-8}, Heads=True)  # fmt: skip
+    neither = {"NoErrorFeedback": True, "NoWarmStart": True}
+    writer.train(Hook="power", PowerSGD={"Rank": 4, "Start": 0, "Rate": 0.1} | neither, Heads=True)
+    writer.train(Hook="power", PowerSGD={"Rank": 1, "Start": 2, "Rate": 1000})  # none is
+    writer.train(Hook="fp16_power", PowerSGD=POWER, GradientAsBucketView=True)
+    run_jobs(writer, program, tmp_path, mixed=False)
+
+
+BATCHES = [[1, 6, 3], [6, 3], [0, 4], [5, 5], [2, 6], [6, 2, 6]]
+
+
+@pytest.mark.parametrize("batches", BATCHES if FULL else BATCHES[:1])
+def test_ranks_join_to_the_same_bits(batches: list[int], program: Path, tmp_path: Path) -> None:
+    writer = Writer(23, len(batches))
+    writer.train(Batches=batches)
+    writer.train(Batches=batches, Remain=True, BucketCapMB=0.0001)
+    writer.train(Batches=batches, Accumulate=True)
+    writer.train(Batches=batches, FindUnusedParameters=True, Heads=True, Alternate=True)
+    writer.train(Batches=batches, NoBroadcastBuffers=True, GradientAsBucketView=True)
+    writer.train(Batches=batches, Compression="bf16")
+    writer.train(Batches=batches, Hook="gather")
+    writer.train(Batches=batches, Throw=True)
+    run_jobs(writer, program, tmp_path, mixed=True)
+    ends: Tensors = torch.load(tmp_path / "go" / "out0.pt")
+    threw = [float(t) for name, t in ends.items() if name.endswith(".threw")]
+    assert threw == [0] * 7 + [float(len(set(batches)) > 1)]
+
+
+def test_optimisers_whose_state_is_shared_out_join(program: Path, tmp_path: Path) -> None:
+    writer = Writer(29, 3)
+    writer.train(Batches=[3, 6, 1], Zero=True)
+    run_jobs(writer, program, tmp_path, mixed=False)
+
+
+def test_sparse_tensors_are_reduced_to_the_same_bits(program: Path, tmp_path: Path) -> None:
+    writer = Writer(37, 3)
+    for dtype in ("float32", "float64", "int64", "uint8", "float16", "bool"):
+        for reduce in ("sum", "max"):
+            writer.sparse(dtype, reduce, wait=reduce == "max" or dtype == "float32")
+    for job, go in {"python": set(), "go": {0, 1, 2}, "half": {1}}.items():
+        writer.write(tmp_path / job)
+        run(tmp_path / job, program, 3, go, "tcp")
+    compare(writer, tmp_path, ["go", "half"])
+    refused = json.loads((tmp_path / "go" / "out0.json").read_text())
+    assert {"0", "2", "4"}.isdisjoint(refused)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_sparse_gradients_to_the_same_bits(size: int, program: Path, tmp_path: Path) -> None:
+    writer = Writer(31, size)
+    writer.train(Sparse=True)
+    writer.train(Sparse=True, BucketCapMB=0.0001, FindUnusedParameters=True)
+    writer.train(Sparse=True, Hook="all_reduce")
+    run_jobs(writer, program, tmp_path, mixed=True)
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import amp, autograd, distributed, distributions, nn, profiler
 from torch.autograd.profiler_util import EventList
 from torch.distributed import checkpoint
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 from torch.distributions import constraints, relaxed_bernoulli, relaxed_categorical, transforms
 from torch.nn import init
 from torch.nn import utils as nn_utils
@@ -43,12 +44,14 @@ PYTHON: dict[str, Callable[..., Any]] = {
     "gotorch/data: LoaderOptions": DataLoader,
     "gotorch/distributed: DataParallelOptions": nn.parallel.DistributedDataParallel,
     "gotorch/distributed: GroupOptions": distributed.new_group,
+    "gotorch/distributed: JoinOptions": nn.parallel.DistributedDataParallel.join,
     "gotorch/distributed: MonitoredBarrierOptions": distributed.monitored_barrier,
     "gotorch/distributed: ObjectOptions": distributed.all_gather_object,
     "gotorch/distributed: Options": distributed.init_process_group,
     "gotorch/distributed: P2POptions": distributed.send,
     "gotorch/distributed/checkpoint: LoadOptions": checkpoint.load,
     "gotorch/distributed/checkpoint: SaveOptions": checkpoint.save,
+    "gotorch/distributed: PowerSGDOptions": PowerSGDState,
     "gotorch/distributed: TCPStoreOptions": distributed.TCPStore.__init__,
     "gotorch/profiler: KeyAveragesOptions": profiler.profile.key_averages,
     "gotorch/profiler: Options": profiler.profile,
@@ -401,11 +404,15 @@ NAMES = {
     "Disabled": "enabled", "WithFLOPs": "with_flops",
     "BucketCapMB": "bucket_cap_mb", "Group": "process_group", "Server": "is_master",
     "NoBroadcastBuffers": "broadcast_buffers", "NoInitSync": "init_sync",
-    "NoWaitForWorkers": "wait_for_workers",
+    "NoWaitForWorkers": "wait_for_workers", "Disable": "enable",
+    "NoDivideByInitialWorldSize": "divide_by_initial_world_size",
+    "StartPowerSGDIter": "start_powerSGD_iter",
+    "NoErrorFeedback": "use_error_feedback", "NoWarmStart": "warm_start",
 }  # fmt: skip
 OPPOSITE = {
     "Partial", "Disabled",
-    "NoBroadcastBuffers", "NoInitSync", "NoWaitForWorkers",
+    "NoBroadcastBuffers", "NoInitSync", "NoWaitForWorkers", "Disable",
+    "NoDivideByInitialWorldSize", "NoErrorFeedback", "NoWarmStart",
 }  # fmt: skip
 
 # Fields that are a value of another argument, or an argument that Python has not.

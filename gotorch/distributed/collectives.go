@@ -53,7 +53,8 @@ func (g *Group) broadcast(t gotorch.Tensor, src int, async bool) *Work {
 	return g.begin(door.Broadcast, call{Op: op, Inputs: real, Root: src, Async: async})
 }
 
-// AllReduce makes of all ranks' t one tensor, in each of them. Complex tensors are summed, and nothing else.
+// AllReduce makes of all ranks' t one tensor, in each of them. Complex tensors are summed, and nothing else, and so are sparse ones
+// (COO), of float32, float64 and integers: where any rank has an element, all have it then.
 func (g *Group) AllReduce(t gotorch.Tensor, how ReduceOp) { g.allReduce(t, how, false).must() }
 
 // AllReduceAsync is [Group.AllReduce] that does not wait.
@@ -411,6 +412,10 @@ func checkReduce(op string, how ReduceOp, ts ...gotorch.Tensor) {
 	for _, t := range ts {
 		if t != (gotorch.Tensor{}) && how != Sum && how != Avg && t.DType().IsComplex() {
 			panic(args.ValueError(op, "complex tensors cannot be reduced by %v, but by Sum", how))
+		}
+		if t != (gotorch.Tensor{}) && t.DType().IsComplex() && t.Layout() != gotorch.Strided {
+			// Python reduces a copy of it, and leaves the tensor as it is.
+			panic(args.Errorf(op, gotorch.NotImplementedError, "sparse tensors of complex numbers cannot be reduced: reduce two, or dense ones"))
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
@@ -40,7 +41,7 @@ type DataParallelOptions struct {
 	NoBroadcastBuffers bool
 	// NoInitSync leaves out that rank 0's parameters and buffers are copied to the others at the beginning.
 	NoInitSync bool
-	// Compression: default [NoCompression].
+	// Compression: default [NoCompression]. See [DistributedDataParallel.RegisterCommHook] for other ways to reduce gradients.
 	Compression Compression
 }
 
@@ -53,7 +54,8 @@ type DistributedDataParallel struct {
 	reducer door.Reducer
 	options DataParallelOptions
 	noSync  bool
-	synced  bool // whether the buffers are to be copied before the next forward pass
+	synced  bool          // whether the buffers are to be copied before the next forward pass
+	inHook  *atomic.Int32 // how many calls of its communication hook run
 	closing *sync.Once
 	remove  []func() // what net has of this
 	cleanup runtime.Cleanup
@@ -101,9 +103,8 @@ func DataParallel(net nn.Modular, opts ...DataParallelOptions) *DistributedDataP
 		BucketBytes: int64(megabytes * (1 << 20)), FindUnusedParameters: opt.FindUnusedParameters,
 		GradientAsBucketView: opt.GradientAsBucketView, StaticGraph: opt.StaticGraph, Compression: int(opt.Compression),
 	}
-	var all, trained []gotorch.Tensor
+	var trained []gotorch.Tensor
 	for name, p := range net.NamedParameters() {
-		all = append(all, p)
 		if p.RequiresGrad() {
 			trained = append(trained, p)
 			of.Names = append(of.Names, name)
@@ -121,15 +122,12 @@ func DataParallel(net nn.Modular, opts ...DataParallelOptions) *DistributedDataP
 	defer g.inUse.RUnlock()
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
-	d := nn.Init(&DistributedDataParallel{Net: net, group: g, options: opt, synced: true, closing: new(sync.Once)})
+	d := nn.Init(&DistributedDataParallel{Net: net, group: g, options: opt, synced: true, inHook: new(atomic.Int32), closing: new(sync.Once)})
 	d.reducer = c10d.NewReducer(g.handle, trained, of)
 	d.remove = g.joinBatchNorms(net)
 	d.cleanup = runtime.AddCleanup(d, func(r door.Reducer) { c10d.FreeReducer(r) }, d.reducer)
 	if !opt.NoInitSync {
-		if !opt.NoBroadcastBuffers {
-			all = append(all, d.buffers()...)
-		}
-		c10d.BroadcastCoalesced(g.handle, all, broadcastBytes, 0)
+		c10d.BroadcastCoalesced(g.handle, d.states(), broadcastBytes, 0)
 	}
 	return d
 }
@@ -177,6 +175,23 @@ func (d *DistributedDataParallel) buffers() (ts []gotorch.Tensor) {
 	return ts
 }
 
+// states returns what ranks have in common: all parameters, and the buffers where they are.
+func (d *DistributedDataParallel) states() []gotorch.Tensor {
+	all := d.Net.Parameters()
+	if !d.options.NoBroadcastBuffers {
+		all = append(all, d.buffers()...)
+	}
+	return all
+}
+
+// syncedBuffers returns those that are to be copied before the next forward pass.
+func (d *DistributedDataParallel) syncedBuffers() []gotorch.Tensor {
+	if !d.synced || d.options.NoBroadcastBuffers {
+		return nil
+	}
+	return d.buffers()
+}
+
 // Forward is the module's, whose gradients are averaged in the backward pass. It panics with a TypeError for a module whose
 // Forward takes something else than one tensor: see [DistributedDataParallel.Around].
 func (d *DistributedDataParallel) Forward(x gotorch.Tensor) gotorch.Tensor {
@@ -216,12 +231,28 @@ func (d *DistributedDataParallel) before(op string, recorded bool) {
 	defer d.group.inUse.RUnlock()
 	d.group.mutex.Lock()
 	defer d.group.mutex.Unlock()
+	join := d.joinedLocked()
+	if join != nil && join.joinables[0] == Joinable(d) {
+		work := join.notifyLocked(op, d.group)
+		c10d.SetForwardWork(d.reducer, work.handle, !join.options.NoDivideByInitialWorldSize)
+	}
 	if recorded {
 		// Where all ranks agree on new buckets, which is a collective: not only where gradients are reduced.
 		c10d.ReducerForward(d.reducer, !d.noSync)
 	}
-	if buffers := d.buffers(); d.synced && !d.options.NoBroadcastBuffers && len(buffers) > 0 {
-		c10d.BroadcastCoalesced(d.group.handle, buffers, broadcastBytes, 0)
+	if buffers := d.syncedBuffers(); len(buffers) > 0 {
+		root := 0
+		if join != nil {
+			root = d.group.largestLocked(op, d.group.rank) // of those that have not come to the end
+		}
+		c10d.BroadcastCoalesced(d.group.handle, buffers, broadcastBytes, root)
+	}
+	if join != nil {
+		average := float32(0)
+		if recorded && !d.noSync {
+			average = 1
+		}
+		d.group.countLocked(op, average)
 	}
 }
 
@@ -251,8 +282,12 @@ func (d *DistributedDataParallel) NoSync(fn func()) {
 	fn()
 }
 
-// Close ends the averaging; the module within can be used on.
+// Close ends the averaging, but of passes whose Forward was before; the module within can be used on. The error is a RuntimeError within its communication hook, and nil
+// else.
 func (d *DistributedDataParallel) Close() error {
+	if d.inHook.Load() > 0 {
+		return args.Errorf("DataParallel.Close", gotorch.RuntimeError, "its communication hook runs: call it after Backward")
+	}
 	d.closing.Do(func() {
 		d.cleanup.Stop()
 		c10d.FreeReducer(d.reducer)

@@ -61,6 +61,31 @@ func TestAGroupOfSome(t *testing.T) {
 	})
 }
 
+func TestSparseTensorsAreSummed(t *testing.T) {
+	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
+		dense := gotorch.Zeros([]int64{4, 2})
+		dense.Select(0, int64(g.Rank())).Fill_(2)
+		x := dense.ToSparse()
+		g.AllReduce(x, distributed.Sum)
+		if got := gotorch.ToSlice[float32](x.ToDense()); x.Layout() != gotorch.SparseCOO || !slices.Equal(got, []float32{2, 2, 2, 2, 2, 2, 0, 0}) {
+			t.Error(g, x)
+		}
+		for kind, call := range map[gotorch.ErrorKind]func(){
+			gotorch.RuntimeError: func() { g.AllReduce(dense.ToSparse(), distributed.Max) },
+			gotorch.NotImplementedError: func() {
+				g.AllReduce(gotorch.Complex(dense, dense).ToSparse(), distributed.Sum)
+			},
+		} {
+			if err := gotorch.Try0(call); !errors.Is(err, kind) {
+				t.Error(g, err)
+			}
+		}
+		if err := gotorch.Try0(func() { g.Broadcast(dense.ToSparse(), 0) }); !errors.Is(err, gotorch.NotImplementedError) {
+			t.Error(g, err)
+		}
+	})
+}
+
 func TestWhatBeginsIsWaitedFor(t *testing.T) {
 	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		var works []*distributed.Work

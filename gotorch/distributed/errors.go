@@ -12,4 +12,6 @@ const (
 	StoreError gotorch.ErrorKind = "DistStoreError"
 	// BackendError is of a backend, such as NCCL.
 	BackendError gotorch.ErrorKind = "DistBackendError"
+	// UnevenInputsError is of a [Join] that ends where ranks have different numbers of batches. It is Python's RuntimeError.
+	UnevenInputsError gotorch.ErrorKind = "UnevenInputsError"
 )

@@ -29,6 +29,7 @@ type Group struct {
 
 	mutex   sync.Mutex // collectives begin one after the other
 	inUse   sync.RWMutex
+	joining *joining // or nil
 	handle  door.Group
 	closed  bool
 	cleanup runtime.Cleanup
@@ -197,6 +198,11 @@ func (g *Group) begin(which door.Collective, call door.CollectiveCall[gotorch.Te
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
 	return newWork(call.Op, g, c10d.Begin(g.handle, which, call))
+}
+
+// beginLocked begins an all-reduce: the group is in use, and its mutex locked.
+func (g *Group) beginLocked(op string, t gotorch.Tensor, how ReduceOp) *Work {
+	return newWork(op, g, c10d.Begin(g.handle, door.AllReduce, call{Op: op, Inputs: list(t), Reduce: int(how), Async: true}))
 }
 
 // checkRank panics for what is no rank of the group.

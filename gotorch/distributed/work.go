@@ -3,8 +3,10 @@ package distributed
 import (
 	"context"
 	"runtime"
+	"runtime/debug"
 	"sync"
 
+	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/internal/door"
 )
@@ -17,6 +19,9 @@ type Work struct {
 	group    *Group
 	from     int // the rank from which it receives
 	receives bool
+
+	before *Work        // of one that Then has made
+	then   func() error // which runs after before
 
 	once  sync.Once
 	ended chan struct{}
@@ -37,6 +42,10 @@ func newWork(op string, g *Group, handle door.Work) *Work {
 // end waits until it has ended.
 func (w *Work) end() {
 	w.once.Do(func() {
+		if w.before != nil {
+			w.endThen()
+			return
+		}
 		w.err = c10d.WaitWork(w.op, w.handle, 0)
 		w.mutex.Lock()
 		defer w.mutex.Unlock()
@@ -50,6 +59,36 @@ func (w *Work) end() {
 	})
 }
 
+// endThen ends what Then has made. A panic goes on, and is the error for others that wait.
+func (w *Work) endThen() {
+	defer close(w.ended)
+	w.err = args.Errorf(w.op, gotorch.RuntimeError, "what Then was given has ended its goroutine")
+	defer func() {
+		if v := recover(); v != nil {
+			w.err = &gotorch.CallbackPanic{Value: v, Stack: debug.Stack()}
+			panic(v)
+		}
+	}()
+	if w.before.end(); w.before.err != nil {
+		w.err = w.before.err
+		return
+	}
+	w.source = w.before.source
+	w.err = w.then()
+}
+
+// Then returns a Work that ends when w has ended well and fn has returned after it, with fn's error, or else w's. fn runs once,
+// in the first [Work.Wait] of what Then returns; where nobody waits, it does not run. It may begin other collectives, and
+// wait for them.
+//
+// Python's: https://docs.pytorch.org/docs/stable/futures.html#torch.futures.Future.then
+func (w *Work) Then(fn func() error) *Work {
+	if fn == nil {
+		panic(args.TypeError("Work.Then", "the function is nil"))
+	}
+	return &Work{op: w.op, group: w.group, before: w, then: fn, ended: make(chan struct{}), source: -1}
+}
+
 // Wait waits until it has ended, and returns its error: nil, ctx's where that ends before, else an *gotorch.Error.
 // Where ctx ends, a send or receive ends too; another collective goes on, and its tensors stay in use until it has
 // ended or its time limit has passed.
@@ -58,7 +97,10 @@ func (w *Work) Wait(ctx context.Context) error {
 		w.end()
 		return w.err
 	}
-	go w.end()
+	go func() {
+		defer func() { _ = recover() }() // it is w's error
+		w.end()
+	}()
 	select {
 	case <-w.ended:
 		return w.err
@@ -69,6 +111,10 @@ func (w *Work) Wait(ctx context.Context) error {
 }
 
 func (w *Work) abort() {
+	if w.before != nil {
+		w.before.abort()
+		return
+	}
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	if w.handle != nil {
@@ -76,8 +122,16 @@ func (w *Work) abort() {
 	}
 }
 
-// Done reports whether it has ended. A send or receive ends in [Work.Wait] alone.
+// Done reports whether it has ended. A send or receive ends in [Work.Wait] alone, and so does what [Work.Then] returns.
 func (w *Work) Done() bool {
+	if w.before != nil {
+		select {
+		case <-w.ended:
+			return true
+		default:
+			return false
+		}
+	}
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	if w.handle == nil {

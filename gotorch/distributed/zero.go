@@ -71,7 +71,10 @@ func ZeroRedundancyOptimizer(g *Group, opt optim.Optimizer) *ZeroRedundancy {
 func (z *ZeroRedundancy) Owner(i int) int { return z.owner[i] }
 
 // Step changes this rank's parameters, and gets the others.
-func (z *ZeroRedundancy) Step() { z.with(z.Optimizer.Step) }
+func (z *ZeroRedundancy) Step() {
+	NotifyJoin(z)
+	z.with(z.Optimizer.Step)
+}
 
 // StepWith computes gradients by closure, once, and is Step then.
 func (z *ZeroRedundancy) StepWith(closure func() gotorch.Tensor) gotorch.Tensor {

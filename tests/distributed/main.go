@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -49,6 +50,17 @@ type options struct {
 	Save, Load                                               string // checkpoints of it
 	Model                                                    string // of a step "long"
 	Shard                                                    bool
+	Hook                                                     string // what reduces gradients: see hook
+	PowerSGD                                                 struct {
+		Rank, Start                         int64
+		Rate, Epsilon                       float64
+		NoErrorFeedback, NoWarmStart, Batch bool
+		Seed                                uint64
+	}
+	Batches       []int // how many batches each rank has, in a Join; all go on together after it
+	Throw, Remain bool  // ThrowOnEarlyTermination, NoDivideByInitialWorldSize
+	Zero          bool  // the optimiser's state is shared out, and joins
+	Sparse        bool  // there is an embedding, whose gradient is sparse
 }
 
 // net is Net of ranks.py.
@@ -56,9 +68,13 @@ type net struct {
 	nn.Module
 	Body  *nn.SequentialModule
 	Heads []*nn.LinearModule
+	Words *nn.EmbeddingModule // or nil
 }
 
 func (n *net) Forward(x gotorch.Tensor, heads []int) (outs []gotorch.Tensor) {
+	if n.Words != nil {
+		x = x.Add(n.Words.Forward(gotorch.ArgMax(x, gotorch.ArgMaxOptions{Dim: new(int64(1))})))
+	}
 	x = n.Body.Forward(x)
 	for _, i := range heads {
 		outs = append(outs, n.Heads[i].Forward(x))
@@ -73,6 +89,9 @@ func (s step) train(g *distributed.Group, tensors map[string]gotorch.Tensor) {
 		Body:  nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.ReLU()),
 		Heads: []*nn.LinearModule{nn.Linear(7, 2), nn.Linear(7, 2)},
 	})
+	if o.Sparse {
+		n.Words = nn.Embedding(5, 5, nn.EmbeddingOptions{Sparse: true})
+	}
 	if !o.Heads {
 		n.Heads[1].RequiresGrad_(false)
 	}
@@ -86,14 +105,25 @@ func (s step) train(g *distributed.Group, tensors map[string]gotorch.Tensor) {
 	}
 	model := distributed.DataParallel(n, opts)
 	defer model.Close()
+	if hook := s.hook(g); hook != nil {
+		model.RegisterCommHook(hook)
+	}
 	var trained []gotorch.Tensor
 	for _, p := range n.Parameters() {
 		if p.RequiresGrad() {
 			trained = append(trained, p)
 		}
 	}
-	opt := optim.SGD(trained, optim.SGDOptions{LR: 0.1, Momentum: 0.9})
-	for i := range s.Inputs {
+	var opt optim.Optimizer = optim.SGD(trained, optim.SGDOptions{LR: 0.1, Momentum: 0.9})
+	if o.Sparse {
+		opt = optim.SGD(trained, optim.SGDOptions{LR: 0.1})
+	}
+	joinables := []distributed.Joinable{model}
+	if o.Zero {
+		shared := distributed.ZeroRedundancyOptimizer(g, opt)
+		opt, joinables = shared, append(joinables, shared)
+	}
+	step := func(i int) {
 		heads := []int{0}
 		if o.Heads {
 			heads = []int{0, 1}
@@ -115,15 +145,63 @@ func (s step) train(g *distributed.Group, tensors map[string]gotorch.Tensor) {
 		}
 		if o.Accumulate && i%2 == 0 {
 			model.NoSync(pass)
-			continue
+			return
 		}
 		pass()
 		opt.Step()
 		opt.ZeroGrad()
 	}
+	if o.Batches != nil {
+		err := distributed.Join(joinables, func() error {
+			for i := range o.Batches[g.Rank()] {
+				step(i)
+			}
+			return nil
+		}, distributed.JoinOptions{ThrowOnEarlyTermination: o.Throw, NoDivideByInitialWorldSize: o.Remain})
+		threw := float32(0)
+		if errors.Is(err, distributed.UnevenInputsError) {
+			threw = 1
+		} else if err != nil {
+			panic(err)
+		}
+		tensors[s.ID+".threw"] = gotorch.FromSlice([]float32{threw})
+	}
+	for i := range s.Inputs {
+		step(i)
+	}
 	for name, t := range model.StateDict() {
 		tensors[s.ID+".state."+name] = t
 	}
+}
+
+// hook is what reduces gradients in a training, or nil.
+func (s step) hook(g *distributed.Group) distributed.CommHook {
+	o := s.Train.PowerSGD
+	power := func() distributed.CommHook {
+		return distributed.PowerSGD(g, distributed.PowerSGDOptions{
+			MatrixApproximationRank: o.Rank, StartPowerSGDIter: o.Start, MinCompressionRate: o.Rate, NoErrorFeedback: o.NoErrorFeedback,
+			NoWarmStart: o.NoWarmStart, OrthogonalizationEpsilon: o.Epsilon, RandomSeed: o.Seed, BatchTensorsWithSameShape: o.Batch,
+		}).Hook
+	}
+	switch s.Train.Hook {
+	case "all_reduce":
+		return distributed.AllReduceHook(g)
+	case "bf16":
+		return distributed.BF16CompressWrapper(distributed.AllReduceHook(g))
+	case "power":
+		return power()
+	case "fp16_power":
+		return distributed.FP16CompressWrapper(power())
+	case "gather": // the mean of what all ranks have
+		return func(b *distributed.GradBucket) (*distributed.Work, error) {
+			all := gotorch.Empty([]int64{int64(g.Size()) * b.Buffer().Numel()})
+			return g.AllGatherIntoTensorAsync(all, b.Buffer()).Then(func() error {
+				b.SetBuffer(all.View([]int64{int64(g.Size()), -1}).MeanDim([]int64{0}))
+				return nil
+			}), nil
+		}
+	}
+	return nil
 }
 
 func (s step) shard(g *distributed.Group, tensors map[string]gotorch.Tensor) {
@@ -199,6 +277,29 @@ func (s step) mesh(world *distributed.Group, in []gotorch.Tensor) {
 	for i, name := range names {
 		in[i].Add_(gotorch.FromSlice([]float32{float32(mesh.LocalRank(name))}))
 		mesh.Group(name).AllReduce(in[i], distributed.Sum)
+	}
+}
+
+// sparse reduces tensors of which the rows are sparse, or the elements, or that have each element twice.
+func (s step) sparse(ctx context.Context, g *distributed.Group, tensors map[string]gotorch.Tensor) {
+	for i := range s.Inputs {
+		name := fmt.Sprintf("%s.in.%d", s.ID, i)
+		t := tensors[name].ToSparse()
+		switch i % 3 {
+		case 1:
+			t = tensors[name].ToSparseSparseDim(1)
+		case 2:
+			t = gotorch.Cat([]gotorch.Tensor{t, t}).Narrow(0, 0, tensors[name].Size(0))
+		}
+		if s.Async {
+			if err := g.AllReduceAsync(t, reduces[s.Reduce]).Wait(ctx); err != nil {
+				panic(err)
+			}
+		} else {
+			g.AllReduce(t, reduces[s.Reduce])
+		}
+		t = t.Coalesce()
+		tensors[name+".indices"], tensors[name+".values"] = t.Indices(), t.Values()
 	}
 }
 
@@ -297,6 +398,9 @@ func (s step) run(ctx context.Context, g *distributed.Group, tensors map[string]
 		return
 	case "mesh":
 		s.mesh(g, in)
+		return
+	case "sparse":
+		s.sparse(ctx, g, tensors)
 		return
 	}
 	splits := distributed.Splits{Output: of[0], Input: of[1]}

@@ -20,8 +20,10 @@ import models
 import torch
 import torch.distributed as dist
 from torch.distributed import checkpoint, fsdp, init_device_mesh
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.join import Join
 from torch.distributed.checkpoint import state_dict
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
 REDUCES = {
     "sum": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
@@ -38,8 +40,11 @@ class Net(torch.nn.Module):
             torch.nn.Linear(5, 7), torch.nn.BatchNorm1d(7), torch.nn.ReLU()
         )
         self.heads = torch.nn.ModuleList([torch.nn.Linear(7, 2), torch.nn.Linear(7, 2)])
+        self.words: torch.nn.Module | None = None
 
     def forward(self, x: torch.Tensor, heads: list[int]) -> list[torch.Tensor]:
+        if self.words is not None:
+            x = x + self.words(x.argmax(1))
         x = self.body(x)
         return [self.heads[i](x) for i in heads]
 
@@ -49,6 +54,8 @@ def train(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) ->
     rank = dist.get_rank(group)
     torch.manual_seed(100 * int(step["ID"]) + rank)
     net = Net()
+    if options.get("Sparse"):
+        net.words = torch.nn.Embedding(5, 5, sparse=True)
     if not options.get("Heads"):
         net.heads[1].requires_grad_(False)
     model = torch.nn.parallel.DistributedDataParallel(
@@ -62,9 +69,18 @@ def train(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) ->
     )
     if how := options.get("Compression"):
         model.register_comm_hook(group, getattr(default_hooks, f"{how}_compress_hook"))
+    hooked(model, options, group)
     trained = [p for p in net.parameters() if p.requires_grad]
-    optimizer = torch.optim.SGD(trained, lr=0.1, momentum=0.9)
-    for i in range(step["Inputs"]):
+    momentum = 0 if options.get("Sparse") else 0.9
+    optimizer: Any = torch.optim.SGD(trained, lr=0.1, momentum=momentum)
+    joinables: list[Any] = [model]
+    if options.get("Zero"):
+        optimizer = ZeroRedundancyOptimizer(
+            trained, torch.optim.SGD, process_group=group, lr=0.1, momentum=momentum
+        )
+        joinables.append(optimizer)
+
+    def take(i: int) -> None:
         heads = [0, 1] if options.get("Heads") else [0]
         if options.get("Alternate"):
             heads = [(i + (rank if options.get("ByRank") else 0)) % 2]
@@ -75,8 +91,74 @@ def train(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) ->
         if not alone:
             optimizer.step()
             optimizer.zero_grad()
+
+    if batches := options.get("Batches"):
+        threw = 0.0
+        try:
+            with Join(
+                joinables,
+                throw_on_early_termination=options.get("Throw", False),
+                divide_by_initial_world_size=not options.get("Remain", False),
+            ):
+                for i in range(batches[rank]):
+                    take(i)
+        except RuntimeError as e:
+            if "exhausted" not in str(e):
+                raise
+            threw = 1.0
+        tensors[f"{step['ID']}.threw"] = torch.tensor([threw])
+        Join(joinables, enable=False)  # else they remain as in a join
+    for i in range(step["Inputs"]):
+        take(i)
     for name, t in model.state_dict().items():
         tensors[f"{step['ID']}.state.{name}"] = t
+
+
+def hooked(model: Any, options: dict[str, Any], group: Any) -> None:
+    """Gives a model the hook that a step says, and has each bucket be reduced before the next one
+    begins: the later collectives of a hook begin in threads of Gloo, in an order that may differ
+    between ranks."""
+    of = options.get("PowerSGD", {})
+    state: Any = group
+    match options.get("Hook"):
+        case None:
+            return
+        case "all_reduce":
+            hook: Any = default_hooks.allreduce_hook
+        case "bf16":
+            hook = default_hooks.bf16_compress_wrapper(default_hooks.allreduce_hook)
+        case "power" | "fp16_power":
+            state = powerSGD_hook.PowerSGDState(
+                group,
+                matrix_approximation_rank=of["Rank"],
+                start_powerSGD_iter=of["Start"],
+                min_compression_rate=of["Rate"],
+                use_error_feedback=not of.get("NoErrorFeedback", False),
+                warm_start=not of.get("NoWarmStart", False),
+                orthogonalization_epsilon=of.get("Epsilon", 0),
+                random_seed=of.get("Seed", 0),
+                batch_tensors_with_same_shape=of.get("Batch", False),
+            )
+            hook = powerSGD_hook.powerSGD_hook
+            if options["Hook"] == "fp16_power":
+                hook = default_hooks.fp16_compress_wrapper(hook)
+        case "gather":
+
+            def hook(state: Any, bucket: Any) -> Any:
+                all_ranks = torch.empty(dist.get_world_size(state) * bucket.buffer().numel())
+                work = dist.all_gather_into_tensor(
+                    all_ranks, bucket.buffer(), group=state, async_op=True
+                )
+                return work.get_future().then(
+                    lambda _: all_ranks.view(dist.get_world_size(state), -1).mean(0)
+                )
+
+    def ended(future: Any) -> Any:
+        future.wait()
+        return future
+
+    # What has annotations is refused where they are strings.
+    model.register_comm_hook(state, lambda state, bucket: ended(hook(state, bucket)))
 
 
 def shard(step: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
@@ -184,6 +266,20 @@ def mesh(step: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         dist.all_reduce(t, group=made.get_group(name))
 
 
+def sparse(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) -> None:
+    for i in range(step["Inputs"]):
+        name = f"{step['ID']}.in.{i}"
+        dense = tensors[name]
+        t = dense.to_sparse()
+        if i % 3 == 1:
+            t = dense.to_sparse(1)
+        elif i % 3 == 2:
+            t = torch.cat([t, t]).narrow(0, 0, len(dense))
+        dist.all_reduce(t, REDUCES[step["Reduce"]], group=group)
+        t = t.coalesce()
+        tensors[f"{name}.indices"], tensors[f"{name}.values"] = t.indices(), t.values()
+
+
 def run(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) -> None:
     if step["Op"] == "train":
         train(step, group, tensors)
@@ -196,6 +292,9 @@ def run(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) -> N
         return
     if step["Op"] == "mesh":
         mesh(step, tensors)
+        return
+    if step["Op"] == "sparse":
+        sparse(step, group, tensors)
         return
     of = step["ID"]
     ins = [tensors[f"{of}.in.{i}"] for i in range(step["Inputs"])]

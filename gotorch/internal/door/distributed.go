@@ -61,7 +61,7 @@ type ReducerOptions struct {
 	Sparse                                                  []bool
 }
 
-// A Store, Group, Work or Reducer is a handle of cgotorch's distributed.h. Free must be called once, and nothing
+// A Store, Group, Work, Reducer or Bucket is a handle of cgotorch's distributed.h. Free must be called once, and nothing
 // during or after it.
 type (
 	Store unsafe.Pointer
@@ -69,6 +69,7 @@ type (
 	Work  unsafe.Pointer
 
 	Reducer unsafe.Pointer
+	Bucket  unsafe.Pointer
 )
 
 // Distributed is distributed.h. Strings must be without NUL bytes. Errors are *gotorch.Error; what returns none panics with them.
@@ -107,6 +108,17 @@ type Distributed[Tensor any] struct {
 	ReducerBackward    func(r Reducer, outputs []Tensor) []Tensor
 	FreeReducer        func(r Reducer)
 	BroadcastCoalesced func(g Group, tensors []Tensor, bufferBytes int64, root int)
+
+	// RegisterCommHook has begin called for each bucket, which becomes begin's, and what that returns when all have begun: nil
+	// where nothing is left to do.
+	RegisterCommHook func(r Reducer, begin func(Bucket) (finish func()))
+	BucketIndex      func(b Bucket) (index int, last bool)
+	BucketBuffer     func(b Bucket) Tensor
+	BucketSetBuffer  func(b Bucket, t Tensor)
+	BucketTensors    func(b Bucket, parameters bool) []Tensor // gradients or parameters
+	FreeBucket       func(b Bucket)
+	SetForwardWork   func(r Reducer, w Work, divideByAll bool)
+	Shadow           func(r Reducer)
 
 	WaitWork   func(op string, w Work, ms int64) error
 	WorkDone   func(w Work) (bool, error)
