@@ -199,20 +199,6 @@ class Sink : public torch::autograd::Function<Sink> {
   };
 };
 
-// Keeps a reducer as long as the graph of a forward pass, of which the caller may have nothing else
-// when it goes backward.
-class Keeper : public torch::autograd::FunctionPostHook {
- public:
-  explicit Keeper(StatePtr state) : state_(std::move(state)) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list &gradients,
-                                            const torch::autograd::variable_list &) override {
-    return gradients;
-  }
-
- private:
-  const StatePtr state_;
-};
-
 // The constructor has grown from one release of torch to the next.
 template <class Reducer, class... Args>
 std::shared_ptr<Reducer> make(Args &&...args) {
@@ -331,8 +317,6 @@ const char *DistReducerBackward(DistReducer reducer, const Tensor *outputs, int6
       for (at::Tensor &t : tensors)
         if (t.grad_fn() != nullptr) t = recorded[next++];
     }
-    for (const at::Tensor &t : tensors)
-      if (t.grad_fn() != nullptr) t.grad_fn()->add_post_hook(std::make_unique<Keeper>(state));
     for (int64_t i = 0; i < n; i++) out(results + i, std::move(tensors[i]));
   });
 }

@@ -466,15 +466,16 @@ def test_optimisers_whose_state_is_shared_out_join(program: Path, tmp_path: Path
 
 def test_sparse_tensors_are_reduced_to_the_same_bits(program: Path, tmp_path: Path) -> None:
     writer = Writer(37, 3)
-    for dtype in ("float32", "float64", "int64", "uint8", "float16", "bool"):
-        for reduce in ("sum", "max"):
-            writer.sparse(dtype, reduce, wait=reduce == "max" or dtype == "float32")
+    # Those whose sums Gloo refuses late, see refused_late, are float16 and bool among others.
+    for dtype in ("float32", "float64", "int64", "uint8"):
+        writer.sparse(dtype, "sum", wait=dtype != "float64")
+    writer.sparse("float32", "max", wait=True)
     for job, go in {"python": set(), "go": {0, 1, 2}, "half": {1}}.items():
         writer.write(tmp_path / job)
         run(tmp_path / job, program, 3, go, "tcp")
     compare(writer, tmp_path, ["go", "half"])
     refused = json.loads((tmp_path / "go" / "out0.json").read_text())
-    assert {"0", "2", "4"}.isdisjoint(refused)
+    assert refused.keys() == {"4"}
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -10,7 +10,7 @@ import (
 )
 
 // A CommHook takes the place of [DataParallel]'s all-reduce: given the gradients of a bucket, which are this rank's own, it
-// makes them those of all ranks, as their mean. It says more than torch's hooks do by what it returns:
+// makes them those of all ranks, as their mean. What it returns says where they are:
 //
 //   - no Work and no error: the bucket's buffer has the result;
 //   - a [Work]: the buffer has it when the Work has ended. It is waited for when all buckets have begun, at the end of the

@@ -218,8 +218,17 @@ func TestAHookThatFailsOnOneRankIsAnErrorOnAll(t *testing.T) {
 	}
 }
 
-func TestAHookCannotCloseItsModel(t *testing.T) {
+func TestAHookCannotCallOrCloseItsModel(t *testing.T) {
 	rankstest.Run(t, 1, distributed.Options{}, func(g *distributed.Group) {
+		calls := distributed.DataParallel(nn.Linear(1, 1), distributed.DataParallelOptions{Group: g})
+		defer calls.Close()
+		calls.RegisterCommHook(func(*distributed.GradBucket) (*distributed.Work, error) {
+			calls.Forward(gotorch.Ones([]int64{1, 1}))
+			return nil, nil
+		})
+		if err, _ := backward(calls); !errors.Is(err, gotorch.RuntimeError) || !strings.Contains(err.Error(), "hook runs") {
+			t.Error(err)
+		}
 		model := distributed.DataParallel(nn.Linear(1, 1), distributed.DataParallelOptions{Group: g})
 		var kept *distributed.GradBucket
 		model.RegisterCommHook(func(b *distributed.GradBucket) (*distributed.Work, error) {

@@ -214,12 +214,24 @@ func (d *DistributedDataParallel) Around(forward func() []gotorch.Tensor) []goto
 	if d.reducer == nil {
 		panic(args.ValueError(op, "the module was used after Close"))
 	}
+	if d.inHook.Load() > 0 { // where the reducer is locked
+		panic(args.Errorf(op, gotorch.RuntimeError, "its communication hook runs: call the model before or after Backward"))
+	}
 	recorded := gotorch.GradEnabled()
 	d.before(op, recorded)
 	outputs := forward()
 	d.synced = recorded && !d.noSync
 	if d.synced {
 		outputs = c10d.ReducerBackward(d.reducer, outputs)
+		for _, t := range outputs {
+			if !t.IsLeaf() {
+				// The graph keeps what averages its gradients: the caller may have nothing else when it goes backward.
+				t.RegisterHook(func(gotorch.Tensor) gotorch.Tensor {
+					runtime.KeepAlive(d)
+					return gotorch.Tensor{}
+				})
+			}
+		}
 	}
 	return outputs
 }
@@ -282,7 +294,7 @@ func (d *DistributedDataParallel) NoSync(fn func()) {
 	fn()
 }
 
-// Close ends the averaging, but of passes whose Forward was before; the module within can be used on. The error is a RuntimeError within its communication hook, and nil
+// Close ends the averaging; the module within can be used on. The error is a RuntimeError within its communication hook, and nil
 // else.
 func (d *DistributedDataParallel) Close() error {
 	if d.inHook.Load() > 0 {

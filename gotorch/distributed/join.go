@@ -3,6 +3,7 @@ package distributed
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"gotorch.dev/gotorch"
@@ -58,7 +59,8 @@ type JoinHook struct {
 // on; the others are not told then, and get an error when the group's time limit has passed.
 //
 // Else the error is that of a collective, an [UnevenInputsError] with [JoinOptions.ThrowOnEarlyTermination], and a ValueError
-// where joinables are none or of several groups, or a Join of the group goes on already.
+// where joinables are none or of several groups, or a Join of the group goes on already; a TypeError for nil, and for one that cannot
+// be compared with ==.
 //
 // Ranks of Python may be in one, with the same arguments. A model of Python's remains in this mode after its
 // join, until `model.join(enable=False)` is called.
@@ -69,6 +71,11 @@ func Join(joinables []Joinable, fn func() error, opts ...JoinOptions) (err error
 	opt := args.Option(opts)
 	if len(joinables) == 0 {
 		return args.ValueError(op, "there is nothing to join: give one joinable at least")
+	}
+	for i, j := range joinables {
+		if j == nil || !reflect.TypeOf(j).Comparable() {
+			return args.TypeError(op, "joinable %d is a %T, and must be a pointer or something else that can be compared", i, j)
+		}
 	}
 	g := joinables[0].JoinGroup()
 	for _, j := range joinables {

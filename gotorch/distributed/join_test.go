@@ -77,6 +77,12 @@ func (c *counted) JoinHook(distributed.JoinOptions) distributed.JoinHook {
 	}
 }
 
+// uncomparable is no pointer.
+type uncomparable struct {
+	*counted
+	_ []int
+}
+
 func (c *counted) step() float32 {
 	distributed.NotifyJoin(c)
 	x := gotorch.Ones([]int64{1})
@@ -130,6 +136,11 @@ func TestAJoinThatFails(t *testing.T) {
 		nothing := func() error { return nil }
 		if err := distributed.Join(nil, nothing); !errors.Is(err, gotorch.ValueError) {
 			t.Error(err)
+		}
+		for _, wrong := range []distributed.Joinable{nil, uncomparable{counted: c}} {
+			if err := distributed.Join([]distributed.Joinable{wrong}, nothing); !errors.Is(err, gotorch.TypeError) {
+				t.Error(err)
+			}
 		}
 		if err := distributed.Join([]distributed.Joinable{c, &counted{g: other}}, nothing); !errors.Is(err, gotorch.ValueError) {
 			t.Error(err)

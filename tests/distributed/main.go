@@ -280,7 +280,7 @@ func (s step) mesh(world *distributed.Group, in []gotorch.Tensor) {
 	}
 }
 
-// sparse reduces tensors of which the rows are sparse, or the elements, or that have each element twice.
+// sparse reduces tensors of which the elements are sparse, or the rows, or which are not coalesced.
 func (s step) sparse(ctx context.Context, g *distributed.Group, tensors map[string]gotorch.Tensor) {
 	for i := range s.Inputs {
 		name := fmt.Sprintf("%s.in.%d", s.ID, i)
@@ -289,7 +289,7 @@ func (s step) sparse(ctx context.Context, g *distributed.Group, tensors map[stri
 		case 1:
 			t = tensors[name].ToSparseSparseDim(1)
 		case 2:
-			t = gotorch.Cat([]gotorch.Tensor{t, t}).Narrow(0, 0, tensors[name].Size(0))
+			t = gotorch.Cat([]gotorch.Tensor{t, t})
 		}
 		if s.Async {
 			if err := g.AllReduceAsync(t, reduces[s.Reduce]).Wait(ctx); err != nil {

@@ -274,7 +274,7 @@ def sparse(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) -
         if i % 3 == 1:
             t = dense.to_sparse(1)
         elif i % 3 == 2:
-            t = torch.cat([t, t]).narrow(0, 0, len(dense))
+            t = torch.cat([t, t])
         dist.all_reduce(t, REDUCES[step["Reduce"]], group=group)
         t = t.coalesce()
         tensors[f"{name}.indices"], tensors[f"{name}.values"] = t.indices(), t.values()
