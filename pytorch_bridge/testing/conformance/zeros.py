@@ -188,7 +188,7 @@ def _inputs(info: Any) -> Iterator[tuple[Any, bool]]:
 def functions(harness: Harness) -> Zeros:
     """Sets each number of each function to zero."""
     result, runner = Zeros(), of_functions.Functions(harness)
-    right = of_functions.call
+    right = of_modules.call
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in sorted({*of_functions.entries(), *of_functions.by_hand(torch.float32)}):
