@@ -56,6 +56,17 @@ NAMESPACES = (
     "torch.distributions",
     "torch.distributions.transforms",
     "torch.distributions.constraints",
+    "torch.distributed",
+    "torch.distributed.algorithms.ddp_comm_hooks.default_hooks",
+    "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook",
+    "torch.distributed.algorithms.join",
+    "torch.distributed.checkpoint",
+    "torch.distributed.checkpoint.state_dict",
+    "torch.distributed.fsdp",
+    "torch.distributed.optim",
+    "torch.distributed.pipelining",
+    "torch.distributed.tensor.parallel",
+    "torch.nn.parallel",
     "torch.utils.checkpoint",
     "torch.profiler",
     "torch.autograd.profiler",
@@ -226,8 +237,8 @@ def _is_home(home: str, namespace: str) -> bool:
         return home.partition(".")[0] in ("torch", "")
     if namespace == "torch.linalg":
         return home.startswith(("torch._C", "torch._linalg"))
-    if namespace == "torch.nn":
-        return home.startswith("torch.nn")
+    if namespace in ("torch.nn", "torch.distributed", "torch.distributed.checkpoint"):
+        return home.startswith((namespace, "torch._C._distributed_c10d"))
     if namespace == "torch.nn.functional":
         return home in ("torch", "") or home.startswith(("torch.nn", "torch._C", "torch._jit"))
     return home in (namespace, f"torch._C._{namespace.rpartition('.')[2]}")
