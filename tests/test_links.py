@@ -87,6 +87,7 @@ def test_names_with_a_counterpart_link_to_it() -> None:
 # Pages of PyTorch's documentation, and anchors in them, that are no names of Python.
 PAGES = {
     "checkpoint",
+    "ddp_comm_hooks",
     "distributed",
     "distributed.checkpoint",
     "distributed.fsdp.fully_shard",

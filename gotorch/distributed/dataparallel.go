@@ -14,9 +14,13 @@ import (
 )
 
 // Compression is what of gradients crosses the network.
+//
+// See https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html
 type Compression int
 
 // The names are those of Python's hooks fp16_compress_hook and bf16_compress_hook.
+//
+// See https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html
 const (
 	NoCompression Compression = iota
 	FP16Compress              // half of the bytes, rounded to float16

@@ -34,6 +34,8 @@ func (l DebugLevel) String() string {
 
 // SetDebugLevel sets the level of groups that are made from now on. Before the first call it is that of the variable
 // TORCH_DISTRIBUTED_DEBUG: OFF, INFO or DETAIL.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.set_debug_level
 func SetDebugLevel(level DebugLevel) error {
 	if level < 0 || int(level) >= len(debugNames) {
 		return args.ValueError("SetDebugLevel", "there is no level %d, but DebugOff, DebugInfo and DebugDetail", int(level))
@@ -43,6 +45,8 @@ func SetDebugLevel(level DebugLevel) error {
 }
 
 // CurrentDebugLevel returns the level of groups that are made now.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.get_debug_level
 func CurrentDebugLevel() DebugLevel {
 	_ = debugFromEnvironment()
 	return DebugLevel(c10d.DebugLevel())

@@ -3,6 +3,8 @@ package distributed
 import "gotorch.dev/gotorch"
 
 // Kinds of errors, for errors.Is. The other functions of this package that fail, fail with gotorch's kinds.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.DistBackendError
 const (
 	// NetworkError is of a connection that broke or could not be made: the peer may have died.
 	NetworkError gotorch.ErrorKind = "DistNetworkError"

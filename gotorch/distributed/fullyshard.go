@@ -16,6 +16,8 @@ import (
 )
 
 // FullyShardOptions are the arguments of [FullyShard] that have defaults, with PyTorch's names.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html#torch.distributed.fsdp.MixedPrecisionPolicy
 type FullyShardOptions struct {
 	// Group is the ranks that train together. It must be given.
 	Group *Group
@@ -37,6 +39,8 @@ type FullyShardOptions struct {
 }
 
 // FullySharded is what [FullyShard] makes: the module, of which each rank keeps a part of all parameters.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html#torch.distributed.fsdp.FSDPModule
 type FullySharded struct {
 	nn.Module
 	Net nn.Modular `nn:"module"`

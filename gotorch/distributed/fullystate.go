@@ -51,6 +51,8 @@ func (s *FullySharded) ClipGradNorm(maxNorm float64, opts ...utils.ClipGradNormO
 }
 
 // FullStateOptions are the arguments of [FullySharded.FullStateDict] and [FullySharded.FullOptimStateDict] that have defaults.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.checkpoint.html#torch.distributed.checkpoint.state_dict.StateDictOptions
 type FullStateOptions struct {
 	// RankZeroOnly has rank 0 alone keep what is whole; the others get nil.
 	RankZeroOnly bool

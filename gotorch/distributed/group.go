@@ -17,6 +17,8 @@ import (
 
 // Group is processes that exchange tensors. Several goroutines may use one, as far as all ranks then call its collectives
 // in the same order.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.ProcessGroup
 type Group struct {
 	world *world
 	rank  int

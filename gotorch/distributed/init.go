@@ -12,6 +12,8 @@ import (
 )
 
 // Backend is what moves tensors between processes.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.Backend
 type Backend string
 
 // Gloo moves tensors in the computer's memory over TCP.

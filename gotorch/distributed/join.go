@@ -24,6 +24,8 @@ type JoinOptions struct {
 
 // Joinable is what ranks with different numbers of batches may use in [Join]: [DataParallel]'s and [ZeroRedundancyOptimizer]'s
 // results, and what a program has of its own. In each step, before its own collectives, it calls [NotifyJoin].
+//
+// See https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html#torch.distributed.algorithms.Joinable
 type Joinable interface {
 	// JoinGroup is the group of its collectives.
 	JoinGroup() *Group
@@ -32,6 +34,8 @@ type Joinable interface {
 }
 
 // JoinHook is what a rank does that has come to the end of its batches. Each may be nil.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html#torch.distributed.algorithms.JoinHook
 type JoinHook struct {
 	// Main begins the collectives that the others begin in a step, and is called as often as there are steps.
 	Main func()

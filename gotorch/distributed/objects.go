@@ -60,6 +60,8 @@ const failedToEncode = -1
 
 // AllGatherObject returns the values of all ranks, by rank. All must call it with the same type and codec. The error is
 // of this rank's codec, or of a rank that could not encode its value, or the collective's.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_gather_object
 func AllGatherObject[T any](g *Group, value T, opts ...ObjectOptions) ([]T, error) {
 	const op = "AllGatherObject"
 	codec := args.Option(opts).codec()
@@ -83,6 +85,8 @@ func AllGatherObject[T any](g *Group, value T, opts ...ObjectOptions) ([]T, erro
 
 // BroadcastObject returns src's value on all ranks; those of the others are not looked at. Errors are those of
 // [AllGatherObject].
+//
+// See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.broadcast_object_list
 func BroadcastObject[T any](g *Group, value T, src int, opts ...ObjectOptions) (result T, err error) {
 	const op = "BroadcastObject"
 	codec := args.Option(opts).codec()
@@ -117,6 +121,8 @@ func BroadcastObject[T any](g *Group, value T, src int, opts ...ObjectOptions) (
 
 // GatherObject returns the values of all ranks, by rank, on dst, and nil on the others. Errors are those of
 // [AllGatherObject].
+//
+// See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.gather_object
 func GatherObject[T any](g *Group, value T, dst int, opts ...ObjectOptions) ([]T, error) {
 	const op = "GatherObject"
 	codec := args.Option(opts).codec()
@@ -151,6 +157,8 @@ func GatherObject[T any](g *Group, value T, dst int, opts ...ObjectOptions) ([]T
 
 // ScatterObject returns src's values[i] on rank i. values are as many as the group has ranks; those of the others are not
 // looked at. Errors are those of [AllGatherObject].
+//
+// See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.scatter_object_list
 func ScatterObject[T any](g *Group, values []T, src int, opts ...ObjectOptions) (result T, err error) {
 	const op = "ScatterObject"
 	codec := args.Option(opts).codec()
@@ -208,6 +216,8 @@ func ScatterObject[T any](g *Group, values []T, src int, opts ...ObjectOptions) 
 
 // SendObject sends a value to dst, which receives it with [RecvObject] of the same type and codec. A value that cannot be
 // encoded is an error here and there.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.send_object_list
 func SendObject[T any](g *Group, value T, dst int, opts ...ObjectOptions) error {
 	const op = "SendObject"
 	codec := args.Option(opts).codec()
@@ -230,6 +240,8 @@ func SendObject[T any](g *Group, value T, dst int, opts ...ObjectOptions) error 
 
 // RecvObject receives what src has sent with [SendObject], or whoever sends first where src is [AnyRank], and returns who
 // it was, too.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.recv_object_list
 func RecvObject[T any](g *Group, src int, opts ...ObjectOptions) (result T, from int, err error) {
 	const op = "RecvObject"
 	codec := args.Option(opts).codec()

@@ -29,6 +29,8 @@ type PowerSGDOptions struct {
 }
 
 // PowerSGDState is what [PowerSGD] makes. It is of one model.
+//
+// See https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html#torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook.PowerSGDState
 type PowerSGDState struct {
 	group      *Group
 	rank       int64

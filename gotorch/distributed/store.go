@@ -57,6 +57,8 @@ const defaultStoreTimeout = 5 * time.Minute
 // The error is a [NetworkError] where the server does not answer in time, or the port is taken. A server that does not answer
 // within Timeout later on, as where the network is cut, is a NetworkError of what was asked, and the connection is ended then (on
 // Linux; elsewhere the system gives it up, which may take many minutes).
+//
+// See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.TCPStore
 func NewTCPStore(host string, port int, opts ...TCPStoreOptions) (*Store, error) {
 	const op = "distributed.NewTCPStore"
 	opt := args.Option(opts)
@@ -88,6 +90,8 @@ func NewTCPStore(host string, port int, opts ...TCPStoreOptions) (*Store, error)
 
 // NewFileStore makes a store in a file that all processes see, on a file system that can lock. The file must not be
 // there before; the last of worldSize processes that closes its store removes it. worldSize 0 is: not known.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.FileStore
 func NewFileStore(path string, worldSize int) (*Store, error) {
 	const op = "distributed.NewFileStore"
 	if err := noNUL(op, path); err != nil {
@@ -103,6 +107,8 @@ func NewFileStore(path string, worldSize int) (*Store, error) {
 }
 
 // NewHashStore makes a store within this process, for tests and for jobs of one.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.HashStore
 func NewHashStore() (*Store, error) { return newStore(c10d.HashStore()) }
 
 // Prefix returns a store that puts prefix and a slash in front of keys.

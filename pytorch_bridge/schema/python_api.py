@@ -86,6 +86,7 @@ LEFT_OUT = {
         "DeviceType|Profiler.*|SavedTensor|kineto_available": "of the profiler and the engine in C",
     },
     "torch.autograd.profiler": {"Profiler(Activity|Config|State)": "of the profiler in C"},
+    "torch.distributed.fsdp": {"FlatParameter": "what FullyShardedDataParallel is made of"},
     "torch.fft": {"Tensor": "torch.Tensor"},
     "torch.nn.functional": {
         "Tensor": "torch.Tensor",

@@ -42,6 +42,8 @@ import (
 //	bool, numbers, string, []byte ...     what gotorch.Save takes: rank 0's is saved
 //
 // and for [Load] the same, into which the checkpoint's values go, but a pointer for what is neither tensor nor module.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.checkpoint.html#torch.distributed.checkpoint.state_dict.get_state_dict
 type State map[string]any
 
 // stateful is what has a state of its own.

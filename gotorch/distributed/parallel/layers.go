@@ -27,6 +27,8 @@ type ColumnParallelLinearOptions struct {
 
 // ColumnParallelLinear is a linear layer of which each rank computes a part of the outputs: (*, in) → (*, out/ranks). The
 // number of ranks must divide out; it panics with a ValueError if not.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html#torch.distributed.tensor.parallel.ColwiseParallel
 func ColumnParallelLinear(g *distributed.Group, whole *nn.LinearModule, opts ...ColumnParallelLinearOptions) *ColumnParallelLinearModule {
 	first, n := part("ColumnParallelLinear", g, whole.Weight.Size(0))
 	m := &ColumnParallelLinearModule{group: g, gather: args.Option(opts).GatherOutput, Weight: rows(whole.Weight, first, n)}
@@ -64,6 +66,8 @@ type RowParallelLinearOptions struct {
 
 // RowParallelLinear is a linear layer of which each rank multiplies a part of the inputs, and the outputs are added up:
 // (*, in/ranks) → (*, out). The number of ranks must divide in; it panics with a ValueError if not.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html#torch.distributed.tensor.parallel.RowwiseParallel
 func RowParallelLinear(g *distributed.Group, whole *nn.LinearModule, opts ...RowParallelLinearOptions) *RowParallelLinearModule {
 	first, n := part("RowParallelLinear", g, whole.Weight.Size(1))
 	m := &RowParallelLinearModule{group: g, split: args.Option(opts).SplitInput,
@@ -120,6 +124,8 @@ func (m *VocabParallelEmbeddingModule) Forward(words gotorch.Tensor) gotorch.Ten
 // logits. It panics with an IndexError for a target that is no class.
 //
 // Its gradient is softmax − 1 at the target, as that of F.CrossEntropy with Reduction "none".
+//
+// See https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html#torch.distributed.tensor.parallel.loss_parallel
 func VocabParallelCrossEntropy(g *distributed.Group, logits, targets gotorch.Tensor) gotorch.Tensor {
 	first, n := part("VocabParallelCrossEntropy", g, logits.Size(-1)*int64(g.Size()))
 	checkWords("VocabParallelCrossEntropy", targets, n*int64(g.Size()))

@@ -13,6 +13,9 @@ import (
 // that come out are the same.
 type Schedule int
 
+// The schedules.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.pipelining.html
 const (
 	// OneFOneB goes backward through a piece as soon as it can, so that a rank keeps the results of as many pieces as
 	// there are ranks after it: Schedule1F1B in Python.
@@ -30,6 +33,8 @@ type PipelineOptions struct {
 }
 
 // PipelineStage is what [Pipeline] makes: the part of a model that this rank computes.
+//
+// See https://docs.pytorch.org/docs/stable/distributed.pipelining.html#torch.distributed.pipelining.stage.PipelineStage
 type PipelineStage struct {
 	group    *distributed.Group
 	stage    nn.Layer
