@@ -31,7 +31,7 @@ from pytorch_bridge.toolchain import ROOT
 
 HERE = Path(__file__).parent / "distributed"
 sys.path.append(str(HERE))
-import models  # noqa: E402
+import nets  # noqa: E402
 
 FULL = os.environ.get("CONFORMANCE") == "full"
 
@@ -174,14 +174,14 @@ class Writer:
                 tensors[f"{name}.in.{i}"] = torch.randn(4, 5, generator=self.generator)
 
     def long(self, model: str, steps: int, **options: Any) -> None:
-        """A step that trains a model of models.py for so many batches."""
+        """A step that trains a model of nets.py for so many batches."""
         name = str(len(self.steps))
         step = {"ID": name, "Op": "long", "Group": -1, "Reduce": "sum", "Inputs": 2 * steps}
         train = {"Model": model, **options}
         self.steps.append({**step, "Outputs": 0, "Root": 0, "Async": False, "Train": train})
         for tensors in self.tensors:
             for i in range(steps):
-                batch = models.samples(model, self.generator)
+                batch = nets.samples(model, self.generator)
                 tensors[f"{name}.in.{2 * i}"], tensors[f"{name}.in.{2 * i + 1}"] = batch
 
     def whole(self) -> Writer:

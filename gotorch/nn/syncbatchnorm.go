@@ -2,9 +2,12 @@ package nn
 
 import (
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/internal/nndoor"
 	F "gotorch.dev/gotorch/nn/functional"
 )
+
+const syncBatchNorm = "nn.SyncBatchNorm"
 
 func init() {
 	nndoor.SyncBatchNorm = func(module any, sum func(t any)) (remove func(), is bool) {
@@ -77,11 +80,11 @@ func (f *syncedBatchNorm) Forward(ctx *gotorch.FunctionContext, inputs []gotorch
 	f.sum(variance)
 	variance = variance.DivScalar(f.n)
 	if o := f.opt; o.RunningMean.T != nil {
-		momentum := o.Momentum.(float64)
+		momentum := args.Float(syncBatchNorm, "Momentum", o.Momentum, 0.1)
 		o.RunningMean.MulScalar_(1 - momentum).Add_(mean.MulScalar(momentum).To(o.RunningMean.DType()))
 		o.RunningVar.MulScalar_(1 - momentum).Add_(variance.MulScalar(momentum * f.n / (f.n - 1)).To(o.RunningVar.DType()))
 	}
-	scale := variance.AddScalar(f.opt.Eps.(float64)).Rsqrt()
+	scale := variance.AddScalar(args.Float(syncBatchNorm, "Eps", f.opt.Eps, 1e-5)).Rsqrt()
 	ctx.SaveForBackward(append(inputs, mean, scale)...)
 	y := centred.Mul(broad(scale, x))
 	if f.opt.Weight.T != nil {

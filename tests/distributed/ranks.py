@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import models
+import nets
 import torch
 import torch.distributed as dist
 from torch.distributed import checkpoint, fsdp, init_device_mesh
@@ -229,7 +229,7 @@ def long(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) -> 
     rank, ranks = dist.get_rank(group), options.get("Whole", 1)
     torch.manual_seed(100 * int(of) + rank)
     model = options["Model"]
-    net = models.build(model)
+    net = nets.build(model)
     ddp = torch.nn.parallel.DistributedDataParallel(
         net,
         process_group=group,
@@ -243,10 +243,10 @@ def long(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) -> 
         x, y = tensors[f"{of}.in.{2 * i}"], tensors[f"{of}.in.{2 * i + 1}"]
         if ranks > 1 and model == "branches":  # whose ranks use other heads
             each = enumerate(zip(x.chunk(ranks), y.chunk(ranks), strict=True))
-            parts = [models.loss(net, model, *xy, (i + r) % 2) for r, xy in each]
+            parts = [nets.loss(net, model, *xy, (i + r) % 2) for r, xy in each]
             loss = torch.stack(parts).mean()
         else:
-            loss = models.loss(ddp, model, x, y, (i + rank) % 2)
+            loss = nets.loss(ddp, model, x, y, (i + rank) % 2)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())

@@ -12,7 +12,7 @@ import (
 	"gotorch.dev/gotorch/optim"
 )
 
-// The models of models.py, in Go.
+// The models of nets.py, in Go.
 
 const characters, width, places = 11, 8, 6
 
