@@ -155,7 +155,7 @@ def bench(parser: argparse.ArgumentParser) -> Run:
     )
     parser.add_argument(
         "--section",
-        choices=["functions", "training", "loading", "graphs"],
+        choices=["functions", "training", "ranks", "loading", "graphs"],
         help="measure this section of docs/benchmarks.md again, and leave the others",
     )
 
