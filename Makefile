@@ -13,7 +13,7 @@
 .DEFAULT_GOAL := build
 SOAKS := soak-torture soak-training soak-run soak-serve soak-ranks soak-graphs
 LINTS := lint-format lint-vet lint-staticcheck lint-ruff lint-mypy
-.PHONY: help setup build generate protocol demo test release test-torch test-arm64 test-cuda test-address fuzz lint $(LINTS) format bench bench-peers bench-serve soak $(SOAKS) \
+.PHONY: help setup build generate protocol demo test release test-torch test-arm64 test-cuda test-address fuzz lint $(LINTS) format bench bench-peers bench-cuda bench-serve soak $(SOAKS) \
 	conformance zoo mutants doctor clean distclean
 
 # A variable that is empty is as good as none, wherever it comes from.
@@ -206,6 +206,9 @@ bench-peers: ## measure beside tch-rs (needs cargo) and GoMLX; writes docs/bench
 	@$(MAKE) --no-print-directory setup VENV=.venv-$(PEERS_TORCH) TORCH_VERSION=$(PEERS_TORCH)
 	@GOTORCH_BUILD_DIR=build/$(PEERS_TORCH) .venv-$(PEERS_TORCH)/bin/python -m pytorch_bridge build
 	@$(IN_PEERS) .venv-$(PEERS_TORCH)/bin/python -m pytorch_bridge bench --peers
+
+bench-cuda: build ## measure on a GPU beside Python; writes docs/benchmarks-cuda.md
+	@$(IN_ENV) $(BRIDGE) bench --cuda
 
 bench-serve: build ## measure serve beside FastAPI, MLServer, BentoML, TorchServe; writes docs/benchmarks-serving.md
 	@$(IN_ENV) $(BRIDGE) bench --serve

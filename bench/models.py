@@ -32,7 +32,7 @@ class CharTransformer(nn.Module):
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)
 
     def forward(self, x: Tensor) -> Tensor:
-        h = self.token(x) + self.place(torch.arange(x.size(1)))
+        h = self.token(x) + self.place(torch.arange(x.size(1), device=x.device))
         for block in self.blocks:
             h = block(h)
         return self.head(self.norm(h))
@@ -112,12 +112,13 @@ OPTIMIZERS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
 }
 
 
-def step(name: str) -> Callable[[], Tensor]:
+def step(name: str, device: str = "cpu") -> Callable[[], Tensor]:
     """A training step, which returns its loss, for a name such as "lstm_12_fused"."""
     model, batch, optimizer = name.split("_")
     torch.manual_seed(0)
     net = MODELS[model]()
-    x, y = data(model, int(batch))
+    x, y = (part.to(device) for part in data(model, int(batch)))
+    net.to(device)
     opt = OPTIMIZERS[optimizer](list(net.parameters()))
 
     def run() -> Tensor:

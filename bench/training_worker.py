@@ -1,5 +1,5 @@
 """Training steps in Python for `make bench`: reads "lstm_12_fused_1 ITERATIONS" lines, of which the
-last number of the name is that of threads, and answers "WALL_NS CPU_NS". With "losses STEPS
+last part of the name is a number of threads or "cuda", and answers "WALL_NS CPU_NS". With "losses STEPS
 lstm_12_fused ..." it prints what the steps return."""
 
 import sys
@@ -20,12 +20,15 @@ if sys.argv[1:2] == ["losses"]:
 made: dict[str, Callable[[], torch.Tensor]] = {}
 for line in sys.stdin:
     name, count = line.split()
-    name, threads = name.rsplit("_", 1)
-    if name not in made:
-        made[name] = step(name)
-    run = made[name]
-    torch.set_num_threads(int(threads))
+    name, last = name.rsplit("_", 1)
+    device = "cpu" if last.isdecimal() else last
+    if (key := f"{name} {device}") not in made:
+        made[key] = step(name, device)
+    run = made[key]
+    torch.set_num_threads(int(last) if device == "cpu" else 1)
     wall, cpu = time.perf_counter_ns(), time.process_time_ns()
     for _ in range(int(count)):
         run()
+    if device == "cuda":
+        torch.cuda.synchronize()
     print(time.perf_counter_ns() - wall, time.process_time_ns() - cpu, flush=True)

@@ -25,6 +25,7 @@
 #include <typeinfo>
 
 #include "internal.h"
+#include "nccl.h"
 
 namespace cgotorch {
 namespace {
@@ -121,40 +122,76 @@ class WithoutBrokenPipes {
 
 // Groups -----------------------------------------------------------------------------------------
 
-c10::intrusive_ptr<c10d::ProcessGroup> new_group(const c10::intrusive_ptr<c10d::Store> &store,
-                                                 int rank, int size,
-                                                 const DistGroupOptions &options) {
+// The same prefixes as in torch.distributed's _new_process_group_helper, for ranks of Python.
+class NewGroup {
+ public:
   using Group = c10d::ProcessGroup;
-  const std::string backend = options.backend != nullptr ? options.backend : "gloo";
-  if (backend != "gloo")
-    throw Failure{"NotImplementedError",
-                  "there is no backend '" + backend + "' in this libcgotorch, but 'gloo'"};
-  const WithoutBrokenPipes blocked;
-  const std::string name = options.name != nullptr ? options.name : "";
-  const std::string description = options.description != nullptr ? options.description : "";
-  // The same prefixes as in torch.distributed's _new_process_group_helper, for ranks of Python.
-  const auto of_group = c10::make_intrusive<c10d::PrefixStore>(name + "/", store);
-  const auto of_backend = c10::make_intrusive<c10d::PrefixStore>("cpu/", of_group);
-  auto of_gloo = c10d::ProcessGroupGloo::Options::create_default(milliseconds(options.timeout_ms));
-  of_gloo->group_name = name;
-  of_gloo->group_desc = description;
-  of_gloo->global_ranks_in_group.assign(options.ranks, options.ranks + options.n_ranks);
-  c10::intrusive_ptr<c10d::Backend> gloo =
-      c10::make_intrusive<c10d::ProcessGroupGloo>(of_backend, rank, size, of_gloo);
-  if (c10d::debug_level() == c10d::DebugLevel::Detail) {
-    const auto of_checks = c10::make_intrusive<c10d::PrefixStore>("pg_wrapper:" + name, of_backend);
-    auto checks = c10d::ProcessGroupGloo::Options::create_default(milliseconds(options.timeout_ms));
-    gloo = c10::make_intrusive<c10d::ProcessGroupWrapper>(
-        gloo, c10::make_intrusive<c10d::ProcessGroupGloo>(of_checks, rank, size, checks));
+
+  NewGroup(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
+           const DistGroupOptions &options)
+      : rank_(rank), size_(size), name_(text(options.name)), timeout_(options.timeout_ms) {
+    const std::string backend = options.backend != nullptr ? options.backend : "gloo";
+    const bool with_nccl = backend == "cpu:gloo,cuda:nccl";
+    if (backend != "gloo" && !with_nccl)
+      throw Failure{"NotImplementedError", "there is no backend '" + backend +
+                                               "' in this libcgotorch, but 'gloo' and "
+                                               "'cpu:gloo,cuda:nccl'"};
+    if (with_nccl) need_cuda();
+    const WithoutBrokenPipes blocked;
+    store_ = c10::make_intrusive<c10d::PrefixStore>(name_ + "/", store);
+    group = c10::make_intrusive<Group>(store_, rank, size);
+    const auto of_gloo = c10d::ProcessGroupGloo::Options::create_default(timeout_);
+    describe(*of_gloo, options);
+    const auto gloo_store = prefix("cpu/");
+    const auto gloo = checked(
+        gloo_store, c10::make_intrusive<c10d::ProcessGroupGloo>(gloo_store, rank, size, of_gloo));
+    group->setBackend(c10::DeviceType::CPU, Group::BackendType::GLOO, gloo);
+    if (with_nccl) {
+      c10d::Backend::Options of_nccl("nccl", timeout_);
+      describe(of_nccl, options);
+      const auto nccl_store = prefix("cuda/");
+      const auto nccl = checked(nccl_store, new_nccl(nccl_store, rank, size, of_nccl));
+      group->setBackend(c10::DeviceType::CUDA, Group::BackendType::NCCL, nccl);
+    } else {
+      group->setBackend(c10::DeviceType::CUDA, Group::BackendType::GLOO, gloo);
+    }
+    // Barriers are its.
+    group->setDefaultBackend(with_nccl ? Group::BackendType::NCCL : Group::BackendType::GLOO);
+    group->setGroupName(name_);
+    group->setGroupDesc(text(options.description));
   }
-  auto group = c10::make_intrusive<Group>(of_group, rank, size);
-  group->setDefaultBackend(Group::BackendType::GLOO);
-  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA})
-    group->setBackend(device, Group::BackendType::GLOO, gloo);
-  group->setGroupName(name);
-  group->setGroupDesc(description);
-  return group;
-}
+
+  c10::intrusive_ptr<Group> group;
+
+ private:
+  static std::string text(const char *s) { return s != nullptr ? s : ""; }
+
+  void describe(c10d::Backend::Options &of, const DistGroupOptions &options) const {
+    of.group_name = name_;
+    of.group_desc = text(options.description);
+    of.global_ranks_in_group.assign(options.ranks, options.ranks + options.n_ranks);
+  }
+
+  c10::intrusive_ptr<c10d::Store> prefix(const std::string &with) const {
+    return c10::make_intrusive<c10d::PrefixStore>(with, store_);
+  }
+
+  // The backend that compares what ranks do before they do it, where that was asked for.
+  c10::intrusive_ptr<c10d::Backend> checked(const c10::intrusive_ptr<c10d::Store> &store,
+                                            c10::intrusive_ptr<c10d::Backend> backend) const {
+    if (c10d::debug_level() != c10d::DebugLevel::Detail) return backend;
+    const auto of_checks = c10::make_intrusive<c10d::PrefixStore>("pg_wrapper:" + name_, store);
+    return c10::make_intrusive<c10d::ProcessGroupWrapper>(
+        backend,
+        c10::make_intrusive<c10d::ProcessGroupGloo>(
+            of_checks, rank_, size_, c10d::ProcessGroupGloo::Options::create_default(timeout_)));
+  }
+
+  int rank_, size_;
+  std::string name_;
+  milliseconds timeout_;
+  c10::intrusive_ptr<c10d::Store> store_;
+};
 
 // Collectives ------------------------------------------------------------------------------------
 
@@ -168,7 +205,7 @@ template <class Options>
 Options common(const DistOptions &from) {
   Options options;
   if (from.timeout_ms > 0) options.timeout = milliseconds(from.timeout_ms);
-  options.asyncOp = from.async;
+  options.asyncOp = true;  // else NCCL gives out nothing to wait for
   return options;
 }
 
@@ -218,7 +255,7 @@ void self_test() {
   DistGroupOptions options = {};
   options.name = "self test";
   options.timeout_ms = 10000;
-  const auto group = new_group(store, 0, 1, options);
+  const auto group = NewGroup(store, 0, 1, options).group;
   const at::NoGradGuard no_grad;
   Tensors tensors = {at::full({3}, 7, at::kFloat)};
   group->allreduce(tensors)->wait();
@@ -377,12 +414,20 @@ const char *DistNewGroup(DistStore store, int64_t rank, int64_t size,
     if (size < 1 || rank < 0 || rank >= size || size > INT32_MAX)
       throw Failure{"ValueError",
                     "there is no rank " + std::to_string(rank) + " of " + std::to_string(size)};
-    give(result, new_group(shared<c10d::Store>(store), static_cast<int>(rank),
-                           static_cast<int>(size), *options));
+    give(result, NewGroup(shared<c10d::Store>(store), static_cast<int>(rank),
+                          static_cast<int>(size), *options)
+                     .group);
   });
 }
 
-void DistGroupFree(DistGroup group) { drop<c10d::ProcessGroup>(group); }
+void DistGroupFree(DistGroup group) {
+  if (group == nullptr) return;
+  if (of(group).getBackendType() == c10d::ProcessGroup::BackendType::NCCL) {
+    // Else it warns that nobody has said goodbye.
+    FreeString(guard([&] { of(group).getBackend(c10::DeviceType::CUDA)->shutdown(); }));
+  }
+  drop<c10d::ProcessGroup>(group);
+}
 
 const char *DistGroupSetTimeout(DistGroup group, int64_t timeout_ms) {
   return guard([&] { of(group).setTimeout(milliseconds(timeout_ms)); });
@@ -553,8 +598,7 @@ const char *DistRecv(DistGroup group, Tensor tensor, int64_t tag, const DistOpti
 
 const char *DistBarrier(DistGroup group, const DistOptions *options, DistWork *result) {
   return begin(result, [&] {
-    auto o = common<c10d::BarrierOptions>(given(options));
-    o.device = at::Device(at::kCPU);
+    const auto o = common<c10d::BarrierOptions>(given(options));
     return of(group).barrier(o);
   });
 }

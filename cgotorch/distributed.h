@@ -93,7 +93,7 @@ CGOTORCH_API const char *DistStoreNumKeys(DistStore store, int64_t *result)
  * ------------------------------------------------------------------------------------------- */
 
 typedef struct {
-  const char *backend; /* "gloo" */
+  const char *backend; /* "gloo", which is NULL too, or "cpu:gloo,cuda:nccl" */
   const char *name;    /* the same on all ranks; keys in the store begin with it */
   const char *description;
   int64_t timeout_ms;
@@ -132,7 +132,6 @@ typedef struct {
   int32_t op;         /* DistSum, ... */
   int64_t root;       /* the rank in the group from which or to which tensors go */
   int64_t timeout_ms; /* 0: the group's */
-  bool async;         /* the caller does not wait before it calls the next op */
 } DistOptions;
 
 CGOTORCH_API const char *DistBroadcast(DistGroup group, Tensor tensor, const DistOptions *options,

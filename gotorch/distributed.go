@@ -296,7 +296,7 @@ func beginCollective(g door.Group, which door.Collective, c door.CollectiveCall[
 	defer held.free()
 	outputs := held.all(c.Op, "output", c.Outputs)
 	inputs := held.all(c.Op, "input", c.Inputs)
-	options := C.DistOptions{op: C.int32_t(c.Reduce), root: C.int64_t(c.Root), timeout_ms: C.int64_t(c.TimeoutMS), async: C.bool(c.Async)}
+	options := C.DistOptions{op: C.int32_t(c.Reduce), root: C.int64_t(c.Root), timeout_ms: C.int64_t(c.TimeoutMS)}
 	var work C.DistWork
 	slow := beforeCall()
 	err := C.gotorch_collective(C.int(which), groupOf(g), unsafe.SliceData(outputs), C.int64_t(len(outputs)),

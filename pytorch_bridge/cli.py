@@ -145,8 +145,18 @@ def bench(parser: argparse.ArgumentParser) -> Run:
     parser.add_argument("--rounds", type=int, help="repetitions; more are steadier")
     parser.add_argument(
         "--peers",
-        action="store_true",
+        dest="alone",
+        action="store_const",
+        const="peers",
+        default="",
         help="beside tch-rs and GoMLX, with the torch of tch-rs; writes docs/benchmarks-peers.md",
+    )
+    parser.add_argument(
+        "--cuda",
+        dest="alone",
+        action="store_const",
+        const="cuda",
+        help="on a GPU; writes docs/benchmarks-cuda.md",
     )
     parser.add_argument(
         "--serve",
@@ -166,7 +176,7 @@ def bench(parser: argparse.ArgumentParser) -> Run:
             return serving.main(machine(), options.cases, (options.rounds or ROUNDS) / ROUNDS)
         if options.section:
             return again(options.section, options.rounds or ROUNDS)
-        return main(options.rounds or ROUNDS, options.cases, beside_peers=options.peers)
+        return main(options.rounds or ROUNDS, options.cases, alone=options.alone)
 
     return run
 

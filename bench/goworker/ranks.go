@@ -83,7 +83,7 @@ func ofRanks(world *distributed.Group, name string) func(n int) {
 	}
 	parts := strings.Split(name, "_")
 	gotorch.ManualSeed(0)
-	of := models.All[parts[0]](int64(must(strconv.Atoi(parts[1]))))
+	of := models.All[parts[0]](int64(must(strconv.Atoi(parts[1]))), gotorch.CPU)
 	model := distributed.DataParallel(of.Model, distributed.DataParallelOptions{Group: world})
 	opt := models.Optimizers[parts[2]](model.Parameters())
 	return func(n int) {

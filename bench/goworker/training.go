@@ -13,25 +13,31 @@ import (
 	F "gotorch.dev/gotorch/nn/functional"
 )
 
-// training has cases named as for [models.Step], with a number of threads: "lstm_12_fused_2". Each step is in a Scope,
-// or left to the collector.
+// training has cases named as for [models.Step], with a number of threads or a device: "lstm_12_fused_2", "lstm_12_fused_cuda".
+// Each step is in a Scope, or left to the collector.
 func training(scoped bool) func(name string) func(n int) {
 	// A loop that computes stays on its thread, as train.Loop does: OpenMP has a team for each.
 	runtime.LockOSThread()
 	made := map[string]func() gotorch.Tensor{}
 	return func(name string) func(n int) {
 		at := strings.LastIndexByte(name, '_')
-		threads, err := strconv.Atoi(name[at+1:])
-		if err != nil {
+		threads, device := 1, gotorch.CPU
+		key := name[:at]
+		if n, err := strconv.Atoi(name[at+1:]); err == nil {
+			threads = n
+		} else if device, err = gotorch.ParseDevice(name[at+1:]); err != nil {
 			panic(err)
+		} else {
+			key = name
 		}
-		step := made[name[:at]]
+		step := made[key]
 		if step == nil {
-			step = models.Step(name[:at])
-			made[name[:at]] = step
+			step = models.Step(name[:at], device)
+			made[key] = step
 		}
 		gotorch.SetNumThreads(threads)
 		return func(n int) {
+			defer gotorch.Synchronize(device)
 			for range n {
 				if scoped {
 					gotorch.Scope0(func(*gotorch.ScopeHandle) { step() })
@@ -66,7 +72,16 @@ func memoryOf(name, count string) map[string]float64 {
 	}
 	runtime.LockOSThread()
 	gotorch.SetNumThreads(1)
-	growth := models.Train(models.Step(name), n, residentMB)
+	device := gotorch.CPU
+	if rest, on := strings.CutSuffix(name, "_cuda"); on {
+		name, device = rest, gotorch.CUDA(0)
+	}
+	growth := models.Train(models.Step(name, device), n, residentMB)
+	if device != gotorch.CPU {
+		stats := gotorch.DeviceMemoryStats(device)
+		return map[string]float64{"handles": float64(growth.Handles), "grown_mb": growth.Resident,
+			"device_peak_mb": float64(stats.Allocated.Peak) / 1e6, "device_mb": float64(stats.Allocated.Current) / 1e6}
+	}
 	return map[string]float64{"grown_mb": growth.Resident, "peak_mb": growth.Peak, "handles": float64(growth.Handles)}
 }
 

@@ -30,33 +30,40 @@ type Trained struct {
 }
 
 // All are the models by name, for a number of images or sequences in a step. They draw numbers in the same
-// order as those in Python.
-var All = map[string]func(batch int64) Trained{
-	"mlp": func(batch int64) Trained {
+// order as those in Python, in the computer's memory, and are on the device afterwards.
+var All = map[string]func(batch int64, d gotorch.Device) Trained{
+	"mlp": func(batch int64, d gotorch.Device) Trained {
 		m := MLP()
 		x, y := gotorch.Randn([]int64{batch, 784}), gotorch.Randint(classes, []int64{batch})
-		return Trained{m, func() gotorch.Tensor { return F.CrossEntropy(m.Forward(x), y) }}
+		return on(d, m, x, y, func(x, y gotorch.Tensor) gotorch.Tensor { return F.CrossEntropy(m.Forward(x), y) })
 	},
-	"cnn": func(batch int64) Trained {
+	"cnn": func(batch int64, d gotorch.Device) Trained {
 		m := CNN()
 		x, y := gotorch.Randn([]int64{batch, 1, 28, 28}), gotorch.Randint(classes, []int64{batch})
-		return Trained{m, func() gotorch.Tensor { return F.CrossEntropy(m.Forward(x), y) }}
+		return on(d, m, x, y, func(x, y gotorch.Tensor) gotorch.Tensor { return F.CrossEntropy(m.Forward(x), y) })
 	},
-	"transformer": func(batch int64) Trained { return overCharacters(NewCharTransformer(), batch) },
-	"lstm":        func(batch int64) Trained { return overCharacters(NewCharLSTM(), batch) },
-	"encoder": func(batch int64) Trained {
+	"transformer": func(batch int64, d gotorch.Device) Trained { return overCharacters(NewCharTransformer(), batch, d) },
+	"lstm":        func(batch int64, d gotorch.Device) Trained { return overCharacters(NewCharLSTM(), batch, d) },
+	"encoder": func(batch int64, d gotorch.Device) Trained {
 		m := NewClassifier()
 		x, y := gotorch.Randint(vocabulary, []int64{batch, length}), gotorch.Randint(classes, []int64{batch})
-		return Trained{m, func() gotorch.Tensor { return F.CrossEntropy(m.Forward(x), y) }}
+		return on(d, m, x, y, func(x, y gotorch.Tensor) gotorch.Tensor { return F.CrossEntropy(m.Forward(x), y) })
 	},
 }
 
 // overCharacters trains m to tell the next character.
-func overCharacters(m nn.Layer, batch int64) Trained {
+func overCharacters(m nn.Layer, batch int64, d gotorch.Device) Trained {
 	x, y := gotorch.Randint(vocabulary, []int64{batch, length}), gotorch.Randint(vocabulary, []int64{batch * length})
-	return Trained{m, func() gotorch.Tensor {
+	return on(d, m, x, y, func(x, y gotorch.Tensor) gotorch.Tensor {
 		return F.CrossEntropy(m.Forward(x).View([]int64{batch * length, vocabulary}), y)
-	}}
+	})
+}
+
+// on is a model on a device, with what it is trained on there.
+func on(d gotorch.Device, m nn.Modular, x, y gotorch.Tensor, loss func(x, y gotorch.Tensor) gotorch.Tensor) Trained {
+	m.To(d)
+	x, y = x.To(d), y.To(d)
+	return Trained{m, func() gotorch.Tensor { return loss(x, y) }}
 }
 
 // Optimizers make optimisers by name, with the names that PyTorch has for their implementations.
@@ -71,15 +78,18 @@ var Optimizers = map[string]func(params []gotorch.Tensor) optim.Optimizer{
 }
 
 // Step returns a training step, which returns its loss, for a name such as "lstm_12_fused": of the model, of how
-// many sequences a step has, of the optimiser.
-func Step(name string) func() gotorch.Tensor {
+// many sequences a step has, of the optimiser. It is on the processor, or on the device.
+func Step(name string, device ...gotorch.Device) func() gotorch.Tensor {
 	var model, optimizer string
 	var batch int64
 	if _, err := fmt.Sscanf(strings.ReplaceAll(name, "_", " "), "%s %d %s", &model, &batch, &optimizer); err != nil {
 		panic(err)
 	}
+	d := gotorch.CPU
+	for _, d = range device {
+	}
 	gotorch.ManualSeed(0)
-	t := All[model](batch)
+	t := All[model](batch, d)
 	opt := Optimizers[optimizer](t.Model.Parameters())
 	return func() gotorch.Tensor {
 		opt.ZeroGrad()
@@ -121,7 +131,7 @@ func NewCharTransformer() *CharTransformer {
 
 // Forward returns what each next character may be: (N, T) → (N, T, vocabulary).
 func (m *CharTransformer) Forward(x gotorch.Tensor) gotorch.Tensor {
-	h := m.Token.Forward(x).Add(m.Place.Forward(gotorch.Arange(x.Size(1))))
+	h := m.Token.Forward(x).Add(m.Place.Forward(gotorch.Arange(x.Size(1), gotorch.TensorOptions{Device: x.Device()})))
 	for _, block := range m.Blocks {
 		h = block.Forward(h)
 	}

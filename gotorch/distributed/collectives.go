@@ -40,81 +40,63 @@ type call = door.CollectiveCall[gotorch.Tensor]
 func list(ts ...gotorch.Tensor) []gotorch.Tensor { return ts }
 
 // Broadcast copies src's t into every other rank's.
-func (g *Group) Broadcast(t gotorch.Tensor, src int) { g.broadcast(t, src, false).must() }
+func (g *Group) Broadcast(t gotorch.Tensor, src int) { g.BroadcastAsync(t, src).must() }
 
 // BroadcastAsync is [Group.Broadcast] that does not wait.
-func (g *Group) BroadcastAsync(t gotorch.Tensor, src int) *Work { return g.broadcast(t, src, true) }
-
-func (g *Group) broadcast(t gotorch.Tensor, src int, async bool) *Work {
+func (g *Group) BroadcastAsync(t gotorch.Tensor, src int) *Work {
 	const op = "Broadcast"
 	g.checkRank(op, "src", src)
 	real, free := reals(t)
 	defer free()
-	return g.begin(door.Broadcast, call{Op: op, Inputs: real, Root: src, Async: async})
+	return g.begin(door.Broadcast, call{Op: op, Inputs: real, Root: src})
 }
 
 // AllReduce makes of all ranks' t one tensor, in each of them. Complex tensors are summed, and nothing else, and so are sparse ones
 // (COO), of float32, float64 and integers: where any rank has an element, all have it then.
-func (g *Group) AllReduce(t gotorch.Tensor, how ReduceOp) { g.allReduce(t, how, false).must() }
+func (g *Group) AllReduce(t gotorch.Tensor, how ReduceOp) { g.AllReduceAsync(t, how).must() }
 
 // AllReduceAsync is [Group.AllReduce] that does not wait.
 func (g *Group) AllReduceAsync(t gotorch.Tensor, how ReduceOp) *Work {
-	return g.allReduce(t, how, true)
-}
-
-func (g *Group) allReduce(t gotorch.Tensor, how ReduceOp, async bool) *Work {
 	const op = "AllReduce"
 	checkReduce(op, how, t)
 	real, free := reals(t)
 	defer free()
-	return g.begin(door.AllReduce, call{Op: op, Inputs: real, Reduce: int(how), Async: async})
+	return g.begin(door.AllReduce, call{Op: op, Inputs: real, Reduce: int(how)})
 }
 
 // AllReduceCoalesced is [Group.AllReduce] of several tensors in one collective.
 func (g *Group) AllReduceCoalesced(ts []gotorch.Tensor, how ReduceOp) {
-	g.allReduceCoalesced(ts, how, false).must()
+	g.AllReduceCoalescedAsync(ts, how).must()
 }
 
 // AllReduceCoalescedAsync is [Group.AllReduceCoalesced] that does not wait.
 func (g *Group) AllReduceCoalescedAsync(ts []gotorch.Tensor, how ReduceOp) *Work {
-	return g.allReduceCoalesced(ts, how, true)
-}
-
-func (g *Group) allReduceCoalesced(ts []gotorch.Tensor, how ReduceOp, async bool) *Work {
 	const op = "AllReduceCoalesced"
 	some(op, "ts", ts)
 	checkReduce(op, how, ts...)
 	real, free := reals(ts...)
 	defer free()
-	return g.begin(door.AllReduceCoalesced, call{Op: op, Inputs: real, Reduce: int(how), Async: async})
+	return g.begin(door.AllReduceCoalesced, call{Op: op, Inputs: real, Reduce: int(how)})
 }
 
 // Reduce makes of all ranks' t one tensor, in dst's. What is in the others' then is not said.
-func (g *Group) Reduce(t gotorch.Tensor, dst int, how ReduceOp) { g.reduce(t, dst, how, false).must() }
+func (g *Group) Reduce(t gotorch.Tensor, dst int, how ReduceOp) { g.ReduceAsync(t, dst, how).must() }
 
 // ReduceAsync is [Group.Reduce] that does not wait.
 func (g *Group) ReduceAsync(t gotorch.Tensor, dst int, how ReduceOp) *Work {
-	return g.reduce(t, dst, how, true)
-}
-
-func (g *Group) reduce(t gotorch.Tensor, dst int, how ReduceOp, async bool) *Work {
 	const op = "Reduce"
 	g.checkRank(op, "dst", dst)
-	return g.begin(door.Reduce, call{Op: op, Inputs: list(t), Root: dst, Reduce: int(how), Async: async})
+	return g.begin(door.Reduce, call{Op: op, Inputs: list(t), Root: dst, Reduce: int(how)})
 }
 
 // AllGather copies each rank's t into that rank's place of outputs, which are as many as there are ranks, of t's dtype
 // and number of elements.
 func (g *Group) AllGather(outputs []gotorch.Tensor, t gotorch.Tensor) {
-	g.allGather(outputs, t, false).must()
+	g.AllGatherAsync(outputs, t).must()
 }
 
 // AllGatherAsync is [Group.AllGather] that does not wait.
 func (g *Group) AllGatherAsync(outputs []gotorch.Tensor, t gotorch.Tensor) *Work {
-	return g.allGather(outputs, t, true)
-}
-
-func (g *Group) allGather(outputs []gotorch.Tensor, t gotorch.Tensor, async bool) *Work {
 	const op = "AllGather"
 	g.one(op, "outputs", outputs)
 	sameDType(op, t, outputs)
@@ -122,57 +104,45 @@ func (g *Group) allGather(outputs []gotorch.Tensor, t gotorch.Tensor, async bool
 	defer free()
 	out, freeOut := reals(outputs...)
 	defer freeOut()
-	return g.begin(door.AllGather, call{Op: op, Outputs: out, Inputs: in, Async: async})
+	return g.begin(door.AllGather, call{Op: op, Outputs: out, Inputs: in})
 }
 
 // AllGatherIntoTensor copies all ranks' input into output, one after the other: its first dimension is as many times
 // input's as there are ranks, or it has one more in front, of as many.
 func (g *Group) AllGatherIntoTensor(output, input gotorch.Tensor) {
-	g.allGatherIntoTensor(output, input, false).must()
+	g.AllGatherIntoTensorAsync(output, input).must()
 }
 
 // AllGatherIntoTensorAsync is [Group.AllGatherIntoTensor] that does not wait.
 func (g *Group) AllGatherIntoTensorAsync(output, input gotorch.Tensor) *Work {
-	return g.allGatherIntoTensor(output, input, true)
-}
-
-func (g *Group) allGatherIntoTensor(output, input gotorch.Tensor, async bool) *Work {
 	in, free := reals(input)
 	defer free()
 	out, freeOut := reals(output)
 	defer freeOut()
-	return g.begin(door.AllGatherSingle, call{Op: "AllGatherIntoTensor", Outputs: out, Inputs: in, Async: async})
+	return g.begin(door.AllGatherSingle, call{Op: "AllGatherIntoTensor", Outputs: out, Inputs: in})
 }
 
 // Gather copies each rank's t into that rank's place of dst's outputs; the others give none.
 func (g *Group) Gather(t gotorch.Tensor, outputs []gotorch.Tensor, dst int) {
-	g.gather(t, outputs, dst, false).must()
+	g.GatherAsync(t, outputs, dst).must()
 }
 
 // GatherAsync is [Group.Gather] that does not wait.
 func (g *Group) GatherAsync(t gotorch.Tensor, outputs []gotorch.Tensor, dst int) *Work {
-	return g.gather(t, outputs, dst, true)
-}
-
-func (g *Group) gather(t gotorch.Tensor, outputs []gotorch.Tensor, dst int, async bool) *Work {
 	const op = "Gather"
 	g.checkRank(op, "dst", dst)
 	g.oneAt(op, "outputs", outputs, dst)
 	sameDType(op, t, outputs)
-	return g.begin(door.Gather, call{Op: op, Outputs: outputs, Inputs: list(t), Root: dst, Async: async})
+	return g.begin(door.Gather, call{Op: op, Outputs: outputs, Inputs: list(t), Root: dst})
 }
 
 // Scatter copies of src's inputs each rank's place into that rank's t; the others give none.
 func (g *Group) Scatter(t gotorch.Tensor, inputs []gotorch.Tensor, src int) {
-	g.scatter(t, inputs, src, false).must()
+	g.ScatterAsync(t, inputs, src).must()
 }
 
 // ScatterAsync is [Group.Scatter] that does not wait.
 func (g *Group) ScatterAsync(t gotorch.Tensor, inputs []gotorch.Tensor, src int) *Work {
-	return g.scatter(t, inputs, src, true)
-}
-
-func (g *Group) scatter(t gotorch.Tensor, inputs []gotorch.Tensor, src int, async bool) *Work {
 	const op = "Scatter"
 	g.checkRank(op, "src", src)
 	g.oneAt(op, "inputs", inputs, src)
@@ -181,52 +151,40 @@ func (g *Group) scatter(t gotorch.Tensor, inputs []gotorch.Tensor, src int, asyn
 	defer free()
 	in, freeIn := reals(inputs...)
 	defer freeIn()
-	return g.begin(door.Scatter, call{Op: op, Outputs: out, Inputs: in, Root: src, Async: async})
+	return g.begin(door.Scatter, call{Op: op, Outputs: out, Inputs: in, Root: src})
 }
 
 // ReduceScatter makes of all ranks' inputs[i] one tensor, in rank i's output. inputs are as many as there are ranks.
 func (g *Group) ReduceScatter(output gotorch.Tensor, inputs []gotorch.Tensor, how ReduceOp) {
-	g.reduceScatter(output, inputs, how, false).must()
+	g.ReduceScatterAsync(output, inputs, how).must()
 }
 
 // ReduceScatterAsync is [Group.ReduceScatter] that does not wait.
 func (g *Group) ReduceScatterAsync(output gotorch.Tensor, inputs []gotorch.Tensor, how ReduceOp) *Work {
-	return g.reduceScatter(output, inputs, how, true)
-}
-
-func (g *Group) reduceScatter(output gotorch.Tensor, inputs []gotorch.Tensor, how ReduceOp, async bool) *Work {
 	const op = "ReduceScatter"
 	g.one(op, "inputs", inputs)
 	sameDType(op, output, inputs)
-	return g.begin(door.ReduceScatter, call{Op: op, Outputs: list(output), Inputs: inputs, Reduce: int(how), Async: async})
+	return g.begin(door.ReduceScatter, call{Op: op, Outputs: list(output), Inputs: inputs, Reduce: int(how)})
 }
 
 // ReduceScatterTensor is [Group.ReduceScatter] of the parts of one tensor, whose first dimension is as many times
 // output's as there are ranks.
 func (g *Group) ReduceScatterTensor(output, input gotorch.Tensor, how ReduceOp) {
-	g.reduceScatterTensor(output, input, how, false).must()
+	g.ReduceScatterTensorAsync(output, input, how).must()
 }
 
 // ReduceScatterTensorAsync is [Group.ReduceScatterTensor] that does not wait.
 func (g *Group) ReduceScatterTensorAsync(output, input gotorch.Tensor, how ReduceOp) *Work {
-	return g.reduceScatterTensor(output, input, how, true)
-}
-
-func (g *Group) reduceScatterTensor(output, input gotorch.Tensor, how ReduceOp, async bool) *Work {
 	return g.begin(door.ReduceScatterSingle, call{
-		Op: "ReduceScatterTensor", Outputs: list(output), Inputs: list(input), Reduce: int(how), Async: async,
+		Op: "ReduceScatterTensor", Outputs: list(output), Inputs: list(input), Reduce: int(how),
 	})
 }
 
 // AllToAll copies rank i's inputs[j] into rank j's outputs[i]. Both are as many as there are ranks.
-func (g *Group) AllToAll(outputs, inputs []gotorch.Tensor) { g.allToAll(outputs, inputs, false).must() }
+func (g *Group) AllToAll(outputs, inputs []gotorch.Tensor) { g.AllToAllAsync(outputs, inputs).must() }
 
 // AllToAllAsync is [Group.AllToAll] that does not wait.
 func (g *Group) AllToAllAsync(outputs, inputs []gotorch.Tensor) *Work {
-	return g.allToAll(outputs, inputs, true)
-}
-
-func (g *Group) allToAll(outputs, inputs []gotorch.Tensor, async bool) *Work {
 	const op = "AllToAll"
 	g.one(op, "outputs", outputs)
 	g.one(op, "inputs", inputs)
@@ -238,7 +196,7 @@ func (g *Group) allToAll(outputs, inputs []gotorch.Tensor, async bool) *Work {
 	defer free()
 	in, freeIn := reals(inputs...)
 	defer freeIn()
-	return g.begin(door.AllToAll, call{Op: op, Outputs: out, Inputs: in, Async: async})
+	return g.begin(door.AllToAll, call{Op: op, Outputs: out, Inputs: in})
 }
 
 // Splits are how many rows of the first dimension go to, and come from, each rank in [Group.AllToAllSingle]. Nil is: as
@@ -247,15 +205,11 @@ type Splits struct{ Output, Input []int64 }
 
 // AllToAllSingle is [Group.AllToAll] of the parts of one tensor.
 func (g *Group) AllToAllSingle(output, input gotorch.Tensor, splits ...Splits) {
-	g.allToAllSingle(output, input, splits, false).must()
+	g.AllToAllSingleAsync(output, input, splits...).must()
 }
 
 // AllToAllSingleAsync is [Group.AllToAllSingle] that does not wait.
 func (g *Group) AllToAllSingleAsync(output, input gotorch.Tensor, splits ...Splits) *Work {
-	return g.allToAllSingle(output, input, splits, true)
-}
-
-func (g *Group) allToAllSingle(output, input gotorch.Tensor, splits []Splits, async bool) *Work {
 	const op = "AllToAllSingle"
 	s := args.Option(splits)
 	sameDType(op, output, list(input))
@@ -264,7 +218,7 @@ func (g *Group) allToAllSingle(output, input gotorch.Tensor, splits []Splits, as
 	out, freeOut := reals(output)
 	defer freeOut()
 	return g.begin(door.AllToAllSingle, call{
-		Op: op, Outputs: out, Inputs: in, OutputCounts: s.Output, InputCounts: s.Input, Async: async,
+		Op: op, Outputs: out, Inputs: in, OutputCounts: s.Output, InputCounts: s.Input,
 	})
 }
 
@@ -290,7 +244,7 @@ func (g *Group) SendAsync(t gotorch.Tensor, dst int, opts ...P2POptions) *Work {
 func (g *Group) send(op string, t gotorch.Tensor, dst int, opts []P2POptions) *Work {
 	g.checkRank(op, "dst", dst)
 	g.checkOther(op, dst)
-	return g.begin(door.Send, call{Op: op, Inputs: list(t), Root: dst, Tag: args.Option(opts).Tag, Async: true})
+	return g.begin(door.Send, call{Op: op, Inputs: list(t), Root: dst, Tag: args.Option(opts).Tag})
 }
 
 // Recv receives into t what src has sent, or whoever sends first where src is [AnyRank], and returns who it was.
@@ -308,7 +262,7 @@ func (g *Group) recv(op string, t gotorch.Tensor, src int, opts []P2POptions) *W
 		g.checkRank(op, "src", src)
 		g.checkOther(op, src)
 	}
-	w := g.begin(door.Recv, call{Op: op, Inputs: list(t), Root: src, Tag: args.Option(opts).Tag, Async: true})
+	w := g.begin(door.Recv, call{Op: op, Inputs: list(t), Root: src, Tag: args.Option(opts).Tag})
 	w.from, w.receives = src, true
 	return w
 }
@@ -351,7 +305,7 @@ func (g *Group) BatchSendRecv(ops []P2POp) []*Work {
 func (g *Group) Barrier() { g.BarrierAsync().must() }
 
 // BarrierAsync is [Group.Barrier] that does not wait.
-func (g *Group) BarrierAsync() *Work { return g.begin(door.Barrier, call{Op: "Barrier", Async: true}) }
+func (g *Group) BarrierAsync() *Work { return g.begin(door.Barrier, call{Op: "Barrier"}) }
 
 // MonitoredBarrierOptions are the arguments of [Group.MonitoredBarrier] that have defaults.
 type MonitoredBarrierOptions struct {

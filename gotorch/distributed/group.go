@@ -39,6 +39,7 @@ type Group struct {
 
 // world is what the groups of a process have in common.
 type world struct {
+	backend    Backend
 	store      *Store
 	languages  *Store // of the ranks: see keyOfGo
 	rank, size int
@@ -58,7 +59,7 @@ func (w *world) newGroup(op string, ranks []int, ms int64, description string) (
 	if rank < 0 {
 		return nil, nil
 	}
-	opts := door.GroupOptions{Backend: string(Gloo), Name: name, Description: description, TimeoutMS: ms}
+	opts := door.GroupOptions{Backend: string(w.backend), Name: name, Description: description, TimeoutMS: ms}
 	whole := description == "default_pg"
 	if !whole {
 		for _, r := range ranks {
@@ -204,7 +205,7 @@ func (g *Group) begin(which door.Collective, call door.CollectiveCall[gotorch.Te
 
 // beginLocked begins an all-reduce: the group is in use, and its mutex locked.
 func (g *Group) beginLocked(op string, t gotorch.Tensor, how ReduceOp) *Work {
-	return newWork(op, g, c10d.Begin(g.handle, door.AllReduce, call{Op: op, Inputs: list(t), Reduce: int(how), Async: true}))
+	return newWork(op, g, c10d.Begin(g.handle, door.AllReduce, call{Op: op, Inputs: list(t), Reduce: int(how)}))
 }
 
 // checkRank panics for what is no rank of the group.

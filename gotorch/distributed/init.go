@@ -16,8 +16,18 @@ import (
 // See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.Backend
 type Backend string
 
-// Gloo moves tensors in the computer's memory over TCP.
-const Gloo Backend = "gloo"
+const (
+	// Gloo moves tensors in the computer's memory over TCP, and copies a GPU's there and back.
+	Gloo Backend = "gloo"
+	// NCCL moves tensors from GPU to GPU, and has Gloo for those in the computer's memory: Python's ranks of the same job say
+	// backend="cpu:gloo,cuda:nccl". Each rank has a GPU of its own, and computes within [gotorch.OnDevice] of it. It needs a
+	// CUDA build of torch and as many GPUs.
+	//
+	// A wait for one of its collectives ends when the GPU has it, or with a [BackendError] when its time limit has passed; what
+	// it was to fill is undefined then, and the group can only be closed. With the variable TORCH_NCCL_BLOCKING_WAIT=0 it is as in
+	// Python: nobody waits on the computer, and NCCL ends the process where a rank is late or gone.
+	NCCL Backend = "cpu:gloo,cuda:nccl"
+)
 
 // DefaultTimeout is how long a collective waits for other ranks where nothing else was said.
 const DefaultTimeout = 30 * time.Minute
@@ -44,14 +54,18 @@ type Options struct {
 //
 // The error is ctx's where that has ended; a ValueError for what is missing or wrong in the options and the environment,
 // a [NetworkError], [TimeoutError] or [StoreError] where others did not come, and a RuntimeError where this libtorch
-// has no Gloo that gotorch can use.
+// has no Gloo that gotorch can use, or NCCL was asked for and there is no GPU.
 //
 // Python's: https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.init_process_group
 func Init(ctx context.Context, opts ...Options) (*Group, error) {
 	const op = "distributed.Init"
 	opt := args.Option(opts)
-	if opt.Backend != "" && opt.Backend != Gloo {
-		return nil, args.Errorf(op, gotorch.NotImplementedError, "there is no backend %q, but %q", opt.Backend, Gloo)
+	switch opt.Backend {
+	case "":
+		opt.Backend = Gloo
+	case Gloo, NCCL:
+	default:
+		return nil, args.Errorf(op, gotorch.NotImplementedError, "there is no backend %q, but %q and %q", opt.Backend, Gloo, NCCL)
 	}
 	ms, err := milliseconds(op, opt.Timeout, DefaultTimeout)
 	if err != nil {
@@ -73,7 +87,7 @@ func Init(ctx context.Context, opts ...Options) (*Group, error) {
 	}
 	result := make(chan made, 1)
 	go func() {
-		g, err := join(op, place, opt.Store, ms)
+		g, err := join(op, place, opt.Store, opt.Backend, ms)
 		result <- made{g, err}
 	}()
 	select {
@@ -187,7 +201,7 @@ func missing(op, variable string) error {
 }
 
 // join makes the group of all. store is the caller's, or nil.
-func join(op string, p place, store *Store, ms int64) (*Group, error) {
+func join(op string, p place, store *Store, backend Backend, ms int64) (*Group, error) {
 	if store == nil {
 		var err error
 		limit := time.Duration(ms) * time.Millisecond
@@ -227,7 +241,7 @@ func join(op string, p place, store *Store, ms int64) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{store: of, languages: languages, rank: p.rank, size: p.size, timeoutMS: ms}
+	w := &world{backend: backend, store: of, languages: languages, rank: p.rank, size: p.size, timeoutMS: ms}
 	if err := languages.Set(keyOfGo(p.rank), []byte{1}); err != nil {
 		languages.Close()
 		return nil, err

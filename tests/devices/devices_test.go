@@ -451,14 +451,21 @@ func TestGraphs(t *testing.T) {
 	in := onDevice(1, 2, 3)
 	in.MulScalar(2).AddScalar(1) // what is initialised at its first use
 	var out gotorch.Tensor
-	graph := gotorch.CaptureGraph(under.device, func() { out = in.MulScalar(2).AddScalar(1) })
+	var graph *gotorch.DeviceGraph
+	err := gotorch.Try0(func() {
+		graph = gotorch.CaptureGraph(under.device, func() { out = in.MulScalar(2).AddScalar(1) })
+	})
+	if kindOf(err) == gotorch.NotImplementedError && under.async {
+		return // as docs/devices.md says of older torches
+	}
+	must(t, err)
 	for i := range 3 {
 		v := float32(i)
 		in.Copy_(gotorch.FromSlice([]float32{v, v + 1, v + 2}))
 		graph.Replay()
 		same(t, "what a graph computes", out, 2*v+1, 2*v+3, 2*v+5)
 	}
-	err := gotorch.Try0(func() {
+	err = gotorch.Try0(func() {
 		gotorch.CaptureGraph(under.device, func() { gotorch.FromSlice([]float32{1}).Reshape([]int64{7}) })
 	})
 	if err == nil {

@@ -34,7 +34,6 @@ type CollectiveCall[Tensor any] struct {
 	Reduce                    int
 	Root, Tag                 int
 	TimeoutMS                 int64 // 0: the group's
-	Async                     bool
 }
 
 // TCPOptions are DistTCPOptions.

@@ -16,6 +16,9 @@ from .harness import FUNCTION, METHOD, Broken, GoCrash, Harness, WrapperError, a
 from .operators import Operator
 
 SEED = 20260401
+# How often Python is asked again where a device's result differs. On an H200 the backward pass of
+# grid_sample gave the same twice, and not three times.
+_TIMES = 20
 
 
 def seed() -> None:
@@ -94,12 +97,15 @@ def _on_device(run: Run) -> bool:
 
 
 def _moody(case: Case, wanted: Run) -> bool:
-    """Whether Python gives something else the second time, as kernels of devices do that add in the
+    """Whether Python gives something else another time, as kernels of devices do that add in the
     order in which threads arrive."""
-    again = Run.in_python(case)
-    if case.gradient and again.error is None:
-        again.differentiate(None)
-    return bool(difference(case.operator, wanted, again))
+    for _ in range(_TIMES):
+        again = Run.in_python(case)
+        if case.gradient and again.error is None:
+            again.differentiate(None)
+        if difference(case.operator, wanted, again):
+            return True
+    return False
 
 
 def _forms(case: Case, thorough: bool) -> Iterator[tuple[str, int, list[Any], bool | None]]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from . import by_hand, reasons, standins
-from .cases import Case
+from .cases import Case, tensors_in
 from .check import Checker, Outcome
 from .derive import others, variants
 from .harness import Harness
@@ -51,6 +51,9 @@ class Suite:
 
     def run(self, case: Case, follow: bool = True) -> list[str]:
         """Checks a case and, if it passes, those that follow from it. Returns the problems."""
+        if reason := self._fatal(case):
+            self.not_applicable[reason] += 1
+            return []
         outcome = self.checker.check(case)
         self._count(case.operator, outcome)
         if outcome.ended == "unfit" and follow:
@@ -72,6 +75,15 @@ class Suite:
                 self.sampler.seen.add(key)
                 problems += self.run(other, follow=False)
         return problems
+
+    def _fatal(self, case: Case) -> str:
+        """Why the case must not be run on this device, or ""."""
+        if torch.device(self.device).type != "cuda":
+            return ""
+        only_empty, reason = reasons.FATAL_ON_CUDA.get(case.operator.name, (False, ""))
+        if only_empty and all(t.numel() > 0 for t in tensors_in(case.values)):
+            return ""
+        return reason
 
     def _count(self, o: Operator, outcome: Outcome) -> None:
         if outcome.ended == "unfit":
@@ -145,10 +157,6 @@ class Suite:
             for name in operators()
             if not self.tallies[name].passed
         }
-
-
-def _crashes(case: Case) -> bool:
-    return case.operator.name in reasons.SKIPPED_OUT and case.origin.endswith("empty out")
 
 
 def _hash(text: str) -> int:
