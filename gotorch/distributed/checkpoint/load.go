@@ -183,7 +183,15 @@ func (c *checkpoint) unchanged() error {
 	if err != nil {
 		return err
 	}
-	if is, err := c.dir.Stat(metadataName); err != nil || !os.SameFile(was, is) {
+	if is, err := c.dir.Stat(metadataName); err == nil && os.SameFile(was, is) {
+		return nil
+	}
+	// Or the file system numbers its files anew.
+	f, data, err := readAll(c.dir, metadataName)
+	if err == nil {
+		f.Close()
+	}
+	if err != nil || digestOf(data) != c.digest {
 		return args.Errorf(c.op, gotorch.RuntimeError, "the checkpoint in %s was replaced or removed while it was read: read it again", c.dir.Name())
 	}
 	return nil
@@ -569,8 +577,12 @@ func (c *checkpoint) sets(path []any, v stateful, dict gotorch.Dict) {
 			return nil
 		},
 		keep: func() func() error {
-			was := stateOf(v)
-			return func() error { return v.LoadStateDict(was) }
+			of := v
+			if o, is := v.(*OptimizerState); is {
+				of = o.opt
+			}
+			was := stateOf(of)
+			return func() error { return of.LoadStateDict(was) }
 		},
 	})
 }

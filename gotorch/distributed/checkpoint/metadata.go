@@ -258,7 +258,7 @@ func readMetadata(op string, dir *os.Root) (m *metadata, f *os.File, digest stri
 	v, err := pickle.Decode(data, &reader{budget: budget}, budget)
 	if err == nil {
 		if m, err = asMetadata(v, budget); err == nil {
-			return m, f, fmt.Sprintf("%x", sha256.Sum256(data)), nil
+			return m, f, digestOf(data), nil
 		}
 	}
 	f.Close()
@@ -268,6 +268,8 @@ func readMetadata(op string, dir *os.Root) (m *metadata, f *os.File, digest stri
 	}
 	return nil, nil, "", args.Errorf(op, gotorch.UnpicklingError, "%s: %v", filepath.Join(dir.Name(), metadataName), err)
 }
+
+func digestOf(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
 
 // openRegular opens a file of a folder, and nothing that waits, or is outside.
 func openRegular(dir *os.Root, name string) (*os.File, int64, error) {

@@ -120,6 +120,40 @@ func TestWhereARankRefusesNoRankHasChanged(t *testing.T) {
 	})
 }
 
+// An optimiser whose state is sharded gets back what it had.
+func TestAnOptimiserGetsBackWhatItHad(t *testing.T) {
+	dir := t.TempDir()
+	for _, begun := range []bool{true, false} {
+		rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
+			net, units := model(3)
+			m := distributed.FullyShard(net, distributed.FullyShardOptions{Group: g, Units: units})
+			opt := optim.AdamW(m.Parameters(), optim.AdamWOptions{LR: 0.5})
+			step := func() {
+				m.Forward(gotorch.Ones([]int64{4, 5})).Pow(2).Mean().Backward()
+				opt.Step()
+				opt.ZeroGrad()
+			}
+			step()
+			state := checkpoint.State{"optim": checkpoint.Optimizer(m, opt), "z": &has{state: gotorch.Dict{{Key: "a", Value: 1}}}}
+			if err := checkpoint.Save(dir, state, checkpoint.SaveOptions{Group: g}); err != nil {
+				t.Error(err)
+			}
+			if opt = optim.AdamW(m.Parameters(), optim.AdamWOptions{LR: 0.25}); begun {
+				step()
+				step()
+			}
+			was := opt.StateDict()
+			state = checkpoint.State{"optim": checkpoint.Optimizer(m, opt), "z": &has{state: gotorch.Dict{}, load: func() error { return errors.New("not I") }}}
+			if err := checkpoint.Load(dir, state, checkpoint.LoadOptions{Group: g}); err == nil || !strings.HasSuffix(err.Error(), "not I") {
+				t.Error(err)
+			}
+			if *opt.LRs()[0] != 0.25 || fmt.Sprint(opt.StateDict()) != fmt.Sprint(was) {
+				t.Errorf("rank %d: %v, and it was %v", g.Rank(), opt.StateDict(), was)
+			}
+		})
+	}
+}
+
 // What only one of the ranks has is saved, too, as in PyTorch.
 func TestARankMayHaveMore(t *testing.T) {
 	dir := t.TempDir()
