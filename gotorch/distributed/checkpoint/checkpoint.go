@@ -21,6 +21,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -28,6 +29,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/door"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -36,7 +38,7 @@ import (
 //	gotorch.Tensor                        the same on all ranks that have one of this name: the first one's is saved
 //	distributed.Shard                     of which each rank has a part
 //	*distributed.FullySharded             the parts of its parameters, and its buffers
-//	nn.Modular                            any other module, the same on all ranks
+//	nn.Modular                            any other module, the same on all ranks, but for what a [distributed.Sharder] in it has
 //	[Optimizer]                           the optimiser of either
 //	what has StateDict and LoadStateDict  a scheduler, a gradient scaler, a loader of data
 //	State, gotorch.Dict, nn.StateDict     and maps and slices of all these
@@ -155,12 +157,9 @@ func pairsOf(value any) (gotorch.Dict, bool) {
 		return sorted(v), true
 	case nn.StateDict:
 		return sorted(v), true
-	case *distributed.FullySharded:
-		return v.ShardedStateDict(), true
-	case *distributed.DistributedDataParallel:
-		return sorted(v.Net.StateDict()), true
 	case nn.Modular:
-		return sorted(v.StateDict()), true
+		_, dict := stateOfModule(v)
+		return dict, true
 	case stateful:
 		return stateOf(v), true
 	}
@@ -182,6 +181,46 @@ func stateOf(v stateful) gotorch.Dict {
 		return of.LocalStateDict()
 	}
 	return v.StateDict()
+}
+
+// stateOfModule returns a module without what wraps it, and its state, of which this rank has parts.
+func stateOfModule(m nn.Modular) (nn.Modular, gotorch.Dict) {
+	switch v := m.(type) {
+	case *distributed.FullySharded:
+		if len(shardsOf(v.Net)) > 0 {
+			panic(args.Errorf("checkpoint", gotorch.NotImplementedError, "the module within FullyShard has parameters that are parts of others already, as of distributed/parallel"))
+		}
+		return v.Net, v.ShardedStateDict()
+	case *distributed.DistributedDataParallel:
+		m = v.Net
+	}
+	dict, shards := sorted(m.StateDict()), shardsOf(m)
+	for i := range dict {
+		if s, is := shards[dict[i].Key.(string)]; is {
+			s.Local = dict[i].Value.(gotorch.Tensor)
+			dict[i].Value = s
+		}
+	}
+	return m, dict
+}
+
+// shardsOf returns the parameters in a module that are parts of a whole, by all their names.
+func shardsOf(m nn.Modular) map[string]distributed.Shard {
+	parts := map[uintptr]distributed.Shard{}
+	for _, within := range m.NamedModules() {
+		if s, is := within.(distributed.Sharder); is {
+			for _, shard := range s.Shards() {
+				parts[uintptr(*shard.Local.T)] = shard
+			}
+		}
+	}
+	shards := map[string]distributed.Shard{}
+	for name, t := range door.AllParameters.(func(nn.Modular) iter.Seq2[string, gotorch.Tensor])(m) {
+		if shard, is := parts[uintptr(*t.T)]; is {
+			shards[name] = shard
+		}
+	}
+	return shards
 }
 
 func sorted[V any](m map[string]V) gotorch.Dict {

@@ -487,12 +487,9 @@ func (c *checkpoint) into(path []any, value any) error {
 		return c.copied(path, v.Local, v.Shape, v.Offsets)
 	case *OptimizerState:
 		return c.optimizer(path, v)
-	case *distributed.FullySharded:
-		return c.module(path, v.Net, v.ShardedStateDict())
-	case *distributed.DistributedDataParallel:
-		return c.module(path, v.Net, sorted(v.Net.StateDict()))
 	case nn.Modular:
-		return c.module(path, v, sorted(v.StateDict()))
+		m, like := stateOfModule(v)
+		return c.module(path, m, like)
 	case stateful:
 		return c.stateful(path, v)
 	}

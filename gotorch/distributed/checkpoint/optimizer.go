@@ -38,16 +38,11 @@ type param struct {
 func Optimizer(m nn.Modular, opt optim.Optimizer) *OptimizerState {
 	const op = "checkpoint.Optimizer"
 	o := &OptimizerState{opt: opt, shards: map[string]distributed.Shard{}}
-	switch v := m.(type) {
-	case *distributed.FullySharded:
-		m = v.Net
-		for _, pair := range v.ShardedStateDict() {
-			if s, is := pair.Value.(distributed.Shard); is {
-				o.shards[pair.Key.(string)] = s
-			}
+	m, dict := stateOfModule(m)
+	for _, pair := range dict {
+		if s, is := pair.Value.(distributed.Shard); is {
+			o.shards[pair.Key.(string)] = s
 		}
-	case *distributed.DistributedDataParallel:
-		m = v.Net
 	}
 	names := map[uintptr][]string{}
 	for name, t := range door.AllParameters.(func(nn.Modular) iter.Seq2[string, gotorch.Tensor])(m) {

@@ -19,6 +19,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/distributed/checkpoint"
+	"gotorch.dev/gotorch/distributed/parallel"
 	"gotorch.dev/gotorch/gotorchtest"
 	"gotorch.dev/gotorch/internal/rankstest"
 	"gotorch.dev/gotorch/internal/replace"
@@ -218,6 +219,74 @@ func TestAnOptimiserThatIsSharedOut(t *testing.T) {
 		}
 		for _, item := range mine {
 			gotorchtest.AssertEqual(t, item.Value.(gotorch.Dict).Get("exp_avg").(gotorch.Tensor), states.Get(item.Key).(gotorch.Dict).Get("exp_avg").(gotorch.Tensor))
+		}
+	})
+}
+
+// Layers of which each rank has a part are saved as the whole.
+func TestALayerThatRanksShareOut(t *testing.T) {
+	dir := t.TempDir()
+	type layers struct {
+		nn.Module
+		Words *parallel.VocabParallelEmbeddingModule
+		Up    *parallel.ColumnParallelLinearModule
+		Down  *parallel.RowParallelLinearModule
+	}
+	whole := func(seed uint64) (*nn.SequentialModule, []string) {
+		gotorch.ManualSeed(seed)
+		return nn.Sequential(nn.Embedding(12, 6), nn.Linear(6, 12), nn.Linear(12, 6)), []string{"words", "up", "down"}
+	}
+	shared := func(g *distributed.Group, of *nn.SequentialModule) *layers {
+		return nn.Init(&layers{
+			Words: parallel.VocabParallelEmbedding(g, of.Layers[0].(*nn.EmbeddingModule)),
+			Up:    parallel.ColumnParallelLinear(g, of.Layers[1].(*nn.LinearModule)), Down: parallel.RowParallelLinear(g, of.Layers[2].(*nn.LinearModule)),
+		})
+	}
+	want, names := whole(1)
+	other, _ := whole(2)
+	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
+		m := shared(g, want)
+		opt := optim.AdamW(m.Parameters())
+		for _, p := range m.Parameters() {
+			p.SetGrad(p.Detach().Clone())
+		}
+		opt.Step()
+		for _, p := range m.Parameters() { // as it was, with an average of a tenth of it
+			gotorch.NoGrad(func() { p.Copy_(p.Grad()) })
+		}
+		if err := checkpoint.Save(dir, checkpoint.State{"model": m, "optim": checkpoint.Optimizer(m, opt)}, checkpoint.SaveOptions{Group: g}); err != nil {
+			t.Error(err)
+		}
+	})
+	read, err := checkpoint.Read(dir)
+	testhelp.Must(t, err)
+	states := read.Get("optim").(gotorch.Dict).Get("state").(gotorch.Dict)
+	for i, name := range names {
+		for kind, p := range want.Layers[i].(nn.Modular).NamedParameters() {
+			name := name + "." + kind
+			gotorchtest.AssertEqual(t, read.Get("model").(gotorch.Dict).Get(name).(gotorch.Tensor), p.Detach())
+			average := states.Get(name).(gotorch.Dict).Get("exp_avg").(gotorch.Tensor)
+			if !gotorch.AllClose(average, p.Detach().MulScalar(0.1)) {
+				t.Errorf("%s: %v of %v", name, average, p)
+			}
+		}
+	}
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		m, like := shared(g, other), shared(g, want)
+		opt := optim.AdamW(m.Parameters())
+		if err := checkpoint.Load(dir, checkpoint.State{"model": m, "optim": checkpoint.Optimizer(m, opt)}, checkpoint.LoadOptions{Group: g}); err != nil {
+			t.Error(err)
+			return
+		}
+		for name, p := range like.NamedParameters() {
+			gotorchtest.AssertEqual(t, m.StateDict()[name], p.Detach())
+		}
+		if n := len(opt.StateDict().Get("state").(gotorch.Dict)); n != 5 {
+			t.Errorf("%d states", n)
+		}
+		twice := distributed.FullyShard(shared(g, want), distributed.FullyShardOptions{Group: g})
+		if err := checkpoint.Save(dir, checkpoint.State{"model": twice}, checkpoint.SaveOptions{Group: g}); !errors.Is(err, gotorch.NotImplementedError) {
+			t.Error(err)
 		}
 	})
 }
