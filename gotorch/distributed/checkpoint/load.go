@@ -76,6 +76,14 @@ func Load(dir string, state State, opts ...LoadOptions) error {
 	// What may refuse what it gets comes first, so that what others have taken can be put back.
 	c.given = nil
 	var back []func() error
+	undo := func() (err error) {
+		for _, restore := range slices.Backward(back) {
+			err = errors.Join(err, tried(restore))
+		}
+		back = nil
+		return err
+	}
+	defer func() { _ = undo() }() // where a state panics, or ends the goroutine
 	if err := agree(loadOp, g, tried(func() error {
 		for _, ch := range c.states {
 			restore := ch.keep()
@@ -86,11 +94,12 @@ func Load(dir string, state State, opts ...LoadOptions) error {
 		}
 		return nil
 	})); err != nil {
-		for _, restore := range slices.Backward(back) {
-			err = errors.Join(err, tried(restore))
+		if failed := undo(); failed != nil {
+			return errors.Join(err, failed)
 		}
 		return err
 	}
+	back = nil
 	return agree(loadOp, g, tried(func() error {
 		for _, set := range append(c.modules, c.places...) {
 			if err := set(); err != nil {

@@ -92,6 +92,18 @@ func TestWhereOneRefusesNothingIsLoaded(t *testing.T) {
 			t.Errorf("%s: half is loaded: %v, %v, %v", name, a, n, s.state)
 		}
 	}
+	for _, ends := range []func(){runtime.Goexit, func() { panic("of a program") }} {
+		s := &has{state: gotorch.Dict{{Key: "at", Value: int64(0)}}}
+		var done sync.WaitGroup
+		done.Go(func() {
+			defer func() { _ = recover() }()
+			err := checkpoint.Load(dir, checkpoint.State{"s": s, "z": &has{load: func() error { ends(); return nil }}})
+			t.Errorf("it goes on: %v", err)
+		})
+		if done.Wait(); s.state.Get("at") != int64(0) {
+			t.Errorf("half is loaded: %v", s.state)
+		}
+	}
 	// What needs gradients and what is a view can be loaded.
 	leaf := gotorch.Zeros([]int64{3}).RequiresGrad_()
 	wide := gotorch.Zeros([]int64{3, 6})
@@ -195,7 +207,7 @@ func TestAnOptimiserThatIsSharedOut(t *testing.T) {
 			p.SetGrad(gotorch.OnesLike(p))
 		}
 		opt.Step()
-		state := checkpoint.State{"model": net, "optim": checkpoint.Optimizer(net, opt)}
+		state := checkpoint.State{"model": net, "optim": checkpoint.Optimizer(net, opt), "plain": opt}
 		if err := checkpoint.Save(dir, state, checkpoint.SaveOptions{Group: g}); err != nil {
 			t.Error(err)
 		}
@@ -214,6 +226,13 @@ func TestAnOptimiserThatIsSharedOut(t *testing.T) {
 			return
 		}
 		mine := opt.(*distributed.ZeroRedundancy).LocalStateDict().Get("state").(gotorch.Dict)
+		_, plain := make(g)
+		if err := checkpoint.Load(dir, checkpoint.State{"plain": plain}, checkpoint.LoadOptions{Group: g}); err != nil {
+			t.Error(err)
+		}
+		if numbered := plain.(*distributed.ZeroRedundancy).LocalStateDict().Get("state"); fmt.Sprint(numbered) != fmt.Sprint(mine) {
+			t.Errorf("rank %d: %v, and by names %v", g.Rank(), numbered, mine)
+		}
 		if len(mine) == 0 || len(mine) == len(states) {
 			t.Errorf("rank %d has %d states", g.Rank(), len(mine))
 		}
@@ -452,12 +471,14 @@ func TestARankThatIsMissing(t *testing.T) {
 		"panics": func() { panic("of a program") },
 	} {
 		for _, load := range []bool{false, true} {
-			rankstest.Run(t, 2, distributed.Options{Timeout: 2 * time.Second}, func(g *distributed.Group) {
+			rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 				s := &has{}
 				g.Barrier()
 				if g.Rank() == 1 {
 					defer func() { _ = recover() }()
 					s.saved = missing
+				} else {
+					testhelp.Must(t, g.SetTimeout(time.Second))
 				}
 				var err error
 				if load {
