@@ -210,7 +210,9 @@ func shardsOf(m nn.Modular) map[string]distributed.Shard {
 	for _, within := range m.NamedModules() {
 		if s, is := within.(distributed.Sharder); is {
 			for _, shard := range s.Shards() {
-				parts[uintptr(*shard.Local.T)] = shard
+				if shard.Local.T != nil {
+					parts[uintptr(*shard.Local.T)] = shard
+				}
 			}
 		}
 	}

@@ -253,18 +253,21 @@ func (s *saver) commit() error {
 	if s.rank != 0 {
 		return nil
 	}
-	err := replace.File(filepath.Join(s.dir, metadataName), func(w io.Writer) error {
-		_, err := w.Write(s.whole.encode())
-		return err
-	})
-	if err != nil {
-		return err
-	}
 	named := map[string]bool{}
 	for _, it := range s.whole.items {
 		for _, p := range it.Parts {
 			named[p.File] = true
 		}
+	}
+	err := replace.File(filepath.Join(s.dir, metadataName), func(w io.Writer) error {
+		_, err := w.Write(s.whole.encode())
+		return err
+	})
+	if err != nil { // it is not in its place, and all ranks have written theirs
+		for name := range named {
+			os.Remove(filepath.Join(s.dir, name))
+		}
+		return err
 	}
 	found, err := os.ReadDir(s.dir)
 	if err != nil {

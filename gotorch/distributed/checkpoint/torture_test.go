@@ -551,6 +551,24 @@ func TestWhatWasReadIsClosed(t *testing.T) {
 	}
 }
 
+// Where rank 0 cannot write .metadata, no rank's file is left.
+func TestWhereThereIsNoRoomForTheLastFile(t *testing.T) {
+	dir := t.TempDir()
+	testhelp.Must(t, os.Mkdir(filepath.Join(dir, ".metadata"), 0o700))
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		part := distributed.Shard{Local: gotorch.Ones([]int64{1}), Shape: []int64{2}, Offsets: []int64{int64(g.Rank())}}
+		err := checkpoint.Save(dir, checkpoint.State{"x": part}, checkpoint.SaveOptions{Group: g})
+		if err == nil || !strings.Contains(err.Error(), "is a directory") {
+			t.Error(err)
+		}
+	})
+	entries, err := os.ReadDir(dir)
+	testhelp.Must(t, err)
+	if len(entries) != 1 {
+		t.Errorf("%v", entries)
+	}
+}
+
 // What is no file, and what leads out of the folder, is an error at once.
 func TestWhatIsNoFile(t *testing.T) {
 	dir := t.TempDir()
