@@ -68,6 +68,9 @@ class Begun : public torch::CustomClassHolder {
           "ValueError", "the hook has left a tensor of shape " + c10::str(result.sizes()) +
                             " in the bucket, whose gradients are " + std::to_string(held_->numel) +
                             " elements in a row"));
+    // The reducer takes it for a storage from its beginning on, whatever it is a view of.
+    if (held_->layout == c10::kStrided && (result.storage_offset() != 0 || !result.is_contiguous()))
+      result = result.clone(at::MemoryFormat::Contiguous);
     return result;
   }
 

@@ -24,6 +24,7 @@ import (
 	"unicode/utf8"
 	"unsafe"
 
+	"gotorch.dev/gotorch/internal/counting"
 	"gotorch.dev/gotorch/internal/pickle"
 )
 
@@ -333,7 +334,7 @@ func tensorOn(s *Storage, dtype DType, offset int64, shape, strides []int64) Ten
 }
 
 func (a *archiveWriter) write(w io.Writer) error {
-	out := &counter{w: w}
+	out := &counting.Writer{W: w}
 	z := zip.NewWriter(out)
 	put := func(name string, data []byte) error {
 		// The length of the extra field places the data. Its own header takes four bytes.
@@ -341,7 +342,7 @@ func (a *archiveWriter) write(w io.Writer) error {
 			return err
 		}
 		full := path.Join(a.name, name)
-		start := out.n + 30 + int64(len(full)) + 4
+		start := out.N + 30 + int64(len(full)) + 4
 		pad := (storageAlignment - start%storageAlignment) % storageAlignment
 		extra := append([]byte{'F', 'B', byte(pad), 0}, make([]byte, pad)...)
 		f, err := z.CreateRaw(&zip.FileHeader{

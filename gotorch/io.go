@@ -166,18 +166,6 @@ func load(file *os.File, r io.ReaderAt, size int64, opts []LoadOptions) (v any, 
 
 // Files ---------------------------------------------------------------------------------------------------
 
-// counter counts what is written through it.
-type counter struct {
-	w io.Writer
-	n int64
-}
-
-func (c *counter) Write(b []byte) (int, error) {
-	n, err := c.w.Write(b)
-	c.n += int64(n)
-	return n, err
-}
-
 var legacyMagic = []byte{0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19}
 
 // foreign says what a file is that is no archive.

@@ -24,7 +24,9 @@ from typing import Any
 import pytest
 import torch
 from torch.distributed import checkpoint
+from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
 from pytorch_bridge.testing.gotests import run_go
 from pytorch_bridge.toolchain import ROOT
@@ -544,6 +546,61 @@ def test_checkpoints_go_between_languages_and_numbers_of_ranks(
             assert entry.properties.dtype == wanted[name].properties.dtype
         else:
             assert isinstance(wanted[name], BytesStorageMetadata)
+
+
+def whole(folder: Path) -> dict[str, Any]:
+    """All that a checkpoint has."""
+    state: dict[str, Any] = {}
+    reader, planner = checkpoint.FileSystemReader(folder), _EmptyStateDictLoadPlanner()
+    _load_state_dict(state, storage_reader=reader, planner=planner, no_dist=True)
+    return state
+
+
+def alike(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return same(*(t.resolve_conj().resolve_neg().contiguous() for t in (a, b)))
+    if isinstance(a, dict):
+        return bool(a.keys() == b.keys()) and all(alike(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(alike, a, b))
+    return type(a) is type(b) and bool(a == b)
+
+
+def test_checkpoints_of_all_kinds_of_values(program: Path, tmp_path: Path) -> None:
+    """What Python saves Go reads and saves again, each of three ranks some of it, and Python reads."""
+    complexes = torch.randn(3, 4, dtype=torch.complex64)
+    state: dict[str, Any] = {
+        "conj": complexes.conj(), "neg": complexes.conj().imag, "view": torch.arange(20)[3:7], "turned": torch.randn(3, 4).T,
+        "expanded": torch.ones(1).expand(4), "empty": torch.ones(0, 3), "number": torch.tensor(3.5),
+        "images": torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last), "parameter": nets.nn.Parameter(torch.ones(2)),
+        "none": None, "tuple": (torch.ones(2), 3), "list": [1, {"a": torch.ones(1)}, [torch.zeros(2)]], "text": "é\0x",
+        "bytes": b"\xff", "large": 2**80, "negative": -1, "dtype": torch.float16, "device": torch.device("cpu"), "nothing": [],
+        "complex": 1 + 2j, "dots.and.numbers": {7: "a", None: 2, True: 3},
+    }  # fmt: skip
+    dtypes = {d for d in vars(torch).values() if isinstance(d, torch.dtype)}
+    dtypes = {d for d in dtypes if not str(d).startswith("torch.q")}  # quantised: Go refuses them
+    for dtype in sorted(dtypes, key=str):
+        with contextlib.suppress(TypeError):  # of those that Python saves nothing of
+            if n := torch._utils._element_size(dtype):
+                state[str(dtype)] = torch.randint(2, (3, 4 * n)).to(torch.uint8).view(dtype)
+    assert len(state) > 21 + 20
+    checkpoint.save(state, checkpoint_id=tmp_path / "python")
+    writer = Writer(1, 3)
+    writer.train("copy", Load=str(tmp_path / "python"), Save=str(tmp_path / "go"))
+    writer.write(tmp_path / "job")
+    run(tmp_path / "job", program, 3, {0, 1, 2}, "tcp")
+    assert json.loads((tmp_path / "job" / "out0.json").read_text()) == {}
+    got, want = whole(tmp_path / "go"), whole(tmp_path / "python")
+    assert got.keys() == want.keys()
+    assert [name for name in want if not alike(want[name], got[name])] == []
+    assert {f.name for f in (tmp_path / "go").glob("*.distcp")} == {
+        f"__{i}_0.distcp" for i in range(3)
+    }
+    # And into what is there.
+    into = {n: torch.zeros_like(t) if isinstance(t, torch.Tensor) else t for n, t in state.items()}
+    into["expanded"] = torch.zeros(4)
+    checkpoint.load(into, checkpoint_id=tmp_path / "go")
+    assert [name for name in state if not alike(state[name], into[name])] == []
 
 
 def test_ranks_of_a_mesh_and_of_debug_level_detail(program: Path, tmp_path: Path) -> None:

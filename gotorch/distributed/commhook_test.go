@@ -182,6 +182,36 @@ func TestWhatAHookLeavesMustFit(t *testing.T) {
 	})
 }
 
+// It may be a view of something larger, which the reducer knows nothing of.
+func TestAHookMayLeaveAView(t *testing.T) {
+	numbers := gotorch.Arange(8).To(gotorch.Float32)
+	for name, x := range map[string]gotorch.Tensor{
+		"a part": numbers.Narrow(0, 5, 2), "of another dtype": numbers.To(gotorch.Float64).Narrow(0, 5, 2),
+		"with gaps": numbers.AsStrided([]int64{2}, []int64{3}, gotorch.AsStridedOptions{StorageOffset: new(int64(2))}), "expanded": gotorch.Full([]int64{1}, 5).Expand([]int64{2}),
+	} {
+		rankstest.Run(t, 1, distributed.Options{}, func(g *distributed.Group) {
+			net := nn.Linear(1, 1)
+			model := distributed.DataParallel(net, distributed.DataParallelOptions{Group: g})
+			defer model.Close()
+			var want []float32
+			model.RegisterCommHook(func(b *distributed.GradBucket) (*distributed.Work, error) {
+				b.SetBuffer(x)
+				want = gotorch.ToSlice[float32](x)
+				if b.Parameters()[0].Dim() == 1 { // the bias
+					slices.Reverse(want)
+				}
+				return nil, nil
+			})
+			if err, _ := backward(model); err != nil {
+				t.Fatal(name, err)
+			}
+			if got := []float32{gotorch.Item[float32](net.Weight.Grad()), gotorch.Item[float32](net.Bias.Grad())}; !slices.Equal(got, want) {
+				t.Error(name, got, want)
+			}
+		})
+	}
+}
+
 // Others than the rank whose hook has failed wait for it, as long as their group does.
 func TestAHookThatFailsOnOneRankIsAnErrorOnAll(t *testing.T) {
 	for _, name := range []string{"error", "panic", "exit", "later panic"} {

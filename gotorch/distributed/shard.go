@@ -18,6 +18,13 @@ type Shard struct {
 	Offsets []int64
 }
 
+// Sharder is a module that has parts of tensors for some of its parameters, such as the layers of package
+// distributed/parallel: what ranks save of it, and load into it, are these parts.
+type Sharder interface {
+	// Shards returns the module's own parameters that are parts of a whole, by their names. Local is the parameter itself.
+	Shards() map[string]Shard
+}
+
 // String says which part it is.
 func (s Shard) String() string {
 	return fmt.Sprintf("%v at %v of %v", s.Local.Shape(), s.Offsets, s.Shape)

@@ -27,6 +27,7 @@ import (
 	"slices"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/counting"
 )
 
 // Type is the type of an array's elements, with the numbers that the format gives them.
@@ -113,7 +114,7 @@ func ReadFile(path string) (*Array, error) {
 // Read reads an array from r to the end, unpacking it if it is packed by gzip. It returns a
 // *FormatError if r does not hold a valid IDX file.
 func Read(r io.Reader) (*Array, error) {
-	packed := &counting{r: r}
+	packed := &counting.Reader{R: r}
 	buffered := bufio.NewReader(packed)
 	r = buffered
 	if head, _ := buffered.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
@@ -173,22 +174,10 @@ func Read(r io.Reader) (*Array, error) {
 	return a, nil
 }
 
-// counting counts what is read of a packed file.
-type counting struct {
-	r io.Reader
-	n int64
-}
-
-func (c *counting) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	c.n += int64(n)
-	return n, err
-}
-
 // bounded unpacks as much as the packed bytes so far allow.
 type bounded struct {
 	r      io.Reader
-	packed *counting
+	packed *counting.Reader // what is read of the packed file
 	n      int64
 }
 
@@ -196,7 +185,7 @@ var errRatio = errors.New("the file unpacks to far more than it is long")
 
 func (b *bounded) Read(to []byte) (int, error) {
 	n, err := b.r.Read(to)
-	if b.n += int64(n); b.n > 16<<20+maxRatio*b.packed.n {
+	if b.n += int64(n); b.n > 16<<20+maxRatio*b.packed.N {
 		return 0, errRatio
 	}
 	return n, err

@@ -11,6 +11,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data/internal/files"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/counting"
 	"gotorch.dev/gotorch/internal/regular"
 	"gotorch.dev/gotorch/internal/replace"
 )
@@ -66,7 +67,7 @@ func LoadZip(path string) (_ map[string]gotorch.Tensor, err error) {
 // readMember reads an array of at most so many bytes to its end, which also checks its checksum. It returns how many
 // there were.
 func readMember(r io.Reader, most int64) (gotorch.Tensor, int64, error) {
-	counted := &counting{r: r}
+	counted := &counting.Reader{R: r}
 	t, err := read(counted, most)
 	if err != nil {
 		return t, 0, err
@@ -79,18 +80,7 @@ func readMember(r io.Reader, most int64) (gotorch.Tensor, int64, error) {
 		t.Close()
 		return t, 0, err
 	}
-	return t, counted.n, nil
-}
-
-type counting struct {
-	r io.Reader
-	n int64
-}
-
-func (c *counting) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	c.n += int64(n)
-	return n, err
+	return t, counted.N, nil
 }
 
 // ZipOptions say how a .npz file is written.

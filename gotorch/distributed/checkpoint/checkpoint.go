@@ -21,25 +21,30 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
+	"reflect"
 	"slices"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/door"
 	"gotorch.dev/gotorch/nn"
 )
 
 // State is what a checkpoint holds, by name: for [Save]
 //
-//	gotorch.Tensor                        the same on all ranks: rank 0's is saved
+//	gotorch.Tensor                        the same on all ranks that have one of this name: the first one's is saved
 //	distributed.Shard                     of which each rank has a part
 //	*distributed.FullySharded             the parts of its parameters, and its buffers
-//	nn.Modular                            any other module, the same on all ranks
+//	nn.Modular                            any other module, the same on all ranks, but for what a [distributed.Sharder] in it has
 //	[Optimizer]                           the optimiser of either
 //	what has StateDict and LoadStateDict  a scheduler, a gradient scaler, a loader of data
 //	State, gotorch.Dict, nn.StateDict     and maps and slices of all these
-//	bool, numbers, string, []byte ...     what gotorch.Save takes: rank 0's is saved
+//	bool, numbers, string, []byte ...     what gotorch.Save takes: that of the first rank that has one of this name
+//
+// What only one rank has, as its random numbers, goes by a name of its own, such as "random.3".
 //
 // and for [Load] the same, into which the checkpoint's values go, but a pointer for what is neither tensor nor module.
 //
@@ -61,15 +66,18 @@ type leaf struct {
 // flatten calls see with each value of a tree that is saved for itself, as PyTorch divides one: dicts always, and lists where
 // tensors or dicts are in them.
 func flatten(path []any, value any, see func(leaf) error) error {
+	if len(path) > mostDeep {
+		return tooDeep(saveOp, path)
+	}
 	if pairs, is := pairsOf(value); is {
 		for _, pair := range pairs {
-			if err := flatten(append(path[:len(path):len(path)], fmt.Sprint(pair.Key)), pair.Value, see); err != nil {
+			if err := flatten(append(path[:len(path):len(path)], nameOf(pair.Key)), pair.Value, see); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	if list, is := value.([]any); is && divided(list) {
+	if list, is := listOf(value); is && divided(list, len(path)) {
 		for i, v := range list {
 			if err := flatten(append(path[:len(path):len(path)], int64(i)), v, see); err != nil {
 				return err
@@ -80,23 +88,62 @@ func flatten(path []any, value any, see func(leaf) error) error {
 	return see(leaf{path, value})
 }
 
+func tooDeep(op string, path []any) error {
+	return args.ValueError(op, "%v is more than %d dicts and lists deep, or in itself", path[0], mostDeep)
+}
+
+// nameOf is what a key of a dict is in a name: str of it, in Python.
+func nameOf(key any) string {
+	switch key {
+	case nil:
+		return "None"
+	case true:
+		return "True"
+	case false:
+		return "False"
+	}
+	return fmt.Sprint(key)
+}
+
 // divided reports whether what is in a list is saved for itself.
-func divided(list []any) bool {
+func divided(list []any, deep int) bool {
 	for _, v := range list {
-		switch v := v.(type) {
+		switch v.(type) {
 		case gotorch.Tensor, distributed.Shard:
 			return true
-		case []any:
-			if divided(v) {
-				return true
-			}
-		default:
-			if _, is := pairsOf(v); is {
-				return true
-			}
+		}
+		if _, is := pairsOf(v); is || deep > mostDeep {
+			return true
+		}
+		if list, is := listOf(v); is && divided(list, deep+1) {
+			return true
 		}
 	}
 	return false
+}
+
+// listOf returns what is in a list, unless these are numbers or strings alone. Tuples are no lists, as in PyTorch.
+func listOf(value any) ([]any, bool) {
+	switch v := value.(type) {
+	case []any:
+		return v, true
+	case gotorch.Tuple, gotorch.Counter:
+		return nil, false
+	}
+	v := reflect.ValueOf(value)
+	if v.Kind() != reflect.Slice {
+		return nil, false
+	}
+	switch v.Type().Elem().Kind() {
+	case reflect.Struct, reflect.Map, reflect.Slice, reflect.Interface, reflect.Pointer:
+	default:
+		return nil, false
+	}
+	list := make([]any, v.Len())
+	for i := range list {
+		list[i] = v.Index(i).Interface()
+	}
+	return list, true
 }
 
 // pairsOf returns what is in a dict, or in what is saved as one, in order.
@@ -110,18 +157,72 @@ func pairsOf(value any) (gotorch.Dict, bool) {
 		return sorted(v), true
 	case nn.StateDict:
 		return sorted(v), true
-	case map[string]gotorch.Tensor:
-		return sorted(v), true
-	case *distributed.FullySharded:
-		return v.ShardedStateDict(), true
-	case *distributed.DistributedDataParallel:
-		return sorted(v.Net.StateDict()), true
 	case nn.Modular:
-		return sorted(v.StateDict()), true
+		_, dict := stateOfModule(v)
+		return dict, true
 	case stateful:
-		return v.StateDict(), true
+		return stateOf(v), true
 	}
-	return nil, false
+	v := reflect.ValueOf(value)
+	if v.Kind() != reflect.Map {
+		return nil, false
+	}
+	dict := make(gotorch.Dict, 0, v.Len())
+	for _, key := range v.MapKeys() {
+		dict = append(dict, gotorch.DictItem{Key: fmt.Sprint(key), Value: v.MapIndex(key).Interface()})
+	}
+	slices.SortFunc(dict, func(a, b gotorch.DictItem) int { return cmp.Compare(a.Key.(string), b.Key.(string)) })
+	return dict, true
+}
+
+// stateOf returns what has a state: of what the ranks share out, this rank's.
+func stateOf(v stateful) gotorch.Dict {
+	if of, is := v.(interface{ LocalStateDict() gotorch.Dict }); is {
+		return of.LocalStateDict()
+	}
+	return v.StateDict()
+}
+
+// stateOfModule returns a module without what wraps it, and its state, of which this rank has parts.
+func stateOfModule(m nn.Modular) (nn.Modular, gotorch.Dict) {
+	switch v := m.(type) {
+	case *distributed.FullySharded:
+		if len(shardsOf(v.Net)) > 0 {
+			panic(args.Errorf("checkpoint", gotorch.NotImplementedError, "the module within FullyShard has parameters that are parts of others already, as of distributed/parallel"))
+		}
+		return v.Net, v.ShardedStateDict()
+	case *distributed.DistributedDataParallel:
+		m = v.Net
+	}
+	dict, shards := sorted(m.StateDict()), shardsOf(m)
+	for i := range dict {
+		if s, is := shards[dict[i].Key.(string)]; is {
+			s.Local = dict[i].Value.(gotorch.Tensor)
+			dict[i].Value = s
+		}
+	}
+	return m, dict
+}
+
+// shardsOf returns the parameters in a module that are parts of a whole, by all their names.
+func shardsOf(m nn.Modular) map[string]distributed.Shard {
+	parts := map[uintptr]distributed.Shard{}
+	for _, within := range m.NamedModules() {
+		if s, is := within.(distributed.Sharder); is {
+			for _, shard := range s.Shards() {
+				if shard.Local.T != nil {
+					parts[uintptr(*shard.Local.T)] = shard
+				}
+			}
+		}
+	}
+	shards := map[string]distributed.Shard{}
+	for name, t := range door.AllParameters.(func(nn.Modular) iter.Seq2[string, gotorch.Tensor])(m) {
+		if shard, is := parts[uintptr(*t.T)]; is {
+			shards[name] = shard
+		}
+	}
+	return shards
 }
 
 func sorted[V any](m map[string]V) gotorch.Dict {
@@ -134,26 +235,35 @@ func sorted[V any](m map[string]V) gotorch.Dict {
 
 // agree has all ranks of a group fail where one does. The error is this rank's own, or names the first rank that failed.
 func agree(op string, g *distributed.Group, err error) error {
+	_, err = tell(op, g, err, "")
+	return err
+}
+
+// tell is agree, and returns what each rank says.
+func tell(op string, g *distributed.Group, failed error, says string) ([]string, error) {
 	if g == nil || g.Size() == 1 {
-		return err
+		return []string{says}, failed
 	}
-	said := ""
-	if err != nil {
-		said = cmp.Or(err.Error(), "an error")
-	}
-	all, failed := distributed.AllGatherObject(g, said)
-	if err != nil {
-		return err
-	}
+	type word struct{ Failed, Says string }
+	mine := word{Says: says}
 	if failed != nil {
-		return failed
+		mine.Failed = cmp.Or(failed.Error(), "an error")
 	}
-	for rank, said := range all {
-		if said != "" {
-			return args.Errorf(op, gotorch.RuntimeError, "rank %d failed: %s", rank, said)
+	words, err := distributed.AllGatherObject(g, mine)
+	if failed != nil {
+		return nil, failed
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := make([]string, len(words))
+	for rank, w := range words {
+		if w.Failed != "" {
+			return nil, args.Errorf(op, gotorch.RuntimeError, "rank %d failed: %s", rank, w.Failed)
 		}
+		all[rank] = w.Says
 	}
-	return nil
+	return all, nil
 }
 
 // about says which value an error is about, and keeps its kind.

@@ -297,10 +297,9 @@ func TestWhatDoesNotFitChangesNothing(t *testing.T) {
 		if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if a.Sum().Item() != 0.0 && name != "no optimiser" && name != "other parameters" {
+		if a.Sum().Item() != 0.0 {
 			t.Fatalf("%s: half is loaded", name)
 		}
-		a.Zero_()
 	}
 	if err := checkpoint.Load(filepath.Join(dir, "none"), checkpoint.State{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)

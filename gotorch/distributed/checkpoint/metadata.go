@@ -2,6 +2,8 @@ package checkpoint
 
 import (
 	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -56,8 +58,8 @@ type part struct {
 	Offsets, Sizes []int64 // in the tensor
 	File           string
 	At, Length     int64
-	Transformed    bool // compressed, or changed in another way
-	Rank           int  // whose it is, while it is saved
+	Transforms     []string // what undoes what its bytes went through, in this order
+	Rank           int      // whose it is, while it is saved
 }
 
 // same reports whether two parts are of the same elements.
@@ -111,13 +113,14 @@ func (n *node) add(it *item) error {
 
 // index fills what follows from items. The error says what does not fit together.
 func (m *metadata) index() error {
+	compared := 0
 	m.byKey, m.root = map[string]*item{}, &node{byName: map[any]*node{}}
 	for _, it := range m.items {
 		if m.byKey[it.Key] != nil {
 			return fmt.Errorf("%q is there twice", it.Key)
 		}
 		m.byKey[it.Key] = it
-		if err := it.check(); err != nil {
+		if err := it.check(&compared); err != nil {
 			return fmt.Errorf("%q: %w", it.Key, err)
 		}
 		if err := m.root.add(it); err != nil {
@@ -127,13 +130,22 @@ func (m *metadata) index() error {
 	return nil
 }
 
-// mostCompared bounds the pairs of parts that are looked at: more parts than a tensor of a real job has.
-const mostCompared = 1 << 28
+const (
+	// mostCompared bounds the pairs of parts of all tensors that are looked at: a second's work, and more than real jobs have.
+	mostCompared = 1 << 26
+	// mostDeep bounds how deep dicts and lists are in each other.
+	mostDeep = 200
+	// mostDims bounds a shape: no tensor has more.
+	mostDims = 64
+)
 
-// check holds the parts of a tensor to be within it, and no element to be in two of them.
-func (it *item) check() error {
+// check holds the parts of a tensor to be within it, and no element to be in two of them. compared counts pairs of parts.
+func (it *item) check(compared *int) error {
 	if len(it.Path) == 0 {
 		return errors.New("it has no path")
+	}
+	if len(it.Path) > mostDeep {
+		return fmt.Errorf("it is in %d dicts and lists, and may be in %d", len(it.Path), mostDeep)
 	}
 	if !it.Tensor {
 		if len(it.Parts) != 1 {
@@ -171,22 +183,31 @@ func (it *item) check() error {
 	}
 	if len(it.Shape) > 0 {
 		slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.Offsets[0], b.Offsets[0]) })
-		compared := 0
 		for i, a := range parts {
 			for _, b := range parts[i+1:] {
 				if b.Offsets[0] >= a.Offsets[0]+a.Sizes[0] {
 					break
 				}
-				if compared++; compared > mostCompared {
+				if *compared++; *compared > mostCompared {
 					return errors.New("it has too many parts beside each other")
 				}
-				if _, _, n := overlap(a.Offsets, a.Sizes, b.Offsets, b.Sizes); n > 0 {
+				if meet(a, b) {
 					return fmt.Errorf("its parts at %v and %v have elements in common", a.Offsets, b.Offsets)
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// meet reports whether two parts have elements in common, where each has some.
+func meet(a, b part) bool {
+	for d := range a.Offsets {
+		if a.Offsets[d] >= b.Offsets[d]+b.Sizes[d] || b.Offsets[d] >= a.Offsets[d]+a.Sizes[d] {
+			return false
+		}
+	}
+	return true
 }
 
 // overlap returns where two boxes have elements in common, and how many.
@@ -219,36 +240,44 @@ func numel(shape []int64) (int64, bool) {
 
 // Reading -------------------------------------------------------------------------------------------------
 
-// readMetadata reads what a folder holds.
-func readMetadata(op string, dir *os.Root) (*metadata, error) {
-	data, err := readAll(dir, metadataName)
+// readMetadata reads what a folder holds. It returns the file, too, which stays open, and a digest of it.
+func readMetadata(op string, dir *os.Root) (m *metadata, f *os.File, digest string, err error) {
+	f, data, err := readAll(dir, metadataName)
 	if errors.Is(err, os.ErrNotExist) {
 		if local, _ := filepath.Glob(filepath.Join(dir.Name(), "__*"+metadataName)); len(local) > 0 {
-			return nil, args.Errorf(op, gotorch.NotImplementedError, "%s has a %s of each rank: save it with use_collectives=True", dir.Name(), metadataName)
+			return nil, nil, "", args.Errorf(op, gotorch.NotImplementedError, "%s has a %s of each rank: save it with use_collectives=True", dir.Name(), metadataName)
+		}
+		if other, _ := filepath.Glob(filepath.Join(dir.Name(), "*.safetensors")); len(other) > 0 {
+			return nil, nil, "", args.Errorf(op, gotorch.NotImplementedError, "%s has safetensors files and no %s, as HuggingFaceStorageWriter writes: read them with gotorch.LoadTensors", dir.Name(), metadataName)
 		}
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, "", err
 	}
 	budget := pickle.NewBudget(len(data))
 	v, err := pickle.Decode(data, &reader{budget: budget}, budget)
 	if err == nil {
-		var m *metadata
-		if m, err = asMetadata(v); err == nil {
-			return m, nil
+		if m, err = asMetadata(v, budget); err == nil {
+			return m, f, digestOf(data), nil
 		}
 	}
+	f.Close()
 	var typed *gotorch.Error
 	if errors.As(err, &typed) {
-		return nil, args.Errorf(op, typed.Kind, "%s: %s", filepath.Join(dir.Name(), metadataName), typed.Msg)
+		return nil, nil, "", args.Errorf(op, typed.Kind, "%s: %s", filepath.Join(dir.Name(), metadataName), typed.Msg)
 	}
-	return nil, args.Errorf(op, gotorch.UnpicklingError, "%s: %v", filepath.Join(dir.Name(), metadataName), err)
+	return nil, nil, "", args.Errorf(op, gotorch.UnpicklingError, "%s: %v", filepath.Join(dir.Name(), metadataName), err)
 }
+
+func digestOf(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
 
 // openRegular opens a file of a folder, and nothing that waits, or is outside.
 func openRegular(dir *os.Root, name string) (*os.File, int64, error) {
 	f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
+		if of, is := errors.AsType[*os.PathError](err); is { // which has the name in the folder alone
+			err = &os.PathError{Op: "open", Path: filepath.Join(dir.Name(), name), Err: of.Err}
+		}
 		return nil, 0, err
 	}
 	info, err := f.Stat()
@@ -265,16 +294,23 @@ func openRegular(dir *os.Root, name string) (*os.File, int64, error) {
 // largestMetadata is more than the parts of ten million tensors take.
 const largestMetadata = 4 << 30
 
-func readAll(dir *os.Root, name string) ([]byte, error) {
+func readAll(dir *os.Root, name string) (*os.File, []byte, error) {
 	f, size, err := openRegular(dir, name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer f.Close()
 	if size > largestMetadata {
-		return nil, &os.PathError{Op: "read", Path: filepath.Join(dir.Name(), name), Err: fmt.Errorf("it is of %d bytes, and at most %d are read", size, int64(largestMetadata))}
+		err = &os.PathError{Op: "read", Path: f.Name(), Err: fmt.Errorf("it is of %d bytes, and at most %d are read", size, int64(largestMetadata))}
 	}
-	return io.ReadAll(io.LimitReader(f, size))
+	var data []byte
+	if err == nil {
+		data, err = io.ReadAll(io.LimitReader(f, size))
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, data, nil
 }
 
 // class is a class of Python's, and object one of its objects.
@@ -406,6 +442,9 @@ func sizesOf(v any, of class, name string) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(t.Items) > mostDims {
+		return nil, fmt.Errorf("%s of a %s has %d dimensions, and may have %d", name, of, len(t.Items), mostDims)
+	}
 	sizes := make([]int64, len(t.Items))
 	for i, n := range t.Items {
 		size, ok := n.(int64)
@@ -417,10 +456,14 @@ func sizesOf(v any, of class, name string) ([]int64, error) {
 	return sizes, nil
 }
 
-// place is where a part is to be found: by name and offsets.
-func place(key string, offsets []int64) string { return key + "\x00" + fmt.Sprint(offsets) }
+// place is by what a part is found.
+type place struct{ key, offsets string }
 
-func asMetadata(v any) (*metadata, error) {
+func placeOf(key string, offsets []int64) place { return place{key, fmt.Sprint(offsets)} }
+
+// asMetadata takes apart what was read. A pickle may name one thing in many places, in two bytes each; what is looked at again
+// for each of them is paid for from the budget.
+func asMetadata(v any, budget *pickle.Budget) (*metadata, error) {
 	values, err := field[*pickle.Dict](v, metadataClass, "state_dict_metadata")
 	if err != nil {
 		return nil, err
@@ -429,9 +472,9 @@ func asMetadata(v any) (*metadata, error) {
 	if err != nil {
 		return nil, err
 	}
-	places := make(map[string]part, len(storage.Items))
+	places := make(map[place]part, len(storage.Items))
 	for _, s := range storage.Items {
-		where, p, err := asPart(s.Key, s.Value)
+		where, p, err := asPart(s.Key, s.Value, budget)
 		if err != nil {
 			return nil, err
 		}
@@ -439,7 +482,12 @@ func asMetadata(v any) (*metadata, error) {
 	}
 	state, _ := v.(*object).state.(*pickle.Dict)
 	planner, _ := state.Get("planner_data")
-	paths, _ := planner.(*pickle.Dict)
+	paths := map[any]any{}
+	if of, is := planner.(*pickle.Dict); is {
+		for _, pair := range of.Items {
+			paths[pair.Key] = pair.Value
+		}
+	}
 	m := &metadata{}
 	for _, entry := range values.Items {
 		key, ok := entry.Key.(string)
@@ -447,14 +495,12 @@ func asMetadata(v any) (*metadata, error) {
 			return nil, fmt.Errorf("the name of a value is %s", described(entry.Key))
 		}
 		it := &item{Key: key, Path: []any{key}}
-		if paths != nil {
-			if path, ok := paths.Get(key); ok {
-				if it.Path, err = asPath(path); err != nil {
-					return nil, fmt.Errorf("%q: %w", key, err)
-				}
+		if path, ok := paths[key]; ok {
+			if it.Path, err = asPath(path, budget); err != nil {
+				return nil, fmt.Errorf("%q: %w", key, err)
 			}
 		}
-		if err := it.describe(entry.Value, places); err != nil {
+		if err := it.describe(entry.Value, places, budget); err != nil {
 			return nil, fmt.Errorf("%q: %w", key, err)
 		}
 		m.items = append(m.items, it)
@@ -462,59 +508,76 @@ func asMetadata(v any) (*metadata, error) {
 	return m, m.index()
 }
 
-func asPath(v any) ([]any, error) {
+func asPath(v any, budget *pickle.Budget) ([]any, error) {
 	t, ok := v.(*pickle.Tuple)
 	if !ok {
 		return nil, fmt.Errorf("its path is %s", described(v))
 	}
 	for _, name := range t.Items {
-		switch name.(type) {
-		case string, int64:
+		cost := 64
+		switch name := name.(type) {
+		case string:
+			cost += len(name)
+		case int64:
 		default:
 			return nil, fmt.Errorf("its path has %s in it", described(name))
+		}
+		if err := budget.Take(cost); err != nil {
+			return nil, err
 		}
 	}
 	return t.Items, nil
 }
 
 // asPart reads a pair of storage_data: what it is, and where.
-func asPart(index, info any) (where string, p part, err error) {
+func asPart(index, info any, budget *pickle.Budget) (where place, p part, err error) {
 	key, err := field[string](index, indexClass, "fqn")
+	if err == nil {
+		err = budget.Take(64 + len(key))
+	}
 	if err != nil {
-		return "", p, err
+		return where, p, err
 	}
 	var offsets []int64 // None of what is no tensor
 	if found, _ := index.(*object).state.(*pickle.Dict).Get("offset"); found != nil {
 		if offsets, err = sizesOf(index, indexClass, "offset"); err != nil {
-			return "", p, err
+			return where, p, err
 		}
 	}
 	if p.File, err = field[string](info, storageClass, "relative_path"); err != nil {
-		return "", p, err
+		return where, p, err
 	}
 	if p.At, err = field[int64](info, storageClass, "offset"); err != nil {
-		return "", p, err
+		return where, p, err
 	}
 	if p.Length, err = field[int64](info, storageClass, "length"); err != nil {
-		return "", p, err
+		return where, p, err
 	}
 	transforms, _ := info.(*object).state.(*pickle.Dict).Get("transform_descriptors")
-	switch list := transforms.(type) {
+	var list []any
+	switch of := transforms.(type) {
 	case nil:
 	case *pickle.List:
-		p.Transformed = len(list.Items) > 0
+		list = of.Items
 	case *pickle.Tuple:
-		p.Transformed = len(list.Items) > 0
+		list = of.Items
 	default:
-		p.Transformed = true
+		return where, p, fmt.Errorf("transform_descriptors of %q is %s", key, described(transforms))
 	}
-	return place(key, offsets), p, nil
+	for _, v := range list {
+		name, is := v.(string)
+		if !is || len(p.Transforms) == mostTransforms {
+			return where, p, fmt.Errorf("transform_descriptors of %q has %s in it, or more than %d", key, described(v), mostTransforms)
+		}
+		p.Transforms = append(p.Transforms, name)
+	}
+	return placeOf(key, offsets), p, nil
 }
 
 // describe fills in what the metadata of a value says.
-func (it *item) describe(v any, places map[string]part) error {
+func (it *item) describe(v any, places map[place]part, budget *pickle.Budget) error {
 	if o, ok := v.(*object); ok && o.class == bytesClass {
-		p, found := places[place(it.Key, nil)]
+		p, found := places[placeOf(it.Key, nil)]
 		if !found {
 			return errors.New("no file has it")
 		}
@@ -542,6 +605,9 @@ func (it *item) describe(v any, places map[string]part) error {
 		return err
 	}
 	for _, c := range chunks.Items {
+		if err := budget.Take(256); err != nil {
+			return err
+		}
 		offsets, err := sizesOf(c, chunkClass, "offsets")
 		if err != nil {
 			return err
@@ -553,7 +619,7 @@ func (it *item) describe(v any, places map[string]part) error {
 		if n, ok := numel(sizes); ok && n == 0 && !slices.Contains(it.Shape, 0) {
 			continue // of a rank that has none of it
 		}
-		p, found := places[place(it.Key, offsets)]
+		p, found := places[placeOf(it.Key, offsets)]
 		if !found {
 			return fmt.Errorf("no file has its part at %v", offsets)
 		}
@@ -565,7 +631,7 @@ func (it *item) describe(v any, places map[string]part) error {
 
 // Writing -------------------------------------------------------------------------------------------------
 
-// encode returns the bytes of .metadata.
+// encode returns the bytes of .metadata. They are no others' bytes, so that ranks notice when they have not opened the same.
 func (m *metadata) encode() []byte {
 	e := pickle.NewEncoder()
 	text := func(s string) {
@@ -682,7 +748,17 @@ func (m *metadata) encode() []byte {
 	}
 	e.SetAll()
 	text("storage_meta")
+	begin(metaClass)
+	text("checkpoint_id")
 	e.None()
+	text("save_id")
+	text(rand.Text())
+	text("load_id")
+	e.None()
+	text("modules")
+	e.List()
+	e.AppendAll()
+	end()
 	text("version")
 	text(version)
 	end()

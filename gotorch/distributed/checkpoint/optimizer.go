@@ -27,8 +27,9 @@ type param struct {
 }
 
 // Optimizer is an optimiser of a module's parameters, for [Save] and [Load]: in the checkpoint the parameters have the module's
-// names, and what it remembers of a parameter that is sharded is sharded as that is. An optimiser that is in a State by itself
-// has numbers for names, and must be loaded with as many ranks as it was saved with.
+// names, and what it remembers of a parameter that is sharded is sharded as that is. Of a [distributed.ZeroRedundancy] each rank
+// saves what it has, and loads what it has to have. An optimiser that is in a State by itself has numbers for names, and that of
+// the first rank is saved: it is one of parameters that all ranks have whole.
 //
 // It panics with a ValueError where the optimiser has a parameter that is none of the module's, and, when it is saved, with a
 // NotImplementedError for an optimiser that remembers tensors of another shape for sharded parameters.
@@ -37,16 +38,11 @@ type param struct {
 func Optimizer(m nn.Modular, opt optim.Optimizer) *OptimizerState {
 	const op = "checkpoint.Optimizer"
 	o := &OptimizerState{opt: opt, shards: map[string]distributed.Shard{}}
-	switch v := m.(type) {
-	case *distributed.FullySharded:
-		m = v.Net
-		for _, pair := range v.ShardedStateDict() {
-			if s, is := pair.Value.(distributed.Shard); is {
-				o.shards[pair.Key.(string)] = s
-			}
+	m, dict := stateOfModule(m)
+	for _, pair := range dict {
+		if s, is := pair.Value.(distributed.Shard); is {
+			o.shards[pair.Key.(string)] = s
 		}
-	case *distributed.DistributedDataParallel:
-		m = v.Net
 	}
 	names := map[uintptr][]string{}
 	for name, t := range door.AllParameters.(func(nn.Modular) iter.Seq2[string, gotorch.Tensor])(m) {
@@ -67,7 +63,7 @@ func Optimizer(m nn.Modular, opt optim.Optimizer) *OptimizerState {
 // StateDict returns the optimiser's state with names of parameters in it, as PyTorch's get_optimizer_state_dict does.
 func (o *OptimizerState) StateDict() gotorch.Dict {
 	const op = "checkpoint.Optimizer"
-	result := slices.Clone(o.opt.StateDict())
+	result := slices.Clone(stateOf(o.opt))
 	for i := range result {
 		switch of := result[i].Value.(type) {
 		case gotorch.Dict:
@@ -201,10 +197,10 @@ func (o *OptimizerState) LoadStateDict(dict gotorch.Dict) error {
 }
 
 // optimizer reads what an optimiser has for its parameters.
-func (c *checkpoint) optimizer(path []any, o *OptimizerState) (func() error, error) {
+func (c *checkpoint) optimizer(path []any, o *OptimizerState) error {
 	n, err := c.find(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	states := gotorch.Dict{}
 	for _, p := range o.params {
@@ -217,7 +213,7 @@ func (c *checkpoint) optimizer(path []any, o *OptimizerState) (func() error, err
 			for _, child := range of.children {
 				v, err := c.state(child, o, name)
 				if err != nil {
-					return nil, err
+					return err
 				}
 				state = append(state, gotorch.DictItem{Key: child.name, Value: v})
 			}
@@ -229,17 +225,12 @@ func (c *checkpoint) optimizer(path []any, o *OptimizerState) (func() error, err
 	if of := n.child("param_groups"); of != nil {
 		v, err := c.value(of)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		groups, _ = v.([]any)
 	}
-	return func() error {
-		err := o.LoadStateDict(gotorch.Dict{{Key: "state", Value: states}, {Key: "param_groups", Value: groups}})
-		if err != nil {
-			return about(c.op, joined(path), err)
-		}
-		return nil
-	}, nil
+	c.sets(path, o, gotorch.Dict{{Key: "state", Value: states}, {Key: "param_groups", Value: groups}})
+	return nil
 }
 
 // state reads a value of a parameter's state: of what has the parameter's shape, this rank's part.
@@ -262,10 +253,10 @@ func withoutGaps(read, like gotorch.Dict) gotorch.Dict {
 		if !is {
 			continue
 		}
-		at := slices.IndexFunc(read, func(r gotorch.DictItem) bool { return r.Key == fmt.Sprint(pair.Key) })
+		at := slices.IndexFunc(read, func(r gotorch.DictItem) bool { return r.Key == nameOf(pair.Key) })
 		if at < 0 {
 			if len(of) == 0 {
-				read = append(read, gotorch.DictItem{Key: fmt.Sprint(pair.Key), Value: gotorch.Dict{}})
+				read = append(read, gotorch.DictItem{Key: nameOf(pair.Key), Value: gotorch.Dict{}})
 			}
 		} else if within, is := read[at].Value.(gotorch.Dict); is {
 			read[at].Value = withoutGaps(within, of)

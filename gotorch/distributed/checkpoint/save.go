@@ -9,10 +9,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"syscall"
+	"unicode/utf8"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/counting"
 	"gotorch.dev/gotorch/internal/replace"
 )
 
@@ -27,9 +30,11 @@ type SaveOptions struct {
 // Save writes a checkpoint of what all ranks of a group have. Each writes a file of its own, and rank 0 at last .metadata: until
 // then the folder holds the checkpoint that it held before, or none, whatever ends the job. An older one is removed afterwards.
 //
-// All ranks return an error, or none does: of kind ValueError for names that come twice and for parts that are not a tensor
-// together, TypeError for values that cannot be saved, one of package os of the rank whose disk fails, NetworkError or
-// TimeoutError where ranks do not come.
+// All ranks return an error, or none does: of kind ValueError for names that come twice, are not UTF-8 or are for different things
+// on different ranks, for parts that are not a tensor together and for a state that is in itself, TypeError for values that cannot
+// be saved, NotImplementedError for sparse, quantised and meta tensors, RuntimeError where another job saves into the folder at
+// this moment and the file system has locks, one of package os of the rank whose disk fails, NetworkError or TimeoutError where
+// ranks do not come.
 //
 // See https://docs.pytorch.org/docs/stable/distributed.checkpoint.html#torch.distributed.checkpoint.state_dict_saver.save
 func Save(dir string, state State, opts ...SaveOptions) error {
@@ -38,10 +43,14 @@ func Save(dir string, state State, opts ...SaveOptions) error {
 	if s.group != nil {
 		s.rank = s.group.Rank()
 	}
-	if err := s.together(func() error { return s.plan(state, opt.NoOverwrite) }); err != nil {
+	if err := s.together(func() error { return s.plan(state) }); err != nil {
 		return err
 	}
 	if err := s.merge(); err != nil {
+		return err
+	}
+	defer func() { s.lock.Close() }() // of nil an error that says nothing
+	if err := s.together(func() error { return s.enter(opt.NoOverwrite) }); err != nil {
 		return err
 	}
 	if err := s.together(s.write); err != nil {
@@ -63,9 +72,10 @@ type saver struct {
 	dir    string
 	group  *distributed.Group
 	rank   int
-	items  []*item // this rank's
-	values []any   // of items
-	file   string  // this rank's, once it is complete
+	items  []*item  // this rank's
+	values []any    // of items
+	file   string   // this rank's, once it is complete
+	lock   *os.File // of rank 0: the folder
 	whole  *metadata
 }
 
@@ -74,32 +84,25 @@ func (s *saver) together(step func() error) error {
 	return agree(saveOp, s.group, tried(step))
 }
 
-// plan finds what this rank has. What all have rank 0 writes.
-func (s *saver) plan(state State, noOverwrite bool) error {
-	if noOverwrite {
-		if _, err := os.Lstat(filepath.Join(s.dir, metadataName)); err == nil {
-			return &fs.PathError{Op: "create", Path: filepath.Join(s.dir, metadataName), Err: fs.ErrExist}
-		}
-	}
+// plan finds what this rank has. What several have the first of them writes.
+func (s *saver) plan(state State) error {
 	return flatten(nil, state, func(l leaf) error {
 		it := &item{Key: joined(l.path), Path: l.path}
+		if !utf8.ValidString(it.Key) {
+			return args.ValueError(saveOp, "the name %q is not UTF-8, as Python's are", it.Key)
+		}
 		p := part{Rank: s.rank}
 		var t gotorch.Tensor
 		switch v := l.value.(type) {
 		case distributed.Shard:
 			t, it.Shape, p.Offsets = v.Local, v.Shape, v.Offsets
 		case gotorch.Tensor:
-			if s.rank != 0 {
-				return nil
-			}
 			if t = v; t.T != nil {
 				it.Shape, p.Offsets = t.Shape(), make([]int64, t.Dim())
 			}
 		default:
-			if s.rank == 0 {
-				it.Parts = []part{p}
-				s.items, s.values = append(s.items, it), append(s.values, l.value)
-			}
+			it.Parts = []part{p}
+			s.items, s.values = append(s.items, it), append(s.values, l.value)
 			return nil
 		}
 		if t.T == nil {
@@ -158,28 +161,49 @@ func (s *saver) merge() error {
 	return nil
 }
 
-// write writes this rank's file, and says in items what is where.
-func (s *saver) write() error {
+// enter makes the folder, and has rank 0 lock it: a second job would take this one's files for what a third has left. The system
+// takes the lock away with the process.
+func (s *saver) enter(noOverwrite bool) error {
 	if err := os.MkdirAll(s.dir, 0o777); err != nil {
 		return err
 	}
+	if s.rank == 0 {
+		lock, err := os.Open(s.dir)
+		if err != nil {
+			return err
+		}
+		s.lock = lock
+		if err := replace.Lock(lock); errors.Is(err, syscall.EWOULDBLOCK) { // other errors are of file systems without locks
+			return args.Errorf(saveOp, gotorch.RuntimeError, "another job saves into %s at this moment: give each its own folder", s.dir)
+		}
+	}
+	if noOverwrite {
+		if _, err := os.Lstat(filepath.Join(s.dir, metadataName)); err == nil {
+			return &fs.PathError{Op: "create", Path: filepath.Join(s.dir, metadataName), Err: fs.ErrExist}
+		}
+	}
+	return nil
+}
+
+// write writes this rank's file, and says in items what is where.
+func (s *saver) write() error {
 	name, err := s.unused()
 	if err != nil {
 		return err
 	}
 	var written []*item
 	err = replace.File(filepath.Join(s.dir, name), func(w io.Writer) error {
-		out := &counter{w: w}
+		out := &counting.Writer{W: w}
 		for i, it := range s.items {
 			p := it.Parts[0]
 			if !slices.ContainsFunc(s.whole.byKey[it.Key].Parts, func(kept part) bool { return kept.Rank == s.rank && kept.same(p) }) {
 				continue
 			}
-			p.File, p.At = name, out.n
+			p.File, p.At = name, out.N
 			if err := encode(out, s.values[i]); err != nil {
 				return about(saveOp, it.Key, err)
 			}
-			p.Length = out.n - p.At
+			p.Length = out.N - p.At
 			done := *it
 			done.Parts = []part{p}
 			written = append(written, &done)
@@ -229,18 +253,21 @@ func (s *saver) commit() error {
 	if s.rank != 0 {
 		return nil
 	}
-	err := replace.File(filepath.Join(s.dir, metadataName), func(w io.Writer) error {
-		_, err := w.Write(s.whole.encode())
-		return err
-	})
-	if err != nil {
-		return err
-	}
 	named := map[string]bool{}
 	for _, it := range s.whole.items {
 		for _, p := range it.Parts {
 			named[p.File] = true
 		}
+	}
+	err := replace.File(filepath.Join(s.dir, metadataName), func(w io.Writer) error {
+		_, err := w.Write(s.whole.encode())
+		return err
+	})
+	if err != nil { // it is not in its place, and all ranks have written theirs
+		for name := range named {
+			os.Remove(filepath.Join(s.dir, name))
+		}
+		return err
 	}
 	found, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -252,16 +279,4 @@ func (s *saver) commit() error {
 		}
 	}
 	return nil
-}
-
-// counter counts what is written through it.
-type counter struct {
-	w io.Writer
-	n int64
-}
-
-func (c *counter) Write(b []byte) (int, error) {
-	n, err := c.w.Write(b)
-	c.n += int64(n)
-	return n, err
 }

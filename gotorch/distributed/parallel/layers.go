@@ -47,6 +47,15 @@ func (m *ColumnParallelLinearModule) Forward(x gotorch.Tensor) gotorch.Tensor {
 	return y
 }
 
+// Shards makes it a [distributed.Sharder]: each rank has some rows.
+func (m *ColumnParallelLinearModule) Shards() map[string]distributed.Shard {
+	shards := map[string]distributed.Shard{"weight": shard(m.group, m.Weight, 0)}
+	if m.Bias.Defined() {
+		shards["bias"] = shard(m.group, m.Bias, 0)
+	}
+	return shards
+}
+
 // RowParallelLinearModule is what [RowParallelLinear] makes.
 type RowParallelLinearModule struct {
 	nn.Module
@@ -90,6 +99,11 @@ func (m *RowParallelLinearModule) Forward(x gotorch.Tensor) gotorch.Tensor {
 	return y
 }
 
+// Shards makes it a [distributed.Sharder]: each rank has some columns of the weight.
+func (m *RowParallelLinearModule) Shards() map[string]distributed.Shard {
+	return map[string]distributed.Shard{"weight": shard(m.group, m.Weight, 1)}
+}
+
 // VocabParallelEmbeddingModule is what [VocabParallelEmbedding] makes.
 type VocabParallelEmbeddingModule struct {
 	nn.Module
@@ -117,6 +131,19 @@ func (m *VocabParallelEmbeddingModule) Forward(words gotorch.Tensor) gotorch.Ten
 	others, at := away(words, m.first, m.Weight.Size(0))
 	found := F.Embedding(at, m.Weight).MaskedFill(others.Unsqueeze(-1), 0)
 	return ReduceFromRegion(m.group, found)
+}
+
+// Shards makes it a [distributed.Sharder]: each rank has some rows.
+func (m *VocabParallelEmbeddingModule) Shards() map[string]distributed.Shard {
+	return map[string]distributed.Shard{"weight": shard(m.group, m.Weight, 0)}
+}
+
+// shard is a tensor as a rank's part of one that is shared out evenly along a dimension.
+func shard(g *distributed.Group, t gotorch.Tensor, dim int) distributed.Shard {
+	shape, offsets := t.Shape(), make([]int64, t.Dim())
+	offsets[dim] = int64(g.Rank()) * shape[dim]
+	shape[dim] *= int64(g.Size())
+	return distributed.Shard{Local: t, Shape: shape, Offsets: offsets}
 }
 
 // VocabParallelCrossEntropy returns the cross entropy of logits of which each rank has a part of the classes, as of

@@ -138,7 +138,7 @@ func create(folder string) (f, lock *os.File, err error) {
 // locked locks a part file that was just made. It returns false where another has taken it for dead in
 // between, and removes it.
 func locked(f *os.File) bool {
-	switch err := flock(f); {
+	switch err := Lock(f); {
 	case errors.Is(err, syscall.EWOULDBLOCK):
 		return false
 	case err != nil: // a file system without locks, where nobody can take it for dead
@@ -149,7 +149,9 @@ func locked(f *os.File) bool {
 	return err1 == nil && err2 == nil && os.SameFile(here, named)
 }
 
-func flock(f *os.File) error {
+// Lock locks a file or folder that is open, until it is closed. The error is syscall.EWOULDBLOCK where another has locked it, and
+// another one where the file system has no locks.
+func Lock(f *os.File) error {
 	for {
 		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != syscall.EINTR {
 			return err
@@ -199,7 +201,7 @@ func removeIfDead(path string, ours bool) {
 		return
 	}
 	// If it is complete by now, or removed, its name is gone, and no other file will have it.
-	if flock(f) == nil {
+	if Lock(f) == nil {
 		os.Remove(path)
 	}
 }
