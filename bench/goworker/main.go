@@ -59,7 +59,7 @@ func main() {
 	case "first_ranks":
 		firstOfRanks(os.Args[2:])
 	case "sharded":
-		report(sharded())
+		report(sharded(os.Args[2:]))
 	case "train_gc", "train_scope":
 		serve(training(mode == "train_scope"))
 	default:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import subprocess
 import sys
@@ -63,16 +64,44 @@ def facts() -> dict[str, str]:
             taken[name].append(time.perf_counter() - start)
     ratio = statistics.median(g / p for g, p in zip(taken["go"], taken["python"], strict=True))
     python, go = (statistics.median(taken[name]) for name in ("python", "go"))
-    memory = special("sharded")
-    share = 4 * memory["whole_mb"] / 2
     return {
         f"from the start of {RANKS} ranks to the end of their first collective": (
             f"Python {python:.2f} s, Go {go:.2f} s, ratio {ratio:.2f} (target 0.30)"
         ),
-        f"`FullyShard` of {memory['whole_mb']:.0f} MB in 8 units over 2 ranks, AdamW": (
-            f"a rank has {memory['between_mb']:.0f} MB between steps (half of parameters and of "
-            f"AdamW's two averages are {3 * memory['whole_mb'] / 2:.0f}), and at most "
-            f"{memory['most_mb']:.0f} MB: its share with gradients, {share:.0f}, and "
-            f"{(memory['most_mb'] - share) / memory['unit_mb']:.1f} units (target 2)"
+        **memory(),
+    }
+
+
+UNITS, WIDTH = 8, 2048
+
+
+def memory() -> dict[str, str]:
+    """What a rank has of a model that two share out, above its share: a half of parameters,
+    gradients and AdamW's two averages."""
+    go = special("sharded", str(UNITS), str(WIDTH))
+    command = [
+        sys.executable,
+        WORKER,
+        "sharded",
+        str(ROOT / "build/lib/libcgotorch.so"),
+        str(UNITS),
+        str(WIDTH),
+    ]
+    python = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    unit = go["unit_mb"]
+    share = 4 * UNITS * unit / 2
+    above = {
+        "Go": go["most_mb"],
+        "Go with `NoPrefetch`": go["no_prefetch_mb"],
+        "`fully_shard`": python["most_mb"],
+    }
+    figures = ", ".join(f"{way} {(most - share) / unit:.1f}" for way, most in above.items())
+    return {
+        f"`FullyShard` of {UNITS} units of {unit:.0f} MB over 2 ranks, AdamW: between steps": (
+            f"Go {go['between_mb']:.0f} MB, Python {python['between_mb']:.0f} MB (half of "
+            f"parameters and of AdamW's two averages: {3 * UNITS * unit / 2:.0f})"
+        ),
+        f"the same: at most above a rank's share with gradients, which is {share:.0f} MB": (
+            f"{figures} units (target 2)"
         ),
     }
