@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"runtime"
@@ -200,3 +201,110 @@ func shardedSteps(world *distributed.Group, layers int, width int64, noPrefetch 
 }
 
 const shardedWarm, shardedCount = 2, 9 // steps
+
+// exchanged is what two ranks exchange in a training step, and how long it takes. The argument is a case of [models.Step], with
+// DataParallel, or "sharded", a model of eight layers with FullyShard; the other rank has the folder before. The figures are the
+// first rank's: milliseconds of a step of one process that exchanges nothing and of one of two, bytes sent, all-reduces and
+// all-gathers, and microseconds until a message has come.
+func exchanged(args []string) map[string]float64 {
+	rank := 1
+	if len(args) == 1 {
+		rank = 0
+		dir, _ := beside(strings.NewReader(""), "exchanged", args...)
+		defer os.RemoveAll(dir)
+		args = append([]string{dir}, args...)
+	}
+	runtime.LockOSThread()
+	gotorch.SetNumThreads(1)
+	world := must(distributed.Init(context.Background(), distributed.Options{
+		InitMethod: "file://" + args[0] + "/meet", Rank: rank, WorldSize: 2,
+	}))
+	step := func(loss func() gotorch.Tensor, opt optim.Optimizer) func() {
+		return func() {
+			gotorch.Scope0(func(*gotorch.ScopeHandle) {
+				opt.ZeroGrad()
+				loss().Backward()
+				opt.Step()
+			})
+		}
+	}
+	gotorch.ManualSeed(0)
+	var alone, both func()
+	if args[1] == "sharded" {
+		const layers, width, batch = 8, 1024, 64
+		x := gotorch.Randn([]int64{batch, width})
+		made := func() (net *nn.SequentialModule, units []nn.Modular) {
+			var stack []nn.Layer
+			for range layers {
+				l := nn.Linear(width, width)
+				units, stack = append(units, l), append(stack, l)
+			}
+			return nn.Sequential(stack...), units
+		}
+		net, _ := made()
+		alone = step(func() gotorch.Tensor { return net.Forward(x).Pow(2).Mean() }, optim.AdamW(net.Parameters()))
+		shared, units := made()
+		model := distributed.FullyShard(shared, distributed.FullyShardOptions{Group: world, Units: units})
+		both = step(func() gotorch.Tensor { return model.Forward(x).Pow(2).Mean() }, optim.AdamW(model.Parameters()))
+	} else {
+		parts := strings.Split(args[1], "_")
+		made := func() models.Trained { return models.All[parts[0]](int64(must(strconv.Atoi(parts[1])))) }
+		of := made()
+		alone = step(of.Loss, models.Optimizers[parts[2]](of.Model.Parameters()))
+		shared := made()
+		model := distributed.DataParallel(shared.Model, distributed.DataParallelOptions{Group: world})
+		loss := func() gotorch.Tensor {
+			return model.Around(func() []gotorch.Tensor { return []gotorch.Tensor{shared.Loss()} })[0]
+		}
+		both = step(loss, models.Optimizers[parts[2]](model.Parameters()))
+	}
+	t := gotorch.Ones([]int64{256})
+	figures := map[string]float64{"hop_us": milliseconds(200, func() { world.AllReduce(t, distributed.Sum) }) * 1000 / 2}
+	if rank == 0 { // the other waits, and takes no time from it
+		figures["alone_ms"] = milliseconds(exchangedSteps, alone)
+	}
+	world.Barrier()
+	both()
+	both() // after which DataParallel has its buckets
+	world.Barrier()
+	before := sentBytes()
+	trace := profiler.Profile(func(*profiler.Profiler) { both() })
+	figures["sent"] = float64(sentBytes() - before)
+	for _, e := range trace.Events() {
+		switch e.Name {
+		case "c10d::allreduce_":
+			figures["reduces"]++
+		case "c10d::allgather_", "c10d::allgather_coalesced_":
+			figures["gathers"]++
+		}
+	}
+	figures["both_ms"] = milliseconds(exchangedSteps, both)
+	world.Barrier()
+	return figures
+}
+
+const exchangedSteps = 40
+
+// milliseconds is how long a call of fn takes: the least of n, after three. What else the machine does is not in it.
+func milliseconds(n int, fn func()) float64 {
+	for range 3 {
+		fn()
+	}
+	least := math.Inf(1)
+	for range n {
+		start := time.Now()
+		fn()
+		least = min(least, time.Since(start).Seconds()*1000)
+	}
+	return least
+}
+
+// sentBytes is how much this process has written, which is what it has sent where it writes no files.
+func sentBytes() (n int64) {
+	for line := range strings.Lines(string(must(os.ReadFile("/proc/self/io")))) {
+		if text, is := strings.CutPrefix(line, "wchar: "); is {
+			n = must(strconv.ParseInt(strings.TrimSpace(text), 10, 64))
+		}
+	}
+	return n
+}
