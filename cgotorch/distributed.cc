@@ -231,7 +231,6 @@ Tensors one(const Tensor &t, const char *name) { return {in(t, name)}; }
       return group.before(args...);                 \
   }
 CGOTORCH_RENAMED(all_gather_single, _allgather_base)
-CGOTORCH_RENAMED(all_gather_single_coalesced, allgather_into_tensor_coalesced)
 CGOTORCH_RENAMED(reduce_scatter_single, _reduce_scatter_base)
 CGOTORCH_RENAMED(reduce_scatter_single_coalesced, reduce_scatter_tensor_coalesced)
 CGOTORCH_RENAMED(all_to_all_single, alltoall_base)
@@ -496,9 +495,19 @@ const char *DistAllGatherSingleCoalesced(DistGroup group, const Tensor *outputs,
                                          const Tensor *inputs, int64_t n,
                                          const DistOptions *options, DistWork *result) {
   return begin(result, [&] {
-    auto o = common<c10d::AllgatherOptions>(given(options));
-    Tensors out = list(outputs, n, "outputs"), from = list(inputs, n, "inputs");
-    return all_gather_single_coalesced(of(group), out, from, o);
+    const auto o = common<c10d::AllgatherOptions>(given(options));
+    Tensors from = list(inputs, n, "inputs");
+    // Of all_gather_single_coalesced Gloo makes this, and ranks that compare before each collective
+    // know only this in torch 2.11.
+    std::vector<Tensors> of_ranks(static_cast<size_t>(of(group).getSize()));
+    for (const at::Tensor &output : list(outputs, n, "outputs")) {
+      Tensors parts = output.chunk(of(group).getSize());
+      if (parts.size() != of_ranks.size())
+        throw_value("an output must have rows for each rank, as many for all");
+      for (size_t rank = 0; rank < parts.size(); rank++)
+        of_ranks[rank].push_back(std::move(parts[rank]));
+    }
+    return of(group).allgather_coalesced(of_ranks, from, o);
   });
 }
 

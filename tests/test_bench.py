@@ -68,6 +68,41 @@ def test_workers_of_two_ranks_answer(worker):
     assert subprocess.run([worker, "first_ranks", "2"], timeout=240, check=False).returncode == 0
 
 
+def test_memory_of_a_sharded_rank_is_counted_alike(worker, library):
+    """Between steps a rank has a half of parameters and of AdamW's averages, in either language."""
+    sizes = ["4", "256"]
+    python = [sys.executable, ranks.WORKER, "sharded", str(library.library), *sizes]
+    whole = 4 * 256 * 257 * 4 / 2**20
+    for command in ([str(worker), "sharded", *sizes], python):
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
+        counted = json.loads(done.stdout)
+        assert 1.5 * whole <= counted["between_mb"] <= 1.6 * whole
+        # In a step gradients are there too, and units; all that is shared out would be 4.
+        for name in counted.keys() & {"most_mb", "no_prefetch_mb"}:
+            assert 2 * whole <= counted[name] < 3.5 * whole
+
+
+def test_what_two_ranks_exchange(worker):
+    """A rank sends its gradients once, and a sharded one its parameters and its gradients."""
+    for job, sent in {"cnn_4_sgd": 4 * 12_810, "sharded": 2 * 8 * 4 * 1024 * 1025}.items():
+        command = [str(worker), "exchanged", job]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
+        figures = json.loads(done.stdout)
+        assert sent <= figures["sent"] < 1.05 * sent
+        assert figures["reduces"] == (8 if job == "sharded" else 1)
+        assert min(figures[name] for name in ("alone_ms", "both_ms", "hop_us")) > 0
+
+
+def test_the_formula_for_more_machines_is_a_ring():
+    job = {"sent": 1e6, "reduces": 1, "hop_us": 50, "alone_ms": 20}
+    for machines in ranks.MACHINES:
+        # A buffer of a million bytes goes round twice, in as many pieces as there are machines.
+        exchange = 2 * (machines - 1) * (8e6 / machines / 1e9 * 1e3 + 50 / 1000)
+        waits, beside = ranks.efficiency(job, machines, 1)
+        assert waits == pytest.approx(20 / (20 + exchange))
+        assert beside == pytest.approx(min(1, 20 / exchange))
+
+
 def test_loaders_load_alike_in_go_and_python(worker, tmp_path):
     """The same batches in the same order."""
     kinds = [kind for kind in loading.KINDS if f"loader_{kind}_0" in loading.CASES]

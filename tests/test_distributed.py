@@ -426,6 +426,18 @@ def test_hooks_reduce_gradients_to_the_same_bits(size: int, program: Path, tmp_p
     run_jobs(writer, program, tmp_path, mixed=True)
 
 
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_post_local_sgd_to_the_same_bits(size: int, program: Path, tmp_path: Path) -> None:
+    """Ranks average gradients in pairs after two passes, and parameters after each second or third step."""
+    writer = Writer(37, size)
+    writer.train(Hook="local", Local={"Start": 2, "Period": 2})
+    writer.train(Hook="local", Local={"Start": 2, "Period": 2}, Heads=True, BucketCapMB=0.0001)
+    writer.train(Hook="local", Local={"Start": 0, "Period": 3, "Alone": True}, FindUnusedParameters=True, Heads=True, Alternate=True)  # fmt: skip
+    writer.train(Hook="local", Local={"Start": 1, "Period": 2, "Again": True})
+    writer.train(Hook="local", Local={"Start": 9, "Period": 2, "Again": True})  # none is averaged
+    run_jobs(writer, program, tmp_path, mixed=False)
+
+
 def test_power_sgd_to_the_same_bits(program: Path, tmp_path: Path) -> None:
     writer = Writer(19, 2)
     several = {"Heads": True, "BucketCapMB": 0.0001}

@@ -20,7 +20,9 @@ import torch.nn.functional as F
 from torch import amp, autograd, distributed, distributions, nn, profiler
 from torch.autograd.profiler_util import EventList
 from torch.distributed import checkpoint
+from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.distributions import constraints, relaxed_bernoulli, relaxed_categorical, transforms
 from torch.nn import init
 from torch.nn import utils as nn_utils
@@ -51,6 +53,8 @@ PYTHON: dict[str, Callable[..., Any]] = {
     "gotorch/distributed: P2POptions": distributed.send,
     "gotorch/distributed/checkpoint: LoadOptions": checkpoint.load,
     "gotorch/distributed/checkpoint: SaveOptions": checkpoint.save,
+    "gotorch/distributed: PeriodicModelAveragerOptions": PeriodicModelAverager,
+    "gotorch/distributed: PostLocalSGDOptions": PostLocalSGDState,
     "gotorch/distributed: PowerSGDOptions": PowerSGDState,
     "gotorch/distributed: TCPStoreOptions": distributed.TCPStore.__init__,
     "gotorch/profiler: KeyAveragesOptions": profiler.profile.key_averages,
@@ -406,13 +410,15 @@ NAMES = {
     "NoBroadcastBuffers": "broadcast_buffers", "NoInitSync": "init_sync",
     "NoWaitForWorkers": "wait_for_workers", "Disable": "enable",
     "NoDivideByInitialWorldSize": "divide_by_initial_world_size",
-    "StartPowerSGDIter": "start_powerSGD_iter",
+    "StartPowerSGDIter": "start_powerSGD_iter", "StartLocalSGDIter": "start_localSGD_iter",
+    "NoPostLocalGradientAllReduce": "post_local_gradient_allreduce",
     "NoErrorFeedback": "use_error_feedback", "NoWarmStart": "warm_start",
 }  # fmt: skip
 OPPOSITE = {
     "Partial", "Disabled",
     "NoBroadcastBuffers", "NoInitSync", "NoWaitForWorkers", "Disable",
     "NoDivideByInitialWorldSize", "NoErrorFeedback", "NoWarmStart",
+    "NoPostLocalGradientAllReduce",
 }  # fmt: skip
 
 # Fields that are a value of another argument, or an argument that Python has not.

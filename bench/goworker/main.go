@@ -3,7 +3,7 @@
 //
 // The mode says who frees what the loop makes: "gc" the collector, "scope" a Scope of a hundred
 // iterations, "close" the program. "train_gc" and "train_scope" train models (training.go), "load" goes through data
-// (loading.go), "ranks" has two processes (ranks.go). "first", "first_ranks", "sharded",
+// (loading.go), "ranks" has two processes (ranks.go). "first", "first_ranks", "sharded", "exchanged",
 // "memory", "parallel", "handles", "module" and "steps" are measurements of their own.
 package main
 
@@ -28,7 +28,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: goworker gc|scope|close|train_gc|train_scope|first|memory|parallel|handles|module|steps|losses|load|pictures|loaded|ranks|first_ranks|sharded")
+		fmt.Fprintln(os.Stderr, "usage: goworker gc|scope|close|train_gc|train_scope|first|memory|parallel|handles|module|steps|losses|load|pictures|loaded|ranks|first_ranks|sharded|exchanged")
 		os.Exit(2)
 	}
 	switch mode := os.Args[1]; mode {
@@ -59,7 +59,9 @@ func main() {
 	case "first_ranks":
 		firstOfRanks(os.Args[2:])
 	case "sharded":
-		report(sharded())
+		report(sharded(os.Args[2:]))
+	case "exchanged":
+		report(exchanged(os.Args[2:]))
 	case "train_gc", "train_scope":
 		serve(training(mode == "train_scope"))
 	default:

@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +20,7 @@ import (
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/optim"
+	"gotorch.dev/gotorch/profiler"
 )
 
 func must[T any](v T, err error) T {
@@ -27,10 +30,11 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// beside starts this program again as rank 1 of two, which meet in a folder. What is read from in goes to it, too.
-func beside(in io.Reader, mode string) (dir string, both io.Reader) {
+// beside starts this program again as rank 1 of two, which meet in a folder: its first argument. What is read from in goes to it,
+// too.
+func beside(in io.Reader, mode string, args ...string) (dir string, both io.Reader) {
 	dir = must(os.MkdirTemp("", "ranks"))
-	peer := exec.Command(must(os.Executable()), mode, dir)
+	peer := exec.Command(must(os.Executable()), append([]string{mode, dir}, args...)...)
 	peer.Stderr = os.Stderr
 	lines := must(peer.StdinPipe())
 	if err := peer.Start(); err != nil {
@@ -127,69 +131,180 @@ func firstOfRanks(args []string) {
 	}
 }
 
-// sharded is how much memory a rank of two has of a model of eight layers that they share out: between steps, and at most, in
-// MB, and what the whole model would take.
-func sharded() map[string]float64 {
-	store := must(distributed.NewHashStore())
-	figures := make([]map[string]float64, 2)
-	var all sync.WaitGroup
-	const mb = 1 << 20
-	before := gotorch.MemoryStats().NativeBytes
-	stop, most := make(chan struct{}), int64(0)
-	for rank := range 2 {
-		all.Go(func() {
-			runtime.LockOSThread()
-			world := must(distributed.Init(context.Background(), distributed.Options{Store: store, Rank: rank, WorldSize: 2}))
-			var units []nn.Modular
-			var layers []nn.Layer
-			for range 8 {
-				l := nn.Linear(1024, 1024)
-				units, layers = append(units, l), append(layers, l)
-			}
-			model := distributed.FullyShard(nn.Sequential(layers...), distributed.FullyShardOptions{Group: world, Units: units})
-			opt := optim.AdamW(model.Parameters())
-			x := gotorch.Randn([]int64{1, 1024})
-			for range 5 {
-				gotorch.Scope0(func(*gotorch.ScopeHandle) {
-					model.Forward(x).Pow(2).Mean().Backward()
-					opt.Step()
-					opt.ZeroGrad()
-				})
-			}
-			world.Barrier()
-			runtime.GC()
-			between := gotorch.MemoryStats().NativeBytes - before
-			world.Barrier()
-			if rank == 0 {
-				go func() {
-					for {
-						select {
-						case <-stop:
-							return
-						default:
-							most = max(most, gotorch.MemoryStats().NativeBytes-before)
-							time.Sleep(50 * time.Microsecond)
-						}
-					}
-				}()
-			}
-			for range 20 {
-				gotorch.Scope0(func(*gotorch.ScopeHandle) {
-					model.Forward(x).Pow(2).Mean().Backward()
-					opt.Step()
-					opt.ZeroGrad()
-				})
-			}
-			world.Barrier()
-			whole := 0.0
-			for _, p := range model.FullStateDict() {
-				whole += float64(p.Numel() * 4)
-			}
-			figures[rank] = map[string]float64{"between_mb": float64(between) / 2 / mb, "whole_mb": whole / mb, "unit_mb": whole / 8 / mb}
-		})
+// sharded is how much memory a rank of two has of a model that they share out, in MB: between steps, and at most, with a unit
+// that comes while another computes and without. Arguments are how many layers the model has, each of which is a unit, and how
+// wide these are; the other rank, which is a process of its own, has the folder before.
+func sharded(args []string) map[string]float64 {
+	rank := 1
+	if len(args) == 2 {
+		rank = 0
+		dir, _ := beside(strings.NewReader(""), "sharded", args...)
+		defer os.RemoveAll(dir)
+		args = append([]string{dir}, args...)
 	}
-	all.Wait()
-	close(stop)
-	figures[0]["most_mb"] = float64(most) / 2 / mb
-	return figures[0]
+	runtime.LockOSThread()
+	gotorch.SetNumThreads(1)
+	world := must(distributed.Init(context.Background(), distributed.Options{
+		InitMethod: "file://" + args[0] + "/meet", Rank: rank, WorldSize: 2,
+	}))
+	const mb = 1 << 20
+	units, width := must(strconv.Atoi(args[1])), must(strconv.Atoi(args[2]))
+	between, most := shardedSteps(world, units, int64(width), false)
+	_, without := shardedSteps(world, units, int64(width), true)
+	return map[string]float64{
+		"unit_mb": float64(4*width*(width+1)) / mb, "between_mb": float64(between) / mb, "most_mb": float64(most) / mb,
+		"no_prefetch_mb": float64(without) / mb,
+	}
+}
+
+// shardedSteps trains, and returns what tensors have allocated before a step, and at most in it: of several steps the median, as
+// a thread of Gloo may have been late to let go of what it had received.
+func shardedSteps(world *distributed.Group, layers int, width int64, noPrefetch bool) (between, most int64) {
+	var starts []time.Time
+	trace := profiler.Profile(func(*profiler.Profiler) {
+		var units []nn.Modular
+		var stack []nn.Layer
+		for range layers {
+			l := nn.Linear(width, width)
+			units, stack = append(units, l), append(stack, l)
+		}
+		model := distributed.FullyShard(nn.Sequential(stack...), distributed.FullyShardOptions{Group: world, Units: units, NoPrefetch: noPrefetch})
+		opt := optim.AdamW(model.Parameters(), optim.AdamWOptions{Fused: true})
+		x := gotorch.Randn([]int64{1, width})
+		for range shardedWarm + shardedCount {
+			runtime.GC()
+			world.Barrier()
+			starts = append(starts, time.Now())
+			gotorch.Scope0(func(*gotorch.ScopeHandle) {
+				model.Forward(x).Pow(2).Mean().Backward()
+				opt.Step()
+				opt.ZeroGrad()
+			})
+		}
+		world.Barrier()
+	}, profiler.Options{ProfileMemory: true})
+	allocations := trace.Allocations()
+	var peaks []int64
+	for i, a := 0, 0; i < len(starts); i++ {
+		peak := int64(0)
+		for ; a < len(allocations) && (i+1 == len(starts) || trace.Start.Add(allocations[a].At).Before(starts[i+1])); a++ {
+			peak = max(peak, allocations[a].Total)
+		}
+		peaks = append(peaks, peak)
+		if i == shardedWarm-1 {
+			between = allocations[a-1].Total
+		}
+	}
+	peaks = peaks[shardedWarm:]
+	slices.Sort(peaks)
+	return between, peaks[len(peaks)/2]
+}
+
+const shardedWarm, shardedCount = 2, 9 // steps
+
+// exchanged is what two ranks exchange in a training step, and how long it takes. The argument is a case of [models.Step], with
+// DataParallel, or "sharded", a model of eight layers with FullyShard; the other rank has the folder before. The figures are the
+// first rank's: milliseconds of a step of one process that exchanges nothing and of one of two, bytes sent, all-reduces and
+// all-gathers, and microseconds until a message has come.
+func exchanged(args []string) map[string]float64 {
+	rank := 1
+	if len(args) == 1 {
+		rank = 0
+		dir, _ := beside(strings.NewReader(""), "exchanged", args...)
+		defer os.RemoveAll(dir)
+		args = append([]string{dir}, args...)
+	}
+	runtime.LockOSThread()
+	gotorch.SetNumThreads(1)
+	world := must(distributed.Init(context.Background(), distributed.Options{
+		InitMethod: "file://" + args[0] + "/meet", Rank: rank, WorldSize: 2,
+	}))
+	step := func(loss func() gotorch.Tensor, opt optim.Optimizer) func() {
+		return func() {
+			gotorch.Scope0(func(*gotorch.ScopeHandle) {
+				opt.ZeroGrad()
+				loss().Backward()
+				opt.Step()
+			})
+		}
+	}
+	gotorch.ManualSeed(0)
+	var alone, both func()
+	if args[1] == "sharded" {
+		const layers, width, batch = 8, 1024, 64
+		x := gotorch.Randn([]int64{batch, width})
+		made := func() (net *nn.SequentialModule, units []nn.Modular) {
+			var stack []nn.Layer
+			for range layers {
+				l := nn.Linear(width, width)
+				units, stack = append(units, l), append(stack, l)
+			}
+			return nn.Sequential(stack...), units
+		}
+		net, _ := made()
+		alone = step(func() gotorch.Tensor { return net.Forward(x).Pow(2).Mean() }, optim.AdamW(net.Parameters()))
+		shared, units := made()
+		model := distributed.FullyShard(shared, distributed.FullyShardOptions{Group: world, Units: units})
+		both = step(func() gotorch.Tensor { return model.Forward(x).Pow(2).Mean() }, optim.AdamW(model.Parameters()))
+	} else {
+		parts := strings.Split(args[1], "_")
+		made := func() models.Trained { return models.All[parts[0]](int64(must(strconv.Atoi(parts[1])))) }
+		of := made()
+		alone = step(of.Loss, models.Optimizers[parts[2]](of.Model.Parameters()))
+		shared := made()
+		model := distributed.DataParallel(shared.Model, distributed.DataParallelOptions{Group: world})
+		loss := func() gotorch.Tensor {
+			return model.Around(func() []gotorch.Tensor { return []gotorch.Tensor{shared.Loss()} })[0]
+		}
+		both = step(loss, models.Optimizers[parts[2]](model.Parameters()))
+	}
+	t := gotorch.Ones([]int64{256})
+	figures := map[string]float64{"hop_us": milliseconds(200, func() { world.AllReduce(t, distributed.Sum) }) * 1000 / 2}
+	if rank == 0 { // the other waits, and takes no time from it
+		figures["alone_ms"] = milliseconds(exchangedSteps, alone)
+	}
+	world.Barrier()
+	both()
+	both() // after which DataParallel has its buckets
+	world.Barrier()
+	before := sentBytes()
+	trace := profiler.Profile(func(*profiler.Profiler) { both() })
+	figures["sent"] = float64(sentBytes() - before)
+	for _, e := range trace.Events() {
+		switch e.Name {
+		case "c10d::allreduce_":
+			figures["reduces"]++
+		case "c10d::allgather_", "c10d::allgather_coalesced_":
+			figures["gathers"]++
+		}
+	}
+	figures["both_ms"] = milliseconds(exchangedSteps, both)
+	world.Barrier()
+	return figures
+}
+
+const exchangedSteps = 40
+
+// milliseconds is how long a call of fn takes: the least of n, after three. What else the machine does is not in it.
+func milliseconds(n int, fn func()) float64 {
+	for range 3 {
+		fn()
+	}
+	least := math.Inf(1)
+	for range n {
+		start := time.Now()
+		fn()
+		least = min(least, time.Since(start).Seconds()*1000)
+	}
+	return least
+}
+
+// sentBytes is how much this process has written, which is what it has sent where it writes no files.
+func sentBytes() (n int64) {
+	for line := range strings.Lines(string(must(os.ReadFile("/proc/self/io")))) {
+		if text, is := strings.CutPrefix(line, "wchar: "); is {
+			n = must(strconv.ParseInt(strings.TrimSpace(text), 10, 64))
+		}
+	}
+	return n
 }

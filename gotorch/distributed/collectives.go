@@ -122,6 +122,11 @@ func (g *Group) AllGatherIntoTensorAsync(output, input gotorch.Tensor) *Work {
 	return g.begin(door.AllGatherSingle, call{Op: "AllGatherIntoTensor", Outputs: out, Inputs: in})
 }
 
+// allGatherCoalesced is [Group.AllGatherIntoTensorAsync] of several tensors in one collective.
+func (g *Group) allGatherCoalesced(outputs, inputs []gotorch.Tensor) *Work {
+	return g.begin(door.AllGatherSingleCoalesced, call{Op: "AllGatherIntoTensor", Outputs: outputs, Inputs: inputs, Async: true})
+}
+
 // Gather copies each rank's t into that rank's place of dst's outputs; the others give none.
 func (g *Group) Gather(t gotorch.Tensor, outputs []gotorch.Tensor, dst int) {
 	g.GatherAsync(t, outputs, dst).must()

@@ -9,6 +9,8 @@ import (
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/rankstest"
 	"gotorch.dev/gotorch/internal/testhelp"
+	"gotorch.dev/gotorch/nn"
+	"gotorch.dev/gotorch/optim"
 )
 
 func TestRanksThatDifferAreAnErrorOfDebugDetail(t *testing.T) {
@@ -57,6 +59,29 @@ func TestRanksThatDifferAreAnErrorOfDebugDetail(t *testing.T) {
 			t.Error(x)
 		}
 	})
+}
+
+// Ranks that compare know what shards exchange, and come to the same.
+func TestShardsWithDebugDetail(t *testing.T) {
+	oneThread(t)
+	gotorch.ManualSeed(3)
+	start := copies(newTied().StateDict())
+	trained := func(level distributed.DebugLevel) (state nn.StateDict) {
+		testhelp.Must(t, distributed.SetDebugLevel(level))
+		defer distributed.SetDebugLevel(distributed.DebugOff)
+		rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
+			net := newFrom(t, start)
+			model := distributed.FullyShard(net, distributed.FullyShardOptions{Group: g, Units: net.units()})
+			x, y := samples(g.Rank(), 0)
+			loss(model.Forward(x), y).Backward()
+			optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}).Step()
+			if whole := model.FullStateDict(); g.Rank() == 0 {
+				state = whole
+			}
+		})
+		return state
+	}
+	sameState(t, "DETAIL", trained(distributed.DebugDetail), trained(distributed.DebugOff))
 }
 
 func TestDebugLevelsAreChecked(t *testing.T) {

@@ -32,7 +32,7 @@ type FullyShardOptions struct {
 	// ReduceDType is what gradients are averaged in; default: ParamDType, or their own.
 	ReduceDType gotorch.DType
 	// NoPrefetch leaves out that the next unit's parameters come while one computes, for which there is the memory of one
-	// more unit.
+	// more unit: above its parts a rank has 2 units at most then, and else 3.
 	NoPrefetch bool
 	// NoInitSync leaves out that rank 0's parameters and buffers are copied to the others at the beginning.
 	NoInitSync bool
@@ -58,9 +58,6 @@ type FullySharded struct {
 	pass   []*shardUnit  `nn:"-"` // of this one
 	last   *shardFrame   `nn:"-"` // of this one
 }
-
-// mostWhole is how many units are whole in a backward pass, at most: one that computes and one that comes.
-const mostWhole = 2
 
 // FullyShard has each rank of a group keep a part of every parameter of net, of its gradient and of what an optimiser has for
 // it: 1/n of the memory on n ranks. A parameter is whole only while its unit computes, forward and backward; gradients are
@@ -560,33 +557,38 @@ func (f *shardFrame) fetch() gotorch.Tensor {
 	s := u.of
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
+	s.used(f)
 	if f.whole.T == nil {
 		if now := u.versions(); !slices.Equal(now, f.versions) {
 			panic(args.Errorf("", gotorch.RuntimeError, "the parameters of %v were changed in place since the forward pass, which needs them as they were", u))
 		}
 		gotorch.Unscoped(func() {
 			if f.coming != nil {
-				f.whole = f.coming.end(u)
+				f.whole = f.coming.end()
 				f.coming = nil
 			} else {
-				f.whole = u.beginGather(s.options.ParamDType).end(u)
+				f.whole = u.beginGather(s.options.ParamDType).end()
 			}
 		})
 	}
-	s.used(f)
 	if b := f.before; b != nil && !s.options.NoPrefetch && b.unit != u && b.whole.T == nil && b.coming == nil && len(b.unit.params) > 0 &&
 		slices.Equal(b.unit.versions(), b.versions) {
-		gotorch.Unscoped(func() { b.coming = b.unit.beginGather(s.options.ParamDType) })
 		s.used(b)
 		s.used(f)
+		gotorch.Unscoped(func() { b.coming = b.unit.beginGather(s.options.ParamDType) })
 	}
 	return f.whole
 }
 
-// used puts f to the end of what is whole, and drops what was used longest ago.
+// used puts f to the end of what is whole, or will be, and drops what was used longest ago: before there is more. One computes
+// and one comes.
 func (s *FullySharded) used(f *shardFrame) {
+	most := 2
+	if s.options.NoPrefetch {
+		most = 1
+	}
 	s.recent = append(slices.DeleteFunc(s.recent, func(o *shardFrame) bool { return o == f }), f)
-	for len(s.recent) > mostWhole {
+	for len(s.recent) > most {
 		s.recent[0].drop()
 		s.recent = s.recent[1:]
 	}
@@ -665,18 +667,17 @@ func (u *shardUnit) reduce(grads []gotorch.Tensor) []gotorch.Tensor {
 			u.pending.Close()
 			u.pending = gotorch.Tensor{}
 		}
-		mine = input
-		if n > 1 {
-			before, after := divisors(n, dtype)
-			if before > 1 {
-				input.DivScalar_(before)
-			}
-			mine = gotorch.Empty([]int64{length}, gotorch.TensorOptions{DType: dtype, Device: input.Device()})
-			s.group.ReduceScatterTensor(mine, input.View([]int64{-1}), Sum)
-			mine.DivScalar_(after)
-		} else {
-			mine = input.View([]int64{-1})
+		before, after := divisors(n, dtype)
+		if before > 1 {
+			input.DivScalar_(before)
 		}
+		mine = input.Select(0, int64(s.group.Rank()))
+		if n > 1 {
+			// Not ReduceScatterTensor, of which Gloo makes the same, of a copy.
+			s.group.AllReduce(input, Sum)
+			mine = mine.Clone()
+		}
+		mine.DivScalar_(after)
 		there := gotorch.ToSlice[float64](mine.Narrow(0, u.part, int64(len(u.params))).To(gotorch.Float64))
 		for i, p := range u.params {
 			if there[i] == 0 || !p.part.RequiresGrad() {
@@ -705,11 +706,17 @@ func divisors(n int64, dtype gotorch.DType) (before, after float64) {
 
 // gathering is a unit's parameters on their way.
 type gathering struct {
-	buffer   gotorch.Tensor // (ranks, part)
-	work     *Work
-	dtype    gotorch.DType
+	whole    gotorch.Tensor // of each parameter those of all ranks, one rank after the other
+	works    []*Work
 	versions []int64
 }
+
+// Gloo receives into memory of its own, and copies from there: for two exchanges at a time, so parameters come in pieces. These
+// are of pieceBytes, and of leastOfRank for each rank where that is more, for which a network takes longer than for a message.
+const (
+	pieceBytes  = 2 << 20
+	leastOfRank = 256 << 10
+)
 
 // gather returns all parameters of the unit: of each those of all ranks, one rank after the other.
 func (u *shardUnit) gather() gotorch.Tensor {
@@ -722,7 +729,7 @@ func (u *shardUnit) gather() gotorch.Tensor {
 	if c == nil {
 		c = u.beginGather(u.of.options.ParamDType)
 	}
-	return c.end(u)
+	return c.end()
 }
 
 // beginGather begins to exchange the parts, as numbers of a dtype; 0 is their own.
@@ -737,59 +744,81 @@ func (u *shardUnit) beginGather(dtype gotorch.DType) *gathering {
 			panic(args.ValueError("distributed.FullyShard", "the parameter %q was converted to %v, from %v: convert the module before it is sharded, or give ParamDType", p.name(), now, u.dtype))
 		}
 	}
-	c := &gathering{dtype: dtype, versions: u.versions()}
+	c := &gathering{versions: u.versions()}
 	gotorch.NoGrad(func() {
-		c.buffer = gotorch.Empty([]int64{n, u.part}, gotorch.TensorOptions{DType: dtype, Device: u.params[0].part.Device()})
-		mine := c.buffer.Narrow(0, int64(g.Rank()), 1)
-		defer mine.Close()
-		for _, p := range u.params {
-			u.copyPart(mine, p, p.part)
-		}
-		if n > 1 && u.part > 0 {
-			c.work = g.AllGatherIntoTensorAsync(c.buffer, mine)
-		}
+		c.whole = gotorch.Empty([]int64{n * u.part}, gotorch.TensorOptions{DType: dtype, Device: u.params[0].part.Device()})
 	})
+	begun := false
+	defer func() {
+		if !begun {
+			c.drop()
+		}
+	}()
+	most := max(pieceBytes/n, leastOfRank) / int64(dtype.Size()) // elements of each rank in an exchange
+	gotorch.NoGrad(func() {
+		gotorch.Scope0(func(*gotorch.ScopeHandle) {
+			var small [2][]gotorch.Tensor // outputs and inputs of one exchange
+			var elements int64
+			flush := func() {
+				if elements > 0 {
+					c.works = append(c.works, g.allGatherCoalesced(small[0], small[1]))
+				}
+				small, elements = [2][]gotorch.Tensor{}, 0
+			}
+			for _, p := range u.params {
+				size := p.padded()
+				if size == 0 {
+					continue
+				}
+				all := c.whole.Narrow(0, n*p.first, n*size)
+				ranks := all.View([]int64{n, size})
+				mine := ranks.Select(0, int64(g.Rank()))
+				mine.Narrow(0, 0, p.part.Numel()).Copy_(p.part.Detach().Reshape([]int64{-1}))
+				switch {
+				case n == 1:
+				case size > most:
+					for first := int64(0); first < size; first += most {
+						some := ranks.Narrow(1, first, min(most, size-first))
+						c.works = append(c.works, g.AllGatherAsync(some.Unbind(), some.Select(0, int64(g.Rank()))))
+					}
+				default:
+					small[0], small[1] = append(small[0], all), append(small[1], mine)
+					if elements += size; elements >= most {
+						flush()
+					}
+				}
+			}
+			flush()
+		})
+	})
+	begun = true
 	return c
 }
 
-// copyPart copies a part of a parameter to its place in a rank's part of the unit.
-func (u *shardUnit) copyPart(to gotorch.Tensor, p *shardParam, part gotorch.Tensor) {
-	if n := part.Numel(); n > 0 {
-		gotorch.Scope0(func(*gotorch.ScopeHandle) {
-			to.Narrow(1, p.first, n).Copy_(part.Detach().Reshape([]int64{1, n}))
-		})
-	}
-}
-
 // end waits, and returns all parameters.
-func (c *gathering) end(u *shardUnit) gotorch.Tensor {
-	if c.work != nil {
-		c.work.must()
+func (c *gathering) end() gotorch.Tensor {
+	ended := false
+	defer func() {
+		if !ended {
+			c.drop()
+		}
+	}()
+	for _, w := range c.works {
+		w.must()
 	}
-	n := int64(u.of.group.Size())
-	if n == 1 || len(u.params) == 1 {
-		whole := c.buffer.View([]int64{-1})
-		c.buffer.Close()
-		return whole
-	}
-	var whole gotorch.Tensor
-	gotorch.NoGrad(func() {
-		whole = gotorch.Empty([]int64{n * u.part}, gotorch.TensorOptions{DType: c.dtype, Device: c.buffer.Device()})
-		gotorch.Scope0(func(*gotorch.ScopeHandle) {
-			for _, p := range u.params {
-				if size := p.padded(); size > 0 {
-					whole.Narrow(0, n*p.first, n*size).View([]int64{n, size}).Copy_(c.buffer.Narrow(1, p.first, size))
-				}
-			}
-		})
-	})
-	c.buffer.Close()
-	return whole
+	ended = true
+	return c.whole
 }
 
-// drop lets go of what nobody needs; the exchange itself goes on until it has ended.
+// drop lets go of what nobody needs, as soon as the exchanges have ended, which go on.
 func (c *gathering) drop() {
-	if c != nil {
-		c.buffer.Close()
+	if c == nil {
+		return
 	}
+	c.whole.Close()
+	go func() {
+		for _, w := range c.works {
+			w.end() // frees what it has of the tensors
+		}
+	}()
 }

@@ -97,7 +97,7 @@ func (s *FullySharded) whole(see func(p *shardParam, whole gotorch.Tensor)) {
 			continue
 		}
 		var all gotorch.Tensor
-		gotorch.Unscoped(func() { all = u.beginGather(u.dtype).end(u) })
+		gotorch.Unscoped(func() { all = u.beginGather(u.dtype).end() })
 		for _, p := range u.params {
 			flat := all.Narrow(0, p.first*int64(s.group.Size()), p.numel())
 			t := flat.View(p.shape)

@@ -57,6 +57,11 @@ type options struct {
 		NoErrorFeedback, NoWarmStart, Batch bool
 		Seed                                uint64
 	}
+	Local struct { // of Hook "local": pairs of ranks average gradients from Start on, and all ranks parameters each Period
+		Start, Period int64
+		Alone         bool
+		Again         bool // another optimiser goes on with the state of the first after half of the steps
+	}
 	Batches       []int // how many batches each rank has, in a Join; all go on together after it
 	Throw, Remain bool  // ThrowOnEarlyTermination, NoDivideByInitialWorldSize
 	Zero          bool  // the optimiser's state is shared out, and joins
@@ -118,6 +123,9 @@ func (s step) train(g *distributed.Group, tensors map[string]gotorch.Tensor) {
 	if o.Sparse {
 		opt = optim.SGD(trained, optim.SGDOptions{LR: 0.1})
 	}
+	if l := o.Local; l.Period > 0 {
+		opt = averaging(g, opt, l.Start, l.Period)
+	}
 	joinables := []distributed.Joinable{model}
 	if o.Zero {
 		shared := distributed.ZeroRedundancyOptimizer(g, opt)
@@ -167,11 +175,21 @@ func (s step) train(g *distributed.Group, tensors map[string]gotorch.Tensor) {
 		tensors[s.ID+".threw"] = gotorch.FromSlice([]float32{threw})
 	}
 	for i := range s.Inputs {
+		if o.Local.Again && i == s.Inputs/2 {
+			state := opt.StateDict()
+			opt = averaging(g, optim.SGD(trained, optim.SGDOptions{LR: 0.5}), o.Local.Start, o.Local.Period)
+			must(0, opt.LoadStateDict(state))
+		}
 		step(i)
 	}
 	for name, t := range model.StateDict() {
 		tensors[s.ID+".state."+name] = t
 	}
+}
+
+func averaging(g *distributed.Group, opt optim.Optimizer, start, period int64) optim.Optimizer {
+	return distributed.PostLocalSGDOptimizer(opt, distributed.PeriodicModelAverager(g, int(period),
+		distributed.PeriodicModelAveragerOptions{WarmupSteps: start}))
 }
 
 // hook is what reduces gradients in a training, or nil.
@@ -192,6 +210,14 @@ func (s step) hook(g *distributed.Group) distributed.CommHook {
 		return power()
 	case "fp16_power":
 		return distributed.FP16CompressWrapper(power())
+	case "local":
+		l := distributed.PostLocalSGDOptions{StartLocalSGDIter: s.Train.Local.Start, NoPostLocalGradientAllReduce: s.Train.Local.Alone}
+		for first := 0; first < g.Size(); first += 2 {
+			if pair := must(g.New([]int{first, min(first+1, g.Size()-1)}[:min(2, g.Size()-first)])); pair != nil {
+				l.Subgroup = pair
+			}
+		}
+		return distributed.PostLocalSGD(g, l).Hook
 	case "gather": // the mean of what all ranks have
 		return func(b *distributed.GradBucket) (*distributed.Work, error) {
 			all := gotorch.Empty([]int64{int64(g.Size()) * b.Buffer().Numel()})

@@ -20,10 +20,15 @@ import nets
 import torch
 import torch.distributed as dist
 from torch.distributed import checkpoint, fsdp, init_device_mesh
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    default_hooks,
+    post_localSGD_hook,
+    powerSGD_hook,
+)
 from torch.distributed.algorithms.join import Join
+from torch.distributed.algorithms.model_averaging import averagers
 from torch.distributed.checkpoint import state_dict
-from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.optim import PostLocalSGDOptimizer, ZeroRedundancyOptimizer
 
 REDUCES = {
     "sum": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
@@ -73,6 +78,14 @@ def train(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) ->
     trained = [p for p in net.parameters() if p.requires_grad]
     momentum = 0 if options.get("Sparse") else 0.9
     optimizer: Any = torch.optim.SGD(trained, lr=0.1, momentum=momentum)
+    local = options.get("Local", {})
+
+    def averaging(optimizer: torch.optim.Optimizer) -> Any:
+        averager = averagers.PeriodicModelAverager(local["Period"], local["Start"], group)
+        return PostLocalSGDOptimizer(optimizer, averager)
+
+    if local:
+        optimizer = averaging(optimizer)
     joinables: list[Any] = [model]
     if options.get("Zero"):
         optimizer = ZeroRedundancyOptimizer(
@@ -109,6 +122,10 @@ def train(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) ->
         tensors[f"{step['ID']}.threw"] = torch.tensor([threw])
         Join(joinables, enable=False)  # else they remain as in a join
     for i in range(step["Inputs"]):
+        if local.get("Again") and i == step["Inputs"] // 2:
+            state = optimizer.state_dict()
+            optimizer = averaging(torch.optim.SGD(trained, lr=0.5))
+            optimizer.load_state_dict(state)
         take(i)
     for name, t in model.state_dict().items():
         tensors[f"{step['ID']}.state.{name}"] = t
@@ -127,6 +144,16 @@ def hooked(model: Any, options: dict[str, Any], group: Any) -> None:
             hook: Any = default_hooks.allreduce_hook
         case "bf16":
             hook = default_hooks.bf16_compress_wrapper(default_hooks.allreduce_hook)
+        case "local":
+            local, ranks = options["Local"], range(dist.get_world_size(group))
+            pairs = [dist.new_group(list(ranks[first : first + 2])) for first in ranks[::2]]
+            state = post_localSGD_hook.PostLocalSGDState(
+                group,
+                pairs[dist.get_rank(group) // 2],
+                local["Start"],
+                not local.get("Alone", False),
+            )
+            hook = post_localSGD_hook.post_localSGD_hook
         case "power" | "fp16_power":
             state = powerSGD_hook.PowerSGDState(
                 group,
