@@ -497,6 +497,9 @@ const char *DistAllGatherSingleCoalesced(DistGroup group, const Tensor *outputs,
   return begin(result, [&] {
     const auto o = common<c10d::AllgatherOptions>(given(options));
     Tensors from = list(inputs, n, "inputs");
+    for (const at::Tensor &t : from)
+      if (!t.device().is_cpu())
+        throw Failure{"NotImplementedError", "it is of tensors in the computer's memory"};
     // Of all_gather_single_coalesced Gloo makes this, and ranks that compare before each collective
     // know only this in torch 2.11.
     std::vector<Tensors> of_ranks(static_cast<size_t>(of(group).getSize()));

@@ -122,9 +122,10 @@ func (g *Group) AllGatherIntoTensorAsync(output, input gotorch.Tensor) *Work {
 	return g.begin(door.AllGatherSingle, call{Op: "AllGatherIntoTensor", Outputs: out, Inputs: in})
 }
 
-// allGatherCoalesced is [Group.AllGatherIntoTensorAsync] of several tensors in one collective.
+// allGatherCoalesced is [Group.AllGatherIntoTensorAsync] of several tensors in one collective, which Gloo has for the computer's
+// memory.
 func (g *Group) allGatherCoalesced(outputs, inputs []gotorch.Tensor) *Work {
-	return g.begin(door.AllGatherSingleCoalesced, call{Op: "AllGatherIntoTensor", Outputs: outputs, Inputs: inputs, Async: true})
+	return g.begin(door.AllGatherSingleCoalesced, call{Op: "AllGatherIntoTensor", Outputs: outputs, Inputs: inputs})
 }
 
 // Gather copies each rank's t into that rank's place of dst's outputs; the others give none.

@@ -318,7 +318,7 @@ func TestInitSaysWhatIsMissing(t *testing.T) {
 		"leave out one":            {InitMethod: "tcp://127.0.0.1:1?rank=0", Rank: 0, WorldSize: 2},
 		"must be a number":         {InitMethod: "tcp://127.0.0.1:1?rank=x", WorldSize: 2},
 		"there is no backend":      {Backend: "mpi"},
-		"there is no backend \"nc":  {Backend: "nccl"},
+		"there is no backend \"nc": {Backend: "nccl"},
 		"must be positive":         {Timeout: -1},
 		"must be an integer":       {Rank: 0.5},
 		"InitMethod and Store are": {InitMethod: "env://", Store: &distributed.Store{}, Rank: 0, WorldSize: 1},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
@@ -672,10 +673,15 @@ func (u *shardUnit) reduce(grads []gotorch.Tensor) []gotorch.Tensor {
 			input.DivScalar_(before)
 		}
 		mine = input.Select(0, int64(s.group.Rank()))
-		if n > 1 {
+		switch {
+		case n == 1:
+		case u.byGloo():
 			// Not ReduceScatterTensor, of which Gloo makes the same, of a copy.
 			s.group.AllReduce(input, Sum)
 			mine = mine.Clone()
+		default:
+			mine = gotorch.Empty([]int64{length}, gotorch.TensorOptions{DType: dtype, Device: input.Device()})
+			s.group.ReduceScatterTensor(mine, input.View([]int64{-1}), Sum)
 		}
 		mine.DivScalar_(after)
 		there := gotorch.ToSlice[float64](mine.Narrow(0, u.part, int64(len(u.params))).To(gotorch.Float64))
@@ -710,6 +716,14 @@ type gathering struct {
 	works    []*Work
 	versions []int64
 }
+
+// byGloo reports whether what is exchanged is in the computer's memory.
+func (u *shardUnit) byGloo() bool {
+	return u.params[0].part.Device().Type() == gotorch.DeviceTypeCPU && !asOnDevices.Load()
+}
+
+// asOnDevices is for tests: the computer's memory is exchanged as that of devices.
+var asOnDevices atomic.Bool
 
 // Gloo receives into memory of its own, and copies from there: for two exchanges at a time, so parameters come in pieces. These
 // are of pieceBytes, and of leastOfRank for each rank where that is more, for which a network takes longer than for a message.
@@ -776,6 +790,8 @@ func (u *shardUnit) beginGather(dtype gotorch.DType) *gathering {
 				mine.Narrow(0, 0, p.part.Numel()).Copy_(p.part.Detach().Reshape([]int64{-1}))
 				switch {
 				case n == 1:
+				case !u.byGloo():
+					c.works = append(c.works, g.AllGatherIntoTensorAsync(all, mine))
 				case size > most:
 					for first := int64(0); first < size; first += most {
 						some := ranks.Narrow(1, first, min(most, size-first))

@@ -644,6 +644,15 @@ func TestShardsOfSeveralPiecesAreTheWhole(t *testing.T) {
 	}
 }
 
+func TestShardsOnDevicesAreTheWhole(t *testing.T) {
+	distributed.AsOnDevices(func() {
+		TestSmokeShardsAreTheWhole(t)
+		TestShardsOfSeveralPiecesAreTheWhole(t)
+		TestShardsInAnotherDType(t)
+		TestNothingIsLeftOfShards(t)
+	})
+}
+
 // A rank has its parts, and at most 3 units: one whose gradients are there, and are copied to be averaged, or which are not yet
 // complete, so that it is whole; and one that comes. Gloo has pieces of what comes.
 func TestMemoryOfAShardedRank(t *testing.T) {
