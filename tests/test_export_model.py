@@ -408,6 +408,25 @@ def test_what_no_folder_can_hold_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_weights_that_no_file_can_hold_are_named(tmp_path):
+    class Doubles(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.turn = nn.Parameter(torch.ones(3, dtype=torch.complex128))
+            self.shift = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return (x * self.turn).real.float() + self.shift
+
+    program = torch.export.export(Doubles(), (torch.ones(3),))
+    for export in (pb.export_model, pb.export_go):
+        with pytest.raises(BridgeTypeError, match="complex64, or two weights of float64") as e:
+            export(program, tmp_path / "m")
+        assert str(e.value).startswith(f"{export.__name__}: ")
+        assert "these weights: turn is torch.complex128;" in str(e.value)
+        assert not list(tmp_path.iterdir())
+
+
 def test_the_library_needs_libc_and_shows_three_symbols(tmp_path):
     folder = pb.export_model(cell(), tmp_path / "cell")
     dynamic = subprocess.run(
