@@ -584,8 +584,21 @@ class _Program:
             mutations={i: weights.get(v, v) for i, v in mutations.items()},
             persistent=[n for n in self.original.state_dict if n in self.targets.values()],
             parameters=list(self.original.graph_signature.parameters),
+            aliases=self._aliases(state),
             arguments=tuple(getattr(call, "forward_arg_names", None) or ()),
         )
+
+    def _aliases(self, state: Mapping[str, Any]) -> dict[str, str]:
+        """Names of the module for tensors that are state under another one."""
+        named = self.original.state_dict
+        tensors = {n: named[n] for n in state if n in named}
+        return {
+            n: first
+            for n, t in named.items()
+            if n not in state
+            for first, other in tensors.items()
+            if t.numel() and t.is_set_to(other)
+        }
 
     # In
 

@@ -30,7 +30,8 @@ class Model:
     buffers are in `state`, further inputs of the graph that stand for them, and their values in
     `state_values`. `mutations` are the new values that a call gives to its arguments, by the number
     of the input. `persistent` are the names of weights and state in state_dict(), in its order;
-    `parameters` are the names of those that training changes.
+    `parameters` are the names of those that training changes. `aliases` are further names of
+    tensors in `state`, with their names there.
 
     `in_spec` and `out_spec` are how arguments and results nest (None: flat). Their leaves are
     `in_leaves` and `out_leaves`: numbers of inputs and outputs, or what is Fixed. `arguments` are
@@ -54,6 +55,7 @@ class Model:
     mutations: Mapping[int, Variable] = field(default_factory=dict)
     persistent: Sequence[str] | None = None
     parameters: Sequence[str] | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
     arguments: Sequence[str] = ()
 
     def compile(self, mode: str | None = None) -> CompiledModel:
@@ -75,6 +77,7 @@ class Model:
         """Parameters and persistent buffers by name, as they are now. The tensors are the model's
         own."""
         found = {**{n: w.data for n, w in self.weights.items()}, **self.state_values}
+        found |= {n: self.state_values[of] for n, of in self.aliases.items()}
         return found if self.persistent is None else {n: found[n] for n in self.persistent}
 
     def load_state(self, values: Mapping[str, Any]) -> None:

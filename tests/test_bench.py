@@ -199,13 +199,43 @@ def test_a_server_is_held_to_the_best_of_the_others():
     results.direct = [40.0, 800.0, 45.0]  # the machine had other work in the second round
     assert results.above("go_rest") == 65
     *throughput, p99 = serving.targets(results)
-    assert [(beside, ratio, met) for _, beside, _, ratio, met in throughput] == [
-        ("FastAPI", 3.5, True)
+    assert [(row.beside, row.figure, row.met, row.floor) for row in throughput] == [
+        ("FastAPI", 3.5, True, None)
     ] * 3
-    assert p99[1] == "mlserver"
-    assert p99[3:] == (pytest.approx(400 / 900), True)
+    assert (p99.beside, p99.met, p99.floor) == ("mlserver", True, None)
+    assert p99.figure == pytest.approx(400 / 900)
     slower = serving.targets(answers({}, go_rest=2900, go_grpc=1, fastapi=1000))
-    assert [met for *_, met in slower] == [False] * 4
+    assert [row.met for row in slower] == [False] * 4
+
+
+def test_what_the_libraries_reach_alone_stands_beside_the_targets():
+    results = answers(
+        {"go_rest": 400.0, "fastapi": 1000.0}, go_rest=2000, go_grpc=1500, fastapi=1000
+    )
+    results.direct = [40.0, 800.0, 45.0]
+    for key, rate, wait in (
+        ("call_rest", 2200, 90.0),
+        ("call_grpc", 1600, 99.0),
+        ("wire_rest", 9000, 50.0),
+        ("wire_grpc", 8000, 60.0),
+    ):
+        results.rates[key, 1] = [rate] * 3
+        results.middle[key] = [wait, 880.0, wait + 5]
+    one, more, most, p99 = serving.targets(results)
+    assert one.floor == pytest.approx(2.2)
+    assert more.floor is most.floor is None
+    assert p99.floor == pytest.approx(95 / 1000)
+    assert results.added("go_rest", "call_rest") == 15
+    section = "\n".join(serving._section(results))
+    assert "| throughput, 1 client | FastAPI | 3.00 | 2.00 | **missed** | 2.20 |" in section
+    assert "above a direct call, µs | | 100 | 65 | met | 59 |" in section
+    assert "| gotorch above net/http or grpc-go with the model | 15 | 6 |" in section
+    assert "A direct call of the exported package takes 45 µs. The clients" in section
+    results.last = [30.0, 720.0, 36.0]
+    section = "\n".join(serving._section(results))
+    assert (
+        "45 µs, and one of a package that was exported with the channels last 0.80 times" in section
+    )
 
 
 def test_the_section_by_hand_stays():

@@ -408,6 +408,48 @@ def test_what_no_folder_can_hold_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_channels_that_are_last_stay_so(opener, tmp_path):
+    """As docs/export-to-go.md has it: the weights keep their strides, and Go gets PyTorch's bits."""
+
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+            self.net.to(memory_format=torch.channels_last)
+
+        def forward(self, x):
+            return self.net(x.contiguous(memory_format=torch.channels_last))
+
+    module, x = Last().eval(), torch.randn(2, 3, 6, 6)
+    folder = pb.export_model(torch.export.export(module, (x,)), tmp_path / "m")
+    strides = {w["name"]: w.get("strides") for w in manifest(folder)["tensors"]}
+    assert strides["net.0.weight"] == list(module.net[0].weight.stride()) == [27, 1, 9, 3]
+    with torch.no_grad():
+        want = module(x)
+    golden(folder, [([x], [want])])
+    done = subprocess.run([opener, folder], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+def test_weights_that_no_file_can_hold_are_named(tmp_path):
+    class Doubles(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.turn = nn.Parameter(torch.ones(3, dtype=torch.complex128))
+            self.shift = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return (x * self.turn).real.float() + self.shift
+
+    program = torch.export.export(Doubles(), (torch.ones(3),))
+    for export in (pb.export_model, pb.export_go):
+        with pytest.raises(BridgeTypeError, match="complex64, or two weights of float64") as e:
+            export(program, tmp_path / "m")
+        assert str(e.value).startswith(f"{export.__name__}: ")
+        assert "these weights: turn is torch.complex128;" in str(e.value)
+        assert not list(tmp_path.iterdir())
+
+
 def test_the_library_needs_libc_and_shows_three_symbols(tmp_path):
     folder = pb.export_model(cell(), tmp_path / "cell")
     dynamic = subprocess.run(

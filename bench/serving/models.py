@@ -112,16 +112,31 @@ def write(folder: Path, names: list[str]) -> None:
         (at / "outputs.bin").write_bytes(y.numpy().tobytes())
 
 
+class ChannelsLast(nn.Module):
+    """The same of a model of images, with the channels innermost in memory."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model.to(memory_format=torch.channels_last)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x.contiguous(memory_format=torch.channels_last))
+
+
 def export(folder: Path, out: Path, names: list[str]) -> None:
-    """Writes Go packages of the models that a graph compiler has been through."""
+    """Writes Go packages of the models that a graph compiler has been through. That of ResNet-18
+    with its channels last is a package of its own."""
     import pytorch_bridge as pb
 
-    for name in names:
+    def write(name: str, model: nn.Module, package: str) -> None:
         batch = torch.export.Dim("batch", max=256)
-        program = torch.export.export(
-            load(name, folder), (inputs(name)[:2],), dynamic_shapes=({0: batch},)
-        )
-        pb.export_go(program, out / name)
+        program = torch.export.export(model, (inputs(name)[:2],), dynamic_shapes=({0: batch},))
+        pb.export_go(program, out / package)
+
+    for name in names:
+        write(name, load(name, folder), name)
+        if name == "resnet18":
+            write(name, ChannelsLast(load(name, folder)), f"{name}_last")
 
 
 if __name__ == "__main__":

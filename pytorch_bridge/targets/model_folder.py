@@ -102,7 +102,8 @@ def export_model(
     for w in found:
         if w.device is not None or w.tensor.device.type != "cpu":
             raise BridgeTypeError(f"export_model: {w.name} is on {w.tensor.device}, not on the CPU")
-    data = weights.contents({w.name: w.tensor for w in found}) if found else b""
+    tensors = {w.name: w.tensor for w in found}
+    data = weights.contents(tensors, op="export_model") if found else b""
 
     in_types = [v.type for v in c.inputs[: len(c.inputs) - c.n_state]]
     out_types = [v.type for v in c.outputs[: len(c.outputs) - c.n_hidden]]

@@ -451,6 +451,28 @@ def test_buffers_in_the_same_memory_that_are_written():
             assert_same(model(X), module(X))
 
 
+def test_state_under_a_second_name_is_as_it_is_now():
+    def count(self, x):
+        self.a.add_(1)
+        return x * self.a
+
+    def alike(got, want):
+        assert list(got) == list(want)
+        for name, value in want.items():
+            assert torch.equal(got[name], value), name
+
+    shared = torch.zeros(3)
+    module = Of(count, a=shared, b=shared, c=shared.clone())
+    model = pb.from_exported(export(copy.deepcopy(module), X))
+    alike(model.state_dict(), module.state_dict())
+    for _ in range(2):
+        model.compile("py")(X)
+        module(X)
+        alike(model.state_dict(), module.state_dict())
+    model.load_state({next(iter(model.state)): torch.full((3,), 7.0)})
+    assert [v[0].item() for v in model.state_dict().values()] == [7, 7, 0]
+
+
 def test_arguments_that_are_written():
     model = check(input_written, X, Y, mode="c")
     assert list(model.mutations) == [0]

@@ -2,9 +2,11 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -33,17 +35,21 @@ type Spec struct {
 // make is given the folder of the model with the weights; nil is for a model that it does not have.
 func Main(make func(name, dir string) func(gotorch.Tensor) gotorch.Tensor) {
 	name := flag.String("model", "mlp", "the model's name")
+	pkg := flag.String("package", "", "another package of the model; by default that of its name")
 	dir := flag.String("dir", "", "the folder with the models")
 	batch := flag.Int("batch", -1, "the most rows in a batch; by default what the model's spec says")
 	profile := flag.String("pprof", "", "address to profile at")
 	direct := flag.Int("direct", 0, "call the model so often instead of serving it, and print what a call takes, in ns")
+	least := flag.String("floor", "", "leave package serve out: wire is a server without a model, and call one that calls it at once")
 	flag.Parse()
-	if err := run(*name, *dir+"/"+*name, *batch, *profile, *direct, make); err != nil {
+	of := make
+	make = func(name, dir string) func(gotorch.Tensor) gotorch.Tensor { return of(cmp.Or(*pkg, name), dir) }
+	if err := run(*name, *dir+"/"+*name, *batch, *profile, *direct, *least, make); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(name, dir string, batch int, profile string, direct int, make func(name, dir string) func(gotorch.Tensor) gotorch.Tensor) error {
+func run(name, dir string, batch int, profile string, direct int, least string, make func(name, dir string) func(gotorch.Tensor) gotorch.Tensor) error {
 	gotorch.SetNumThreads(1)
 	text, err := os.ReadFile(dir + "/spec.json")
 	if err != nil {
@@ -60,14 +66,6 @@ func run(name, dir string, batch int, profile string, direct int, make func(name
 	if direct > 0 {
 		return json.NewEncoder(os.Stdout).Encode(call(forward, spec, direct))
 	}
-	srv := serve.New(serve.Options{MaxQueue: 1024})
-	err = srv.Add(name, serve.FromModel(forward, serve.Signature{
-		Inputs:  []serve.Spec{{Name: spec.Input, Type: spec.Type, Shape: append([]int64{-1}, spec.Shape...)}},
-		Outputs: []serve.Spec{{Name: "y", Type: serve.FP32, Shape: append([]int64{-1}, spec.Out...)}},
-	}), serve.Batching{Max: batch})
-	if err != nil {
-		return err
-	}
 	rest, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -76,11 +74,10 @@ func run(name, dir string, batch int, profile string, direct int, make func(name
 	if err != nil {
 		return err
 	}
-	web := &http.Server{Handler: srv.HTTP(), ReadTimeout: time.Minute}
-	g := grpc.NewServer(serve.GRPCOptions(srv)...)
-	serve.RegisterGRPC(g, srv)
-	go web.Serve(rest)
-	go g.Serve(listener)
+	stop, err := begin(name, spec, forward, batch, least, rest, listener)
+	if err != nil {
+		return err
+	}
 	if profile != "" {
 		go func() { log.Print(http.ListenAndServe(profile, nil)) }()
 	}
@@ -88,9 +85,38 @@ func run(name, dir string, batch int, profile string, direct int, make func(name
 		return err
 	}
 	io.Copy(io.Discard, os.Stdin)
-	g.Stop()
-	web.Close()
-	return srv.Close(context.Background())
+	return stop()
+}
+
+// begin serves at two listeners.
+func begin(name string, spec Spec, forward func(gotorch.Tensor) gotorch.Tensor, batch int, least string, rest, listener net.Listener) (stop func() error, err error) {
+	switch least {
+	case "":
+	case "wire":
+		return newFloor(name, spec, nil).serve(rest, listener), nil
+	case "call":
+		return newFloor(name, spec, forward).serve(rest, listener), nil
+	default:
+		return nil, fmt.Errorf("-floor is %q, and must be wire or call", least)
+	}
+	srv := serve.New(serve.Options{MaxQueue: 1024})
+	err = srv.Add(name, serve.FromModel(forward, serve.Signature{
+		Inputs:  []serve.Spec{{Name: spec.Input, Type: spec.Type, Shape: append([]int64{-1}, spec.Shape...)}},
+		Outputs: []serve.Spec{{Name: "y", Type: serve.FP32, Shape: append([]int64{-1}, spec.Out...)}},
+	}), serve.Batching{Max: batch})
+	if err != nil {
+		return nil, err
+	}
+	web := &http.Server{Handler: srv.HTTP(), ReadTimeout: time.Minute}
+	g := grpc.NewServer(serve.GRPCOptions(srv)...)
+	serve.RegisterGRPC(g, srv)
+	go web.Serve(rest)
+	go g.Serve(listener)
+	return func() error {
+		g.Stop()
+		web.Close()
+		return srv.Close(context.Background())
+	}, nil
 }
 
 // call measures a call of the model without a server: nanoseconds, the median.

@@ -142,14 +142,18 @@ def is_small(weights: Sequence[Weight]) -> bool:
     return not any(w.named for w in weights) and sum(w.tensor.nbytes for w in weights) <= SMALL
 
 
-def contents(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] = METADATA) -> bytes:
+def contents(
+    tensors: Mapping[str, torch.Tensor],
+    metadata: Mapping[str, str] = METADATA,
+    op: str = "export_go",
+) -> bytes:
     """A safetensors file. Tensors that share memory are written once each."""
     from safetensors.torch import save
 
     for name in tensors:
         if name == "__metadata__" or re.search("[\0\ud800-\udfff]", name):
             raise BridgeValueError(
-                f"export_go: no tensor in a safetensors file can have the name {name!r}; give the "
+                f"{op}: no tensor in a safetensors file can have the name {name!r}; give the "
                 "weight another"
             )
     plain = {
@@ -163,11 +167,24 @@ def contents(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] = 
     try:
         data = save(plain, dict(metadata))
     except (KeyError, RuntimeError, ValueError) as e:
-        dtypes = sorted({str(t.dtype) for t in plain.values()})
+        of = ", ".join(f"{n} is {t.dtype}" for n, t in plain.items() if not _writable(t.dtype))
         raise BridgeTypeError(
-            f"export_go: tensors of {', '.join(dtypes)} cannot be written as safetensors: {e}"
+            f"{op}: a safetensors file cannot hold these weights: {of or e}; give them another "
+            "dtype. For complex128 that is complex64, or two weights of float64, the parts"
         ) from e
     return _aligned(data)
+
+
+def _writable(dtype: torch.dtype) -> bool:
+    """Whether safetensors has a name for a dtype."""
+    import torch
+    from safetensors.torch import save
+
+    try:
+        save({"": torch.empty(0, dtype=dtype)})
+    except (KeyError, RuntimeError, ValueError):
+        return False
+    return True
 
 
 _ALIGNMENT = 64  # of libtorch's own memory; on other addresses kernels compute other last bits
