@@ -149,6 +149,7 @@ CGOTORCH_API const char *DistAllGather(DistGroup group, const Tensor *outputs, i
 CGOTORCH_API const char *DistAllGatherSingle(DistGroup group, Tensor output, Tensor input,
                                              const DistOptions *options, DistWork *result)
     CGOTORCH_SYMBOL(DistAllGatherSingle);
+/* Of tensors in the computer's memory: NotImplementedError for others. */
 CGOTORCH_API const char *DistAllGatherSingleCoalesced(DistGroup group, const Tensor *outputs,
                                                       const Tensor *inputs, int64_t n,
                                                       const DistOptions *options, DistWork *result)

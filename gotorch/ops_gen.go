@@ -45,7 +45,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "c0576810c59b6f5c"
+const apiHash = "70fc98bdb44d5cc1"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (
