@@ -96,8 +96,8 @@ ENTRIES: dict[str, str] = dict.fromkeys(
 )
 
 # Functions that are not called on a GPU: there they end the process, or all that it computes
-# afterwards, in Python alone too. Seen with torch 2.11.0 on an H200. Whether that is so only where a
-# tensor among the arguments has no elements, and what happens.
+# afterwards, in Python alone too. Seen with torch 2.11.0 on an H200. Whether that is so only where
+# a tensor among the arguments has no elements, and what happens.
 FATAL_ON_CUDA: dict[str, tuple[bool, str]] = {
     "split_with_sizes_copy.out": (True, "libtorch divides by zero"),
     "cudnn_batch_norm.out": (False, "cuDNN corrupts the computer's memory"),
