@@ -121,6 +121,7 @@ func FullyShard(net nn.Modular, opts ...FullyShardOptions) *FullySharded {
 		}
 	}
 	s.watch()
+	s.enroll()
 	s.remove = append(s.remove, g.joinBatchNorms(net)...)
 	return s
 }
@@ -288,17 +289,9 @@ func (s *FullySharded) copyFromRank0(op string) {
 	for _, b := range s.Net.NamedBuffers() {
 		all = append(all, b)
 	}
-	if len(all) == 0 {
-		return
+	if len(all) > 0 {
+		s.broadcast(op, all)
 	}
-	g := s.group
-	if err := g.enter(op); err != nil {
-		panic(err)
-	}
-	defer g.inUse.RUnlock()
-	g.mutex.Lock()
-	defer g.mutex.Unlock()
-	c10d.BroadcastCoalesced(g.handle, all, broadcastBytes, 0)
 }
 
 // watch has calls of units and of what is in them go through here.
@@ -623,13 +616,7 @@ func (u *shardUnit) reduce(grads []gotorch.Tensor) []gotorch.Tensor {
 	s := u.of
 	n := int64(s.group.Size())
 	length := u.part + int64(len(u.params))
-	dtype := s.options.ReduceDType
-	if dtype == 0 {
-		dtype = s.options.ParamDType
-	}
-	if dtype == 0 {
-		dtype = u.dtype
-	}
+	dtype := u.reduceDType()
 	result := make([]gotorch.Tensor, len(grads))
 	var mine gotorch.Tensor
 	gotorch.Scope0(func(scope *gotorch.ScopeHandle) {

@@ -19,7 +19,10 @@ import (
 // together, is at most maxNorm, and returns the norm before. All ranks must call it.
 func (s *FullySharded) ClipGradNorm(maxNorm float64, opts ...utils.ClipGradNormOptions) gotorch.Tensor {
 	const op = "FullySharded.ClipGradNorm"
-	p := args.Float(op, "NormType", args.Option(opts).NormType, 2)
+	opt := args.Option(opts)
+	p := args.Float(op, "NormType", opt.NormType, 2)
+	check := opt.ErrorIfNonfinite
+	opt.ErrorIfNonfinite = false // of all parts together
 	params := s.Parameters()
 	var grads []gotorch.Tensor
 	for _, part := range params {
@@ -29,7 +32,7 @@ func (s *FullySharded) ClipGradNorm(maxNorm float64, opts ...utils.ClipGradNormO
 	}
 	var total gotorch.Tensor
 	gotorch.NoGrad(func() {
-		total = utils.GetTotalNorm(grads, opts...)
+		total = utils.GetTotalNorm(grads, opt)
 		switch {
 		case math.IsInf(p, 1):
 			s.group.AllReduce(total, Max)
@@ -46,6 +49,9 @@ func (s *FullySharded) ClipGradNorm(maxNorm float64, opts ...utils.ClipGradNormO
 			total.Pow_(1 / p)
 		}
 	})
+	if check {
+		checkFinite(op, total)
+	}
 	utils.ClipGradsWithNorm_(params, maxNorm, total)
 	return total
 }

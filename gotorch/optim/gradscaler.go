@@ -6,6 +6,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/door"
 )
 
 // GradScalerOptions are the arguments of [NewGradScaler]. A number that is left out is the default.
@@ -139,8 +140,10 @@ func (s *GradScaler) Unscale(opt Optimizer) {
 		dtype  gotorch.DType
 	}
 	grads := map[kind][]gotorch.Tensor{}
+	params := map[gotorch.Device][]gotorch.Tensor{}
 	for _, g := range grouped.commons() {
 		for _, p := range g.Params {
+			params[p.Device()] = append(params[p.Device()], p)
 			grad := p.Grad()
 			if !grad.Defined() {
 				continue
@@ -166,6 +169,11 @@ func (s *GradScaler) Unscale(opt Optimizer) {
 				state.found = append(state.found, found[k.device])
 			}
 			scalerOps().unscale.Call(list, found[k.device], inverse.To(k.device))
+		}
+		if together, is := door.FoundInf.(func([]gotorch.Tensor, gotorch.Tensor)); is {
+			for device, of := range found {
+				together(params[device], of)
+			}
 		}
 	})
 	state.unscaled = true

@@ -12,10 +12,8 @@ import (
 	"slices"
 
 	"gotorch.dev/gotorch"
-	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/regular"
-	"gotorch.dev/gotorch/nn"
 )
 
 // Several processes that train one model.
@@ -60,15 +58,25 @@ func (l *LoopOf[B]) Distributed(g *distributed.Group) {
 		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the group is nil: this process is not in it"})
 	}
 	if l.model != nil {
-		model, is := l.model.(*distributed.DistributedDataParallel)
-		if !is {
-			panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf(
-				"the model is a %T, which each rank would train for itself: give NewLoop what distributed.DataParallel returns", l.model)})
-		}
-		for i := range l.parts {
-			if l.parts[i].value == l.model {
-				l.parts[i].value = model.Net
+		switch model := l.model.(type) {
+		case *distributed.DistributedDataParallel:
+			for i := range l.parts {
+				if l.parts[i].value == l.model {
+					l.parts[i].value = model.Net
+				}
 			}
+		case *distributed.FullySharded:
+			if _, is := l.opt.(*distributed.ZeroRedundancy); is {
+				panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the optimiser is a ZeroRedundancyOptimizer, and of a sharded model each rank has its own part of all states: give NewLoop the optimiser itself"})
+			}
+		default:
+			panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf(
+				"the model is a %T, which each rank would train for itself: give NewLoop what distributed.DataParallel or distributed.FullyShard returns", l.model)})
+		}
+	}
+	for _, sharded := range l.shardedIn() {
+		if sharded.Group() != g {
+			panic(&gotorch.Error{Op: op, Kind: gotorch.ValueError, Msg: fmt.Sprintf("the model is sharded among %v, and the loop is of %v", sharded.Group(), g)})
 		}
 	}
 	l.ranks = &ranks{group: g}
@@ -216,7 +224,7 @@ func (r *run[B]) agreed(bad *NonFiniteError) error {
 	return err
 }
 
-// anyStops reports whether a hook of any rank has returned ErrStop.
+// anyStops reports whether a hook of any rank has returned ErrStop, or what else mine says.
 func (r *run[B]) anyStops(mine bool) (bool, error) {
 	if r.ranks == nil {
 		return mine, nil
@@ -343,8 +351,8 @@ func (r *run[B]) shareRecord(record *EpochRecord) error {
 	})
 }
 
-// latest returns what the run goes on from: the value in rank 0's latest checkpoint, and its path; nil where there is none.
-func (r *run[B]) latest() (value any, path string, err error) {
+// latest returns what the run goes on from: rank 0's latest checkpoint, and its path; "" where there is none.
+func (r *run[B]) latest() (from source, path string, err error) {
 	if !r.ranks.follows() {
 		if path, err = LatestCheckpoint(r.checkpoints.folder); err == nil && path != "" && !r.checkpoints.goOn {
 			err = fmt.Errorf("train: %s has checkpoints of a run already: give Checkpoints the option Resume to go on from %s, or another folder",
@@ -352,24 +360,27 @@ func (r *run[B]) latest() (value any, path string, err error) {
 		}
 	}
 	if err != nil {
-		return nil, path, err
+		return from, path, err
 	}
 	if r.ranks == nil || r.ranks.group.Size() == 1 {
 		if path != "" {
-			value, err = gotorch.Load(path)
+			from, err = openSource(path)
 		}
-		return value, path, err
+		return from, path, err
 	}
 	type file struct {
-		Name string
-		Size int64
-		Sum  [sha256.Size]byte
+		Name   string
+		Folder bool // which all ranks see
+		Size   int64
+		Sum    [sha256.Size]byte
 	}
 	var theirs file
 	if path != "" {
 		theirs.Name = filepath.Base(path)
-		if theirs.Size, theirs.Sum, err = sumOf(path); err != nil {
-			return nil, path, err
+		if theirs.Folder = isComplete(path); !theirs.Folder {
+			if theirs.Size, theirs.Sum, err = sumOf(path); err != nil {
+				return from, path, err
+			}
 		}
 	}
 	var content []byte
@@ -378,6 +389,9 @@ func (r *run[B]) latest() (value any, path string, err error) {
 			return err
 		}
 		path = filepath.Join(r.checkpoints.folder, theirs.Name)
+		if theirs.Folder {
+			return nil
+		}
 		size, sum, err := sumOf(path)
 		missing := err != nil || size != theirs.Size || sum != theirs.Sum
 		lack, err := distributed.AllGatherObject(g, missing)
@@ -391,14 +405,15 @@ func (r *run[B]) latest() (value any, path string, err error) {
 		return err
 	})
 	if err != nil || theirs.Name == "" {
-		return nil, "", err
+		return from, "", err
 	}
-	if content != nil {
-		value, err = gotorch.Decode(bytes.NewReader(content), int64(len(content)))
-	} else {
-		value, err = gotorch.Load(path)
+	if content == nil {
+		from, err = openSource(path)
+		return from, path, err
 	}
-	return value, path, err
+	value, err := gotorch.Decode(bytes.NewReader(content), int64(len(content)))
+	from.dict, _ = value.(gotorch.Dict)
+	return from, path, err
 }
 
 func sumOf(path string) (size int64, sum [sha256.Size]byte, err error) {
@@ -491,12 +506,18 @@ func stateOfRank(states []any, rank int) (gotorch.Dict, error) {
 	return dict, nil
 }
 
-// meanGradients returns the means of the gradients that ranks had added up amid Accumulate; nil where there were none.
-func meanGradients(ranks []gotorch.Dict) []any {
-	sums, _ := ranks[0].Get("gradients").([]any)
-	sums = slices.Clone(sums)
-	for _, one := range ranks[1:] {
-		gradients, _ := one.Get("gradients").([]any)
+// meanGradients returns the means of the gradients that n ranks had added up amid Accumulate; nil where there were none. It has those
+// of two at a time.
+func meanGradients(n int, of func(rank int) ([]any, error)) (sums []any, err error) {
+	for rank := range n {
+		gradients, err := of(rank)
+		if err != nil {
+			return nil, err
+		}
+		if sums == nil {
+			sums = slices.Clone(gradients)
+			continue
+		}
 		for i := range min(len(sums), len(gradients)) {
 			sum, is := sums[i].(gotorch.Tensor)
 			g, too := gradients[i].(gotorch.Tensor)
@@ -510,10 +531,10 @@ func meanGradients(ranks []gotorch.Dict) []any {
 	}
 	for i := range sums {
 		if sum, is := sums[i].(gotorch.Tensor); is {
-			sums[i] = sum.DivScalar(len(ranks))
+			sums[i] = sum.DivScalar(n)
 		}
 	}
-	return sums
+	return sums, nil
 }
 
 // setEpoch tells the sampler which epoch is next, from 0.
@@ -521,47 +542,4 @@ func (r *run[B]) setEpoch() {
 	if loader, is := r.batches.(interface{ SetEpoch(epoch int) }); is && r.ranks != nil {
 		loader.SetEpoch(r.at.epoch - 1)
 	}
-}
-
-// evaluate is [Evaluate] of the run's model, of which each rank looks at a part of the set.
-func (r *run[B]) evaluate(set data.Dataset[data.Pair], metrics []Metric) ([]Value, error) {
-	if r.ranks == nil {
-		return Evaluate(r.ctx, r.model.(nn.Layer), set, metrics...)
-	}
-	model := r.model.(*distributed.DistributedDataParallel)
-	layer, is := model.Net.(nn.Layer)
-	if !is {
-		return nil, &gotorch.Error{Op: "train.Validate", Kind: gotorch.TypeError, Msg: fmt.Sprintf("%T has no Forward of one tensor", model.Net)}
-	}
-	err := r.together(func(*distributed.Group) error { model.SyncBuffers(); return nil })
-	if err != nil {
-		return nil, err
-	}
-	var part []int
-	for i := r.ranks.group.Rank(); i < set.Len(); i += r.ranks.group.Size() {
-		part = append(part, i)
-	}
-	// All ranks come to the end of the epoch before they stop.
-	mine, err := sumsOf(context.WithoutCancel(r.ctx), layer, data.Subset(set, part), metrics)
-	if err != nil {
-		return nil, err
-	}
-	all := sums{make([]float64, len(metrics)), make([]int, len(metrics))}
-	err = r.together(func(g *distributed.Group) error {
-		of, err := distributed.AllGatherObject(g, mine)
-		if err != nil {
-			return err
-		}
-		for _, one := range of {
-			for i := range metrics {
-				all.Sums[i] += one.Sums[i]
-				all.Counts[i] += one.Counts[i]
-			}
-		}
-		return nil
-	})
-	if err != nil { // what is not of all ranks is nothing to record
-		return nil, err
-	}
-	return all.values(metrics), nil
 }
