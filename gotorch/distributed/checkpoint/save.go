@@ -229,18 +229,23 @@ func (s *saver) commit() error {
 	if s.rank != 0 {
 		return nil
 	}
+	named := map[string]bool{}
+	for _, it := range s.whole.items {
+		for _, p := range it.Parts {
+			if !named[p.File] {
+				if _, err := os.Lstat(filepath.Join(s.dir, p.File)); err != nil {
+					return args.Errorf(saveOp, gotorch.RuntimeError, "rank %d has written %s, which rank 0 does not see: the folder must be one that all ranks have: %v", p.Rank, p.File, err)
+				}
+			}
+			named[p.File] = true
+		}
+	}
 	err := replace.File(filepath.Join(s.dir, metadataName), func(w io.Writer) error {
 		_, err := w.Write(s.whole.encode())
 		return err
 	})
 	if err != nil {
 		return err
-	}
-	named := map[string]bool{}
-	for _, it := range s.whole.items {
-		for _, p := range it.Parts {
-			named[p.File] = true
-		}
 	}
 	found, err := os.ReadDir(s.dir)
 	if err != nil {
