@@ -89,7 +89,8 @@ const mostWhole = 2
 // All ranks must call it, with the same options and a net of the same parameters. It panics with a ValueError where there is
 // no group, where a unit is not within net, within another unit or net itself, where a parameter has no dimensions, is
 // complex, or of another dtype than others of its unit; and with a RuntimeError where the ranks' models, units or options
-// differ, which all ranks get and which says which rank's, and in which parameter. Gradients of gradients, and transforms of package functorch, are
+// differ, which all ranks get and which says which rank's, and in which parameter. A copy by nn.Clone is a sharded module of its own, with
+// the same units and parts. Gradients of gradients, and transforms of package functorch, are
 // refused.
 //
 // See https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html

@@ -16,7 +16,8 @@ import (
 // What is whole of a sharded module: for files, and for one process.
 
 // ClipGradNorm is utils.ClipGradNorm_ of a sharded module: it scales all gradients so that their norm, of all ranks' parts
-// together, is at most maxNorm, and returns the norm before. All ranks must call it.
+// together, is at most maxNorm, and returns the norm before. All ranks must call it, and all panic with a RuntimeError where
+// the norm is not finite and ErrorIfNonfinite is given.
 func (s *FullySharded) ClipGradNorm(maxNorm float64, opts ...utils.ClipGradNormOptions) gotorch.Tensor {
 	const op = "FullySharded.ClipGradNorm"
 	opt := args.Option(opts)

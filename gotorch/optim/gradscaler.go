@@ -113,7 +113,8 @@ var scalerOps = sync.OnceValue(func() (ops struct{ unscale, update *gotorch.Oper
 })
 
 // Unscale divides the gradients of an optimiser's parameters by the scale, for those who look at them
-// or clip them before Step, which else does it. It panics with a RuntimeError if it has been called
+// or clip them before Step, which else does it. Where parameters are those of distributed.FullyShard all ranks must call it, and
+// a gradient that is not finite on one counts on all. It panics with a RuntimeError if it has been called
 // since the last Update, and with a ValueError for gradients of float16 and sparse ones, and for an
 // optimiser that is not of this package.
 func (s *GradScaler) Unscale(opt Optimizer) {

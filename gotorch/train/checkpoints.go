@@ -117,7 +117,8 @@ type checkpoints struct {
 // Checkpoints saves all that a run needs to go on, in files of a folder, which is made: the states of what was added,
 // random numbers, where in the data the run is, and the history. It does so after epochs, after every so many steps,
 // at the end of the run and where its context is cancelled. A file is step-N.pt, after N steps; it is complete or not
-// there, whatever ends the process, and Python reads it with torch.load. The best one is best.pt.
+// there, whatever ends the process, and Python reads it with torch.load. The best one is best.pt. Where a model is by
+// distributed.FullyShard they are folders, step-N and best: see [LoopOf.Distributed].
 //
 // With Resume a run goes on from the latest file, and comes to the same numbers, bit for bit, as one that was never
 // stopped. What is given to the loop must be made as it was then. Without it, a folder with the files of another run is

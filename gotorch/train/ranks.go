@@ -31,6 +31,8 @@ import (
 //	order := data.DistributedSampler(set, world.Size(), world.Rank())
 //	loop.Run(ctx, data.NewLoader(set, data.LoaderOptions{BatchSize: 64, Sampler: order}), train.Epochs(5))
 //
+// The model may also be one by distributed.FullyShard, of which each rank has a part; see below.
+//
 // Rank 0 alone shows progress, writes logs and saves. What is logged of a step is rank 0's; the history, whose losses are
 // means over the ranks, is the same on all ranks after each epoch and checkpoint. [Validate] has each rank look at a part of
 // the set, and records what all have found. What hooks of your own record of an epoch is rank 0's. Between two changes of
@@ -43,6 +45,13 @@ import (
 // they would have. With other batches, or where samples were left out because they failed, an epoch that was not over begins again,
 // with the parameters as they were.
 //
+// A checkpoint of a sharded model is a folder in torch.distributed.checkpoint's format, into which each rank writes its part: a folder that
+// all ranks must see. Its keys are model_state_dict, optimizer_state_dict with names for parameters, and loop, which has all that is not
+// sharded. A job of any number of ranks goes on from it, with FullyShard, DataParallel or one process, and a sharded one from their files. Each
+// rank's buffers are its own, and [Validate] goes by rank 0's. Its forward passes are those of all ranks: who calls the model in a hook does so on all
+// ranks, equally often; [Validate] does. Gradients of steps that Accumulate takes together are whole on each rank until they are averaged. An
+// optimiser has parameters of one sharded model; one for two is a NotImplementedError of the run.
+//
 // Where a rank's context is cancelled all stop after the next step, save, and have an error that is [context.Canceled], or
 // what ended the context. Where a hook, a batch or a file of one rank fails, the others get a [*RankError]. A rank whose
 // step itself fails must leave, by closing the group or ending the process: only then do the others, which wait for it,
@@ -50,8 +59,9 @@ import (
 //
 // The sampler of a data.Loader is told the epoch, if it has a method SetEpoch.
 //
-// It panics with a TypeError if g is nil, or if a loop by NewLoop or NewLossLoop has a model that distributed.DataParallel
-// has not made, which each rank would train for itself.
+// It panics with a TypeError if g is nil, if a loop by NewLoop or NewLossLoop has a model that neither distributed.DataParallel
+// nor distributed.FullyShard has made, which each rank would train for itself, and for a ZeroRedundancyOptimizer of a sharded one; and with a
+// ValueError if a model is sharded among another group.
 func (l *LoopOf[B]) Distributed(g *distributed.Group) {
 	const op = "train.LoopOf.Distributed"
 	if g == nil {

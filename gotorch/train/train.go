@@ -255,7 +255,8 @@ func (l *LoopOf[B]) Profile(p Profiler) {
 
 // Checkpoint saves the model's state to a file after every epoch, after the hooks that were added
 // before, and when the run is interrupted. The file is always a complete one, of the latest state that
-// was saved. See [LoopOf.Checkpoints] for all that a run needs to go on.
+// was saved. Of a model by distributed.FullyShard it is the whole, which rank 0 has the memory for then. See [LoopOf.Checkpoints] for
+// all that a run needs to go on.
 func (l *LoopOf[B]) Checkpoint(path string) {
 	l.automatic("Checkpoint")
 	save := func() error { return saveModel(l.model, path, l.ranks) }
