@@ -256,6 +256,7 @@ func TestTheCauseOfWhatIsNotFiniteIsFoundInShards(t *testing.T) {
 		errs := make([]error, 2)
 		rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 			net := drawn()
+			gotorch.NoGrad(func() { net.Parameters()[0].Mul_(gotorch.FromScalar(1000)) })
 			model, _, end := shared(g, net, true)
 			defer end()
 			loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
@@ -330,6 +331,80 @@ func TestGradientsThatAreNotFiniteAreAllRanks(t *testing.T) {
 		}
 		sameNumbers(t, "parameters", numbers(whole()), after, 0)
 	})
+}
+
+// TestARunBeginsWithoutGradients that another had added up, and nobody averaged.
+func TestARunBeginsWithoutGradients(t *testing.T) {
+	oneThread(t)
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		var states []map[string][]float64
+		for _, before := range []bool{false, true} {
+			model, whole, end := shared(g, drawn(), true)
+			defer end()
+			run := func(ctx context.Context, cancel func()) error {
+				loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
+				loop.Distributed(g)
+				loop.Accumulate(2)
+				loop.OnStep(func(*train.Step) error {
+					cancel()
+					return nil
+				})
+				_, err := loop.Run(ctx, data.NewLoader(points(40), data.LoaderOptions{BatchSize: 10}), train.Epochs(1))
+				return err
+			}
+			if before {
+				ctx, cancel := context.WithCancel(t.Context())
+				loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
+				loop.Distributed(g)
+				loop.Accumulate(4)
+				loop.OnStep(func(*train.Step) error {
+					cancel()
+					return nil
+				})
+				if _, err := loop.Run(ctx, data.NewLoader(points(40), data.LoaderOptions{BatchSize: 10}), train.Epochs(1)); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+				if len(model.(*distributed.FullySharded).UnsyncedGradients()) == 0 {
+					t.Error("no gradient is left, and one is to be")
+				}
+			}
+			testhelp.Must(t, run(t.Context(), func() {}))
+			states = append(states, numbers(whole()))
+		}
+		sameNumbers(t, "the second run", states[1], states[0], 0)
+	})
+}
+
+// TestValidationGoesByTheBuffersOfRank0, which are each rank's own while it learns.
+func TestValidationGoesByTheBuffersOfRank0(t *testing.T) {
+	var means [2][]float64
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		norm := nn.BatchNorm1d(7)
+		model, _, end := shared(g, nn.Sequential(nn.Linear(2, 7), norm, nn.Linear(7, 2)), true)
+		defer end()
+		loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
+		loop.Distributed(g)
+		set := points(40)
+		var own []float64
+		loop.OnStep(func(*train.Step) error {
+			own = gotorch.ToSlice[float64](norm.RunningMean.To(gotorch.Float64))
+			return nil
+		})
+		loop.OnEpoch(train.Validate(set, train.Metric{Name: "m", Sum: func(_, _ gotorch.Tensor) (float64, int) {
+			means[g.Rank()] = gotorch.ToSlice[float64](norm.RunningMean.To(gotorch.Float64))
+			return 1, 1
+		}}))
+		loader := data.NewLoader(set, data.LoaderOptions{BatchSize: 5, Sampler: data.DistributedSampler(set, 2, g.Rank())})
+		if _, err := loop.Run(t.Context(), loader, train.Epochs(1)); err != nil {
+			t.Error(err)
+		}
+		if slices.Equal(own, means[g.Rank()]) != (g.Rank() == 0) {
+			t.Error(g, own, means[g.Rank()])
+		}
+	})
+	if !slices.Equal(means[0], means[1]) {
+		t.Error(means)
+	}
 }
 
 // TestAScalerOfShardsGoesByAllRanks: what overflows in one rank's part has all leave the step out.
