@@ -407,6 +407,70 @@ func TestValidationGoesByTheBuffersOfRank0(t *testing.T) {
 	}
 }
 
+// TestEachRankGoesOnWithItsBuffers, which are of its own batches; a rank that was not there has rank 0's.
+func TestEachRankGoesOnWithItsBuffers(t *testing.T) {
+	oneThread(t)
+	run := func(folder string, size, steps int) [3][]float64 {
+		var means [3][]float64
+		rankstest.Run(t, size, distributed.Options{}, func(g *distributed.Group) {
+			gotorch.ManualSeed(7)
+			norm := nn.BatchNorm1d(2)
+			model, _, end := shared(g, nn.Sequential(norm, nn.Linear(2, 2)), true)
+			defer end()
+			loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
+			loop.Distributed(g)
+			loop.Checkpoints(folder, train.CheckpointsOptions{Resume: true})
+			set := points(60)
+			loader := data.NewLoader(set, data.LoaderOptions{BatchSize: 5, Sampler: data.DistributedSampler(set, size, g.Rank())})
+			if _, err := loop.Run(t.Context(), loader, train.Steps(steps)); err != nil {
+				t.Error(err)
+			}
+			means[g.Rank()] = gotorch.ToSlice[float64](norm.RunningMean.To(gotorch.Float64))
+		})
+		return means
+	}
+	want := run(t.TempDir(), 2, 5)
+	folder := t.TempDir()
+	run(folder, 2, 2)
+	got := run(folder, 2, 5)
+	for rank := range 2 {
+		if !slices.Equal(got[rank], want[rank]) {
+			t.Error(rank, got[rank], want[rank])
+		}
+	}
+	if slices.Equal(got[0], got[1]) {
+		t.Error("both have seen the same")
+	}
+	for rank, of := range run(folder, 3, 5) { // nothing is left to do
+		if !slices.Equal(of, got[0]) {
+			t.Error(rank, of, got[0])
+		}
+	}
+}
+
+// TestAModelThatFailsOnOneRankWhileItIsValidated: that rank leaves, and the others notice.
+func TestAModelThatFailsOnOneRankWhileItIsValidated(t *testing.T) {
+	errs := make([]error, 2)
+	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
+		net := drawn()
+		net.RegisterForwardPreHook(func(m nn.Modular, _ []gotorch.Tensor) []gotorch.Tensor {
+			if g.Rank() == 1 && !m.Training() {
+				panic(&gotorch.Error{Op: "model", Kind: gotorch.ValueError, Msg: "broken"})
+			}
+			return nil
+		})
+		model, _, end := shared(g, net, true)
+		defer end()
+		loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
+		loop.Distributed(g)
+		loop.OnEpoch(train.Validate(points(20)))
+		_, errs[g.Rank()] = loop.Run(t.Context(), data.NewLoader(points(20), data.LoaderOptions{BatchSize: 10}), train.Epochs(1))
+	})
+	if !errors.Is(errs[1], gotorch.ValueError) || !errors.Is(errs[0], distributed.NetworkError) {
+		t.Error(errs)
+	}
+}
+
 // TestAScalerOfShardsGoesByAllRanks: what overflows in one rank's part has all leave the step out.
 func TestAScalerOfShardsGoesByAllRanks(t *testing.T) {
 	scales := make([][]float64, 3)
