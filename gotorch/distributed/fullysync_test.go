@@ -160,14 +160,19 @@ func TestCopiesOfShards(t *testing.T) {
 	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
 		net := newFrom(t, start)
 		model := distributed.FullyShard(net, distributed.FullyShardOptions{Group: g, Units: net.units()})
+		x, y := samples(g.Rank(), 0)
+		model.NoSync(func() { loss(model.Forward(x), y).Backward() })
+		unsynced := model.UnsyncedGradients()
 		copied := nn.Clone(model)
+		if n := len(copied.UnsyncedGradients()); n != 0 {
+			t.Error(g, "the copy has gradients", n)
+		}
 		gotorch.NoGrad(func() {
 			for _, p := range model.Parameters() {
 				p.Zero_()
 			}
 		})
 		sameState(t, "the copy", copied.FullStateDict(), start)
-		x, y := samples(g.Rank(), 0)
 		alone := newFrom(t, start)
 		if got, want := copied.Forward(x), alone.Forward(x); !gotorch.Equal(got, want) {
 			t.Error(g, got, want)
@@ -182,6 +187,15 @@ func TestCopiesOfShards(t *testing.T) {
 			if !p.Grad().Defined() || !slices.Equal(p.Grad().Shape(), p.Shape()) {
 				t.Error(g, name, "has no gradient")
 			}
+		}
+		sameState(t, "the original's gradients", model.UnsyncedGradients(), unsynced)
+		scaler, opt := optim.NewGradScaler(), optim.SGD(copied.Parameters(), optim.SGDOptions{LR: 0.1})
+		scaler.Scale(gotorch.Ones(nil))
+		if g.Rank() == 1 { // whose part the others do not see
+			copied.Net.(*tied).Embed.Weight.Grad().Fill_(math.Inf(1))
+		}
+		if scaler.Step(opt) {
+			t.Error(g, "a step was done with what is not finite on rank 1")
 		}
 		again := swautils.AveragedModel(copied) // a copy of the copy
 		again.UpdateParameters(copied)

@@ -533,8 +533,9 @@ func TestAResizedJobComesToTheSame(t *testing.T) {
 		}
 	}
 	for _, shards := range [][2]bool{{}, {true, true}, {true, false}, {false, true}} { // before, and afterwards
-		for _, sizes := range [][2]int{{2, 1}, {2, 3}, {3, 1}, {2, 2}} {
-			stop := 2 + sizes[1]%2 // after three or four steps, of which two at a time change parameters
+		// After three or four steps, of which two at a time change parameters.
+		for _, c := range [][3]int{{2, 1, 2}, {2, 1, 3}, {2, 3, 2}, {3, 1, 2}, {2, 2, 2}} {
+			sizes, stop := c[:2], c[2]
 			what := fmt.Sprintf("%v ranks, sharded %v, stopped after step %d", sizes, shards, stop)
 			folder, again := t.TempDir(), t.TempDir()
 			before := resized{size: sizes[0], batch: 12 / sizes[0], cancel: stop, epochs: 2, shard: shards[0]}
