@@ -37,8 +37,6 @@ type rankOptions struct {
 	Cancel     int // after this step; 0: never
 	Zero       bool
 	Shard      bool // the model is sharded, and not whole on each rank
-	Scale      bool
-	NoClip     bool
 	Timeout    time.Duration
 	Finite     bool
 }
@@ -83,12 +81,7 @@ func aRank(o rankOptions) (*rankResult, error) {
 	loop := train.NewLoop(model, opt, nn.CrossEntropyLoss())
 	loop.Distributed(world)
 	loop.Accumulate(2)
-	if !o.NoClip {
-		loop.ClipGradNorm(1)
-	}
-	if o.Scale {
-		loop.Scale(optim.NewGradScaler(optim.GradScalerOptions{InitScale: 1024, GrowthInterval: 3}))
-	}
+	loop.ClipGradNorm(1)
 	loop.Schedule(lrscheduler.OneCycleLR(opt, 0.05, lrscheduler.OneCycleLROptions{TotalSteps: 100}), train.PerStep)
 	loop.OnEpoch(train.Validate(points(31), train.Accuracy))
 	loop.ScheduleBy("val_loss", lrscheduler.ReduceLROnPlateau(opt, lrscheduler.ReduceLROnPlateauOptions{Patience: 1}))

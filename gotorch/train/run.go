@@ -107,7 +107,7 @@ func (l *LoopOf[B]) Run(ctx context.Context, batches BatchesOf[B], limit Limit) 
 			err = errors.Join(err, r.lastCheckpoint())
 		}
 		for _, hook := range l.onEnd {
-			err = errors.Join(err, hook(err, ended && r.canceled() != nil))
+			err = errors.Join(err, hook(err, ended && !r.lost && r.canceled() != nil))
 		}
 		err = errors.Join(err, r.endLogs())
 		l.progress.end()

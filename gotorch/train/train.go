@@ -51,6 +51,7 @@ import (
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/fileformat"
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/optim"
 )
@@ -263,7 +264,11 @@ func (l *LoopOf[B]) Checkpoint(path string) {
 	l.OnEpoch(func(*Epoch) error { return save() })
 	l.onEnd = append(l.onEnd, func(err error, together bool) error {
 		var broken *gotorch.Error
-		if err == nil || errors.As(err, &broken) || l.sharded() != nil && !together {
+		better := !errors.As(err, &broken)
+		if l.sharded() != nil { // which all ranks save, or none
+			better = together
+		}
+		if err == nil || !better {
 			return nil // saved already, or better not
 		}
 		return save()
@@ -276,7 +281,12 @@ func saveModel(model nn.Modular, path string, ranks *ranks) error {
 	case *distributed.FullySharded:
 		return byRankZero(m, func() (save func() error) {
 			state := m.FullStateDict(distributed.FullStateOptions{RankZeroOnly: true})
-			return func() error { return gotorch.Save(path, dictOf(state)) }
+			return func() error {
+				if fileformat.Of(path) == fileformat.Archive {
+					return gotorch.Save(path, dictOf(state))
+				}
+				return gotorch.SaveTensors(path, state)
+			}
 		})
 	case *distributed.DistributedDataParallel:
 		if ranks != nil { // the loop knows of it
