@@ -778,9 +778,9 @@ func (c *gathering) end(u *shardUnit) gotorch.Tensor {
 // drop lets go of what nobody needs; the exchange itself goes on until it has ended.
 func (c *gathering) drop() {
 	if c != nil {
-		if c.work != nil {
-			c.work.forget()
-		}
 		c.buffer.Close()
+		if c.work != nil {
+			go c.work.end() // which holds the group's connections, beyond Close, until somebody has waited
+		}
 	}
 }

@@ -59,20 +59,6 @@ func (w *Work) end() {
 	})
 }
 
-// forget lets go of what nobody will wait for; it goes on until it has ended. The group's connections are closed only when nothing
-// holds one of its collectives, which a collection of garbage may leave for long.
-func (w *Work) forget() {
-	w.once.Do(func() {
-		w.err = args.Errorf(w.op, gotorch.RuntimeError, "it was let go of")
-		w.cleanup.Stop()
-		w.mutex.Lock()
-		defer w.mutex.Unlock()
-		c10d.FreeWork(w.handle)
-		w.handle = nil
-		close(w.ended)
-	})
-}
-
 // endThen ends what Then has made. A panic goes on, and is the error for others that wait.
 func (w *Work) endThen() {
 	defer close(w.ended)
