@@ -623,7 +623,17 @@ func (r *run[B]) evaluate(set data.Dataset[data.Pair], metrics []Metric) ([]Valu
 		return nil, &gotorch.Error{Op: "train.Validate", Kind: gotorch.TypeError, Msg: fmt.Sprintf("%T has no Forward of one tensor", net)}
 	}
 	layer := model.(nn.Layer)
-	if err := r.together(func(*distributed.Group) error { sync(); return nil }); err != nil {
+	err := r.together(func(g *distributed.Group) error {
+		sync()
+		sizes, err := distributed.AllGatherObject(g, set.Len())
+		for rank, n := range sizes {
+			if n != sizes[0] && err == nil { // an error of all
+				err = &RankError{Rank: rank, Msg: fmt.Sprintf("validates with %d samples, and rank 0 with %d: all must have the same set", n, sizes[0])}
+			}
+		}
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	rank, ranks := r.ranks.group.Rank(), r.ranks.group.Size()
@@ -638,7 +648,7 @@ func (r *run[B]) evaluate(set data.Dataset[data.Pair], metrics []Metric) ([]Valu
 	all := newSums(metrics)
 	round := 0
 	// All ranks come to the end of the epoch before they stop.
-	err := eachEvaluation(context.WithoutCancel(r.ctx), layer, data.Subset(set, mine), func(batch data.Pair) error {
+	err = eachEvaluation(context.WithoutCancel(r.ctx), layer, data.Subset(set, mine), func(batch data.Pair) error {
 		if _, err := r.agree(goesOn); err != nil {
 			return err
 		}

@@ -225,6 +225,24 @@ func TestAValidationThatFailsOnOneRankEndsAll(t *testing.T) {
 	}
 }
 
+// TestSetsOfOtherSizesAreNotValidated, as ranks would compute more often than others.
+func TestSetsOfOtherSizesAreNotValidated(t *testing.T) {
+	for _, shard := range []bool{false, true} {
+		rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
+			model, _, end := shared(g, drawn(), shard)
+			defer end()
+			loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
+			loop.Distributed(g)
+			loop.OnEpoch(train.Validate(points(20 + 1000*int64(g.Rank()/2))))
+			_, err := loop.Run(t.Context(), data.NewLoader(points(20), data.LoaderOptions{BatchSize: 10}), train.Epochs(1))
+			var of *train.RankError
+			if !errors.As(err, &of) || of.Rank != 2 {
+				t.Error(g, err)
+			}
+		})
+	}
+}
+
 // TestTheCauseOfWhatIsNotFiniteIsFoundInShards, which no rank has whole.
 func TestTheCauseOfWhatIsNotFiniteIsFoundInShards(t *testing.T) {
 	for _, c := range []struct {
