@@ -25,6 +25,7 @@ import pytest
 import torch
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
@@ -667,11 +668,11 @@ def test_ranks_under_torchrun(program: Path, tmp_path: Path) -> None:
 class Trainer:
     """examples/distributed under torchrun, with two ranks."""
 
-    def __init__(self, program: Path, out: Path) -> None:
-        self.out = out
+    def __init__(self, program: Path, out: Path, shard: bool) -> None:
+        self.out, self.shard = out, shard
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"]
         command += ["--nproc-per-node=2", "--max-restarts=3", "--monitor-interval=0.1"]
-        command += [str(program), "-epochs", "2", "-out", str(out)]
+        command += [str(program), "-epochs", "2", "-out", str(out), f"-shard={shard}"]
         self.process = subprocess.Popen(command, start_new_session=True, cwd=ROOT)
 
     def workers(self) -> list[int]:
@@ -680,7 +681,9 @@ class Trainer:
         return [int(child) for path in children for child in path.read_text().split()]
 
     def steps(self) -> int:
-        return max((int(f.stem[5:]) for f in self.out.glob("step-*.pt")), default=0)
+        saved = self.out.glob("step-*/.metadata" if self.shard else "step-*.pt")
+        names = [f.parent.name if self.shard else f.stem for f in saved]
+        return max((int(name[5:]) for name in names), default=0)
 
     def after(self, steps: int) -> None:
         """Waits until so many steps are saved, or it has ended."""
@@ -696,22 +699,28 @@ class Trainer:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def result(self) -> dict[str, Any]:
-        return torch.load(self.out / f"step-{self.steps():08}.pt")
+        name = self.out / f"step-{self.steps():08}"
+        if not self.shard:
+            return torch.load(f"{name}.pt")
+        dcp_to_torch_save(name, self.out / "whole.pt")
+        result: dict[str, Any] = torch.load(self.out / "whole.pt", weights_only=False)
+        return result | result["loop"][0]
 
 
-def test_a_training_goes_on_when_ranks_die(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shard", [False, True])
+def test_a_training_goes_on_when_ranks_die(shard: bool, tmp_path: Path) -> None:
     """To the same bits: killed ranks, which torchrun replaces, and torchrun itself, which gets SIGTERM."""
     program = tmp_path / "ddp"
     built = run_go("build", "-buildvcs=false", "-o", str(program), "./examples/distributed")
     assert built.returncode == 0, built.stderr
-    whole = Trainer(program, tmp_path / "whole")
+    whole = Trainer(program, tmp_path / "whole", shard)
     whole.end()
     want = whole.result()
 
     draw = random.Random(3)
     for kind in ["killed", "terminated"] * (10 if FULL else 1):
         out = tmp_path / f"{kind}{draw.random()}"
-        trainer = Trainer(program, out)
+        trainer = Trainer(program, out, shard)
         for after in (20, 70):
             trainer.after(after)
             if kind == "killed":
@@ -722,10 +731,12 @@ def test_a_training_goes_on_when_ranks_die(tmp_path: Path) -> None:
             trainer.process.terminate()
             trainer.end(None)
             assert trainer.steps() >= after
-            trainer = Trainer(program, out)
+            trainer = Trainer(program, out, shard)
         trainer.end()
         got = trainer.result()
         assert torch.equal(got["train"]["history"]["losses"], want["train"]["history"]["losses"])
         for name, t in want["model_state_dict"].items():
             assert same(got["model_state_dict"][name], t), name
+        left = {f.name for f in out.iterdir()} - {"log.csv", "loss.png", "whole.pt"}
+        assert left == {f"step-{trainer.steps():08}" + ("" if shard else ".pt")}
         assert not trainer.workers()

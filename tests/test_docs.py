@@ -91,6 +91,7 @@ IMPORTS = {
     "gotorch.dev/gotorch/distributed/parallel": "CopyToRegion",
     "gotorch.dev/gotorch/optim": "AdamW",
     "gotorch.dev/gotorch/optim/lrscheduler": "StepLR",
+    "gotorch.dev/gotorch/optim/swautils": "GetEMAMultiAvgFn",
     "gotorch.dev/gotorch/profiler": "New",
     "gotorch.dev/gotorch/serve": "New",
     "gotorch.dev/gotorch/serve/daemon": "Default",

@@ -4,6 +4,8 @@
 //	go build -o build/ddp ./examples/distributed
 //	.venv/bin/torchrun --no-python --standalone --nproc-per-node=2 --max-restarts=3 build/ddp
 //
+// With -shard each process keeps a part of the network, and none the whole.
+//
 // SIGTERM to torchrun, or Ctrl-C, saves and leaves; the same command goes on. Without torchrun it is a job of one process:
 //
 //	go run ./examples/distributed
@@ -33,14 +35,15 @@ func main() {
 	sample := flag.String("sample", ".venv/share/digits/mnist_5k.csv.gz", "`file` with 5,000 digits, which make fetches")
 	out := flag.String("out", "build/ddp-run", "`folder` for checkpoints and the log")
 	epochs := flag.Int("epochs", 6, "how often to go through the digits")
+	shard := flag.Bool("shard", false, "keep a part of the network in each process, and the whole in none")
 	flag.Parse()
-	if err := run(*sample, *out, *epochs); err != nil {
+	if err := run(*sample, *out, *epochs, *shard); err != nil {
 		fmt.Fprintln(os.Stderr, "distributed:", err)
 		os.Exit(1)
 	}
 }
 
-func run(sample, out string, epochs int) error {
+func run(sample, out string, epochs int, shard bool) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var job distributed.Options // what torchrun says
@@ -59,15 +62,21 @@ func run(sample, out string, epochs int) error {
 	}
 	trainSet, testSet := all.Split(5)
 
-	// Dropout differs between the ranks. The parameters are rank 0's: DataParallel copies them.
+	// Dropout differs between the ranks. The parameters are rank 0's, which all get.
 	gotorch.ManualSeed(uint64(world.Rank()))
 	net := nn.Sequential(
 		nn.Conv2d(1, 16, 5), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
 		nn.Conv2d(16, 32, 5), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
 		nn.Flatten(), nn.Dropout(0.3), nn.Linear(32*4*4, 10),
 	)
-	model := distributed.DataParallel(net, distributed.DataParallelOptions{Group: world})
-	defer model.Close()
+	var model nn.Layer
+	if shard {
+		model = distributed.FullyShard(net, distributed.FullyShardOptions{Group: world})
+	} else {
+		parallel := distributed.DataParallel(net, distributed.DataParallelOptions{Group: world})
+		defer parallel.Close()
+		model = parallel
+	}
 
 	// Each rank has its part of each epoch's digits, 64 in a batch of all ranks.
 	loader := data.NewLoader(trainSet, data.LoaderOptions{

@@ -13,7 +13,7 @@ const sample = "../../.venv/share/digits/mnist_5k.csv.gz"
 // tests/test_distributed.py runs it under torchrun.
 func TestAJobOfOneLearns(t *testing.T) {
 	out := t.TempDir()
-	if err := run(sample, out, 1); err != nil {
+	if err := run(sample, out, 1, false); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.Open(filepath.Join(out, "log.csv"))

@@ -87,7 +87,8 @@ type FullySharded struct {
 // All ranks must call it, with the same options and a net of the same parameters. It panics with a ValueError where there is
 // no group, where a unit is not within net, within another unit or net itself, where a parameter has no dimensions, is
 // complex, or of another dtype than others of its unit; and with a RuntimeError where the ranks' models, units or options
-// differ, which all ranks get and which says which rank's, and in which parameter. Gradients of gradients, and transforms of package functorch, are
+// differ, which all ranks get and which says which rank's, and in which parameter. A copy by nn.Clone is a sharded module of its own, with
+// the same units and parts. Gradients of gradients, and transforms of package functorch, are
 // refused.
 //
 // See https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
@@ -119,6 +120,7 @@ func FullyShard(net nn.Modular, opts ...FullyShardOptions) *FullySharded {
 		}
 	}
 	s.watch()
+	s.enroll()
 	s.remove = append(s.remove, g.joinBatchNorms(net)...)
 	return s
 }
@@ -286,17 +288,9 @@ func (s *FullySharded) copyFromRank0(op string) {
 	for _, b := range s.Net.NamedBuffers() {
 		all = append(all, b)
 	}
-	if len(all) == 0 {
-		return
+	if len(all) > 0 {
+		s.broadcast(op, all)
 	}
-	g := s.group
-	if err := g.enter(op); err != nil {
-		panic(err)
-	}
-	defer g.inUse.RUnlock()
-	g.mutex.Lock()
-	defer g.mutex.Unlock()
-	c10d.BroadcastCoalesced(g.handle, all, broadcastBytes, 0)
 }
 
 // watch has calls of units and of what is in them go through here.
@@ -626,13 +620,7 @@ func (u *shardUnit) reduce(grads []gotorch.Tensor) []gotorch.Tensor {
 	s := u.of
 	n := int64(s.group.Size())
 	length := u.part + int64(len(u.params))
-	dtype := s.options.ReduceDType
-	if dtype == 0 {
-		dtype = s.options.ParamDType
-	}
-	if dtype == 0 {
-		dtype = u.dtype
-	}
+	dtype := u.reduceDType()
 	result := make([]gotorch.Tensor, len(grads))
 	var mine gotorch.Tensor
 	gotorch.Scope0(func(scope *gotorch.ScopeHandle) {

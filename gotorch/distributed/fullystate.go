@@ -16,10 +16,14 @@ import (
 // What is whole of a sharded module: for files, and for one process.
 
 // ClipGradNorm is utils.ClipGradNorm_ of a sharded module: it scales all gradients so that their norm, of all ranks' parts
-// together, is at most maxNorm, and returns the norm before. All ranks must call it.
+// together, is at most maxNorm, and returns the norm before. All ranks must call it, and all panic with a RuntimeError where
+// the norm is not finite and ErrorIfNonfinite is given.
 func (s *FullySharded) ClipGradNorm(maxNorm float64, opts ...utils.ClipGradNormOptions) gotorch.Tensor {
 	const op = "FullySharded.ClipGradNorm"
-	p := args.Float(op, "NormType", args.Option(opts).NormType, 2)
+	opt := args.Option(opts)
+	p := args.Float(op, "NormType", opt.NormType, 2)
+	check := opt.ErrorIfNonfinite
+	opt.ErrorIfNonfinite = false // of all parts together
 	params := s.Parameters()
 	var grads []gotorch.Tensor
 	for _, part := range params {
@@ -29,7 +33,7 @@ func (s *FullySharded) ClipGradNorm(maxNorm float64, opts ...utils.ClipGradNormO
 	}
 	var total gotorch.Tensor
 	gotorch.NoGrad(func() {
-		total = utils.GetTotalNorm(grads, opts...)
+		total = utils.GetTotalNorm(grads, opt)
 		switch {
 		case math.IsInf(p, 1):
 			s.group.AllReduce(total, Max)
@@ -46,6 +50,9 @@ func (s *FullySharded) ClipGradNorm(maxNorm float64, opts ...utils.ClipGradNormO
 			total.Pow_(1 / p)
 		}
 	})
+	if check {
+		checkFinite(op, total)
+	}
 	utils.ClipGradsWithNorm_(params, maxNorm, total)
 	return total
 }

@@ -7,6 +7,7 @@ import (
 	"weak"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/nndoor"
 )
 
 // Clone returns a copy of a module and of all modules within, with tensors of their own: Python's
@@ -18,7 +19,9 @@ func Clone[M Modular](m M) M {
 	c := &cloner{modules: map[*Module]Modular{}, tensors: map[uintptr]gotorch.Tensor{}}
 	var copied M
 	gotorch.NoGrad(func() { copied = any(c.module(m)).(M) })
-	return Init(copied)
+	Init(copied)
+	c.tell()
+	return copied
 }
 
 // shadow returns a copy of a module whose parameters share memory with those of the original, and whose buffers
@@ -46,7 +49,9 @@ func shadow[M Modular](m M) (copied M, of map[*Module]Modular, free func()) {
 	for original, copied := range c.modules {
 		of[copied.module()] = original.self
 	}
-	return Init(copied), of, func() {
+	Init(copied)
+	c.tell()
+	return copied, of, func() {
 		for _, t := range c.tensors {
 			t.Close()
 		}
@@ -56,6 +61,13 @@ func shadow[M Modular](m M) (copied M, of map[*Module]Modular, free func()) {
 type cloner struct {
 	modules map[*Module]Modular
 	tensors map[uintptr]gotorch.Tensor // by handle of the original
+}
+
+// tell has modules of other packages know of their copies.
+func (c *cloner) tell() {
+	for original, copied := range c.modules {
+		nndoor.Cloned(original.self, copied, func(module any) any { return c.modules[bind(module.(Modular))] })
+	}
 }
 
 func (c *cloner) module(m Modular) Modular {

@@ -6,6 +6,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/door"
 )
 
 // GradScalerOptions are the arguments of [NewGradScaler]. A number that is left out is the default.
@@ -112,7 +113,8 @@ var scalerOps = sync.OnceValue(func() (ops struct{ unscale, update *gotorch.Oper
 })
 
 // Unscale divides the gradients of an optimiser's parameters by the scale, for those who look at them
-// or clip them before Step, which else does it. It panics with a RuntimeError if it has been called
+// or clip them before Step, which else does it. Where parameters are those of distributed.FullyShard all ranks must call it, and
+// a gradient that is not finite on one counts on all. It panics with a RuntimeError if it has been called
 // since the last Update, and with a ValueError for gradients of float16 and sparse ones, and for an
 // optimiser that is not of this package.
 func (s *GradScaler) Unscale(opt Optimizer) {
@@ -139,8 +141,10 @@ func (s *GradScaler) Unscale(opt Optimizer) {
 		dtype  gotorch.DType
 	}
 	grads := map[kind][]gotorch.Tensor{}
+	params := map[gotorch.Device][]gotorch.Tensor{}
 	for _, g := range grouped.commons() {
 		for _, p := range g.Params {
+			params[p.Device()] = append(params[p.Device()], p)
 			grad := p.Grad()
 			if !grad.Defined() {
 				continue
@@ -166,6 +170,11 @@ func (s *GradScaler) Unscale(opt Optimizer) {
 				state.found = append(state.found, found[k.device])
 			}
 			scalerOps().unscale.Call(list, found[k.device], inverse.To(k.device))
+		}
+		if together, is := door.FoundInf.(func([]gotorch.Tensor, gotorch.Tensor)); is {
+			for device, of := range found {
+				together(params[device], of)
+			}
 		}
 	})
 	state.unscaled = true

@@ -117,7 +117,8 @@ type checkpoints struct {
 // Checkpoints saves all that a run needs to go on, in files of a folder, which is made: the states of what was added,
 // random numbers, where in the data the run is, and the history. It does so after epochs, after every so many steps,
 // at the end of the run and where its context is cancelled. A file is step-N.pt, after N steps; it is complete or not
-// there, whatever ends the process, and Python reads it with torch.load. The best one is best.pt.
+// there, whatever ends the process, and Python reads it with torch.load. The best one is best.pt. Where a model is by
+// distributed.FullyShard they are folders, step-N and best: see [LoopOf.Distributed].
 //
 // With Resume a run goes on from the latest file, and comes to the same numbers, bit for bit, as one that was never
 // stopped. What is given to the loop must be made as it was then. Without it, a folder with the files of another run is
@@ -145,32 +146,58 @@ func (l *LoopOf[B]) Checkpoints(folder string, opts ...CheckpointsOptions) {
 
 var checkpointName = regexp.MustCompile(`^step-(\d+)\.pt$`)
 
-// LatestCheckpoint returns the path of the latest file of [LoopOf.Checkpoints] in a folder, and "" if there is none.
+// LatestCheckpoint returns the path of the latest file or folder of [LoopOf.Checkpoints] in a folder, and "" if there is none. One
+// that is not complete is none.
 func LatestCheckpoint(folder string) (string, error) {
-	files, err := checkpointsIn(folder)
-	if err != nil || len(files) == 0 {
+	saved, err := checkpointsIn(folder)
+	if err != nil || len(saved) == 0 {
 		return "", err
 	}
-	return filepath.Join(folder, fileOf(files[len(files)-1])), nil
+	return filepath.Join(folder, saved[len(saved)-1].name), nil
 }
 
 func fileOf(step int) string { return fmt.Sprintf("step-%08d.pt", step) }
 
-// checkpointsIn returns the steps of which a folder has checkpoints, in order.
-func checkpointsIn(folder string) (steps []int, err error) {
+// saved is a checkpoint.
+type saved struct {
+	step int
+	name string
+}
+
+// checkpointsIn returns the checkpoints of a folder, in order of their steps.
+func checkpointsIn(folder string) (all []saved, err error) {
+	err = eachCheckpoint(folder, func(s saved, complete bool) error {
+		if complete {
+			all = append(all, s)
+		}
+		return nil
+	})
+	slices.SortStableFunc(all, func(a, b saved) int { return a.step - b.step })
+	return all, err
+}
+
+// eachCheckpoint calls see with each checkpoint of a folder, also with those that nobody has completed.
+func eachCheckpoint(folder string, see func(s saved, complete bool) error) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return err
 	}
 	for _, e := range entries {
-		if m := checkpointName.FindStringSubmatch(e.Name()); m != nil {
-			if step, err := strconv.Atoi(m[1]); err == nil && e.Name() == fileOf(step) {
-				steps = append(steps, step)
+		names, nameOf := checkpointName, fileOf
+		if e.IsDir() {
+			names, nameOf = checkpointFolder, folderOf
+		}
+		m := names.FindStringSubmatch(e.Name())
+		if m == nil {
+			continue
+		}
+		if step, err := strconv.Atoi(m[1]); err == nil && e.Name() == nameOf(step) {
+			if err := see(saved{step, e.Name()}, !e.IsDir() || isComplete(filepath.Join(folder, e.Name()))); err != nil {
+				return err
 			}
 		}
 	}
-	slices.Sort(steps)
-	return steps, nil
+	return nil
 }
 
 // Saving -------------------------------------------------------------------------------------------
@@ -200,6 +227,19 @@ func (r *run[B]) epochCheckpoint(e *Epoch, whole bool) error {
 			c.best, c.bestStep = value, r.step.Number
 		}
 	}
+	if better && r.foldered {
+		// It is written for itself, and before: where the job ends in between, it does this step once more.
+		if err := r.write("best", whole); err != nil {
+			return err
+		}
+		if !r.ranks.follows() {
+			os.Remove(filepath.Join(c.folder, "best.pt")) // of a run of another kind
+		}
+		better = false
+	}
+	if better && !r.ranks.follows() {
+		defer removeFolder(filepath.Join(c.folder, "best")) // of a run of another kind
+	}
 	if !whole {
 		if better {
 			return r.write("best.pt", false)
@@ -228,22 +268,46 @@ func (r *run[B]) lastCheckpoint() error {
 // save writes a checkpoint, and removes those that are not kept.
 func (r *run[B]) save(epochDone bool) error {
 	c := r.checkpoints
-	if err := r.write(fileOf(r.step.Number), epochDone); err != nil {
+	name := fileOf(r.step.Number)
+	if r.foldered {
+		name = folderOf(r.step.Number)
+	}
+	if err := r.write(name, epochDone); err != nil {
 		return err
 	}
 	r.saved = r.step.Number
-	if c.keep < 0 || r.ranks.follows() {
+	if r.ranks.follows() {
 		return nil
 	}
-	steps, err := checkpointsIn(c.folder)
+	if r.foldered {
+		// What ranks had begun that were killed. Nobody writes now.
+		err := eachCheckpoint(c.folder, func(s saved, complete bool) error {
+			if complete {
+				return nil
+			}
+			return removeFolder(filepath.Join(c.folder, s.name))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if c.keep < 0 {
+		return nil
+	}
+	all, err := checkpointsIn(c.folder)
 	if err != nil {
 		return err
 	}
-	for len(steps) > c.keep {
-		if err := os.Remove(filepath.Join(c.folder, fileOf(steps[0]))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for ; len(all) > c.keep; all = all[1:] {
+		path := filepath.Join(c.folder, all[0].name)
+		if all[0].name == folderOf(all[0].step) {
+			err = removeFolder(path)
+		} else if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		if err != nil {
 			return err
 		}
-		steps = steps[1:]
 	}
 	return nil
 }
@@ -288,14 +352,13 @@ func (r *run[B]) write(file string, epochDone bool) error {
 		at = position{epoch: at.epoch + 1, first: r.step.Number}
 	}
 	states, err := r.share(true, at)
+	if err == nil && r.foldered {
+		return r.writeFolder(file, at, func() (gotorch.Dict, error) { return r.own(at, states) })
+	}
 	if err != nil || r.ranks.follows() {
 		return err
 	}
 	if err := os.MkdirAll(r.checkpoints.folder, 0o777); err != nil {
-		return err
-	}
-	marks, err := r.mark()
-	if err != nil {
 		return err
 	}
 	var unsaved error
@@ -305,15 +368,28 @@ func (r *run[B]) write(file string, epochDone bool) error {
 			for _, p := range r.parts {
 				dict = append(dict, gotorch.DictItem{Key: p.key(), Value: p.state()})
 			}
-			mine := append(r.state(at, marks), r.rankState(at)...)
-			if states != nil {
-				mine = append(mine, gotorch.DictItem{Key: "ranks", Value: states})
+			mine, err := r.own(at, states)
+			if err != nil {
+				unsaved = err
+				return
 			}
-			dict = append(dict, gotorch.DictItem{Key: "train", Value: mine})
-			unsaved = gotorch.Save(filepath.Join(r.checkpoints.folder, file), dict)
+			unsaved = gotorch.Save(filepath.Join(r.checkpoints.folder, file), append(dict, mine...))
 		})
 	})
 	return errors.Join(err, unsaved)
+}
+
+// own is what the run itself has to save, of all ranks.
+func (r *run[B]) own(at position, states []any) (gotorch.Dict, error) {
+	marks, err := r.mark()
+	if err != nil {
+		return nil, err
+	}
+	mine := append(r.state(at, marks), r.rankState(at)...)
+	if states != nil {
+		mine = append(mine, gotorch.DictItem{Key: "ranks", Value: states})
+	}
+	return gotorch.Dict{{Key: "train", Value: mine}}, nil
 }
 
 func (p part) key() string { return p.name + "_state_dict" }
@@ -366,7 +442,9 @@ func (r *run[B]) rankState(at position) gotorch.Dict {
 	} else if at.random != nil {
 		dict = append(dict, gotorch.DictItem{Key: "random_of_epoch", Value: at.random})
 	}
-	if !r.step.Updated && r.model != nil && at.taken > 0 { // amid Accumulate
+	if r.sharded() != nil {
+		dict = append(dict, r.shardState(at)...)
+	} else if !r.step.Updated && r.model != nil && at.taken > 0 { // amid Accumulate
 		var gradients []any
 		for _, p := range r.model.Parameters() {
 			if g := p.Grad(); g.Defined() {
@@ -410,23 +488,22 @@ func (r *run[B]) keepRandom() {
 // resume is called before the first step.
 func (r *run[B]) resume() error {
 	c := r.checkpoints
-	value, path, err := r.latest()
+	from, path, err := r.latest()
 	if err != nil || path == "" {
 		return err
 	}
-	if err := r.load(value); err != nil {
+	if err := r.load(from); err != nil {
 		return fmt.Errorf("train: %s does not fit this run: %w", path, err)
 	}
-	if c.bestStep == r.step.Number && r.step.Number > 0 && !r.ranks.follows() { // the process may have ended before best.pt was this one
+	if from.folder == "" && c.bestStep == r.step.Number && r.step.Number > 0 && !r.ranks.follows() { // the process may have ended before best.pt was this one
 		return c.link(filepath.Base(path), "best.pt")
 	}
 	return nil
 }
 
 // load sets everything to what a checkpoint says, or returns an error and changes nothing.
-func (r *run[B]) load(value any) (err error) {
-	dict, _ := value.(gotorch.Dict)
-	mine, ok := dict.Get("train").(gotorch.Dict)
+func (r *run[B]) load(from source) (err error) {
+	mine, ok := from.dict.Get("train").(gotorch.Dict)
 	if !ok {
 		return errors.New("it is no checkpoint of a loop")
 	}
@@ -478,11 +555,10 @@ func (r *run[B]) load(value any) (err error) {
 			return errors.New("its logs are no dict")
 		}
 	}
-	gradients, _ := own.Get("gradients").([]any)
-	for _, of := range append(others, own) {
-		g, _ := of.Get("gradients").([]any)
-		if g != nil && (r.model == nil || len(g) != len(r.model.Parameters())) {
-			return errors.New("its gradients are of another model")
+	var gradients []any
+	if own != nil && same {
+		if gradients, err = r.gradientsOf(r.rank(), own, from); err != nil {
+			return err
 		}
 	}
 	generators := r.generators()
@@ -492,7 +568,7 @@ func (r *run[B]) load(value any) (err error) {
 		}
 	}
 
-	undo, err := loadParts(r.parts, dict)
+	undo, err := r.loadParts(from)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, undo())
@@ -518,7 +594,11 @@ func (r *run[B]) load(value any) (err error) {
 		at.within = at.taken > 0 && isStateful(r.batches)
 	case at.dealt && at.taken > 0:
 		// The gradients that ranks have added up count as much as they would have: each rank goes on from their mean.
-		if gradients = meanGradients(others); gradients != nil {
+		gradients, err = meanGradients(len(others), func(rank int) ([]any, error) { return r.gradientsOf(rank, others[rank], from) })
+		if err != nil {
+			return err
+		}
+		if gradients != nil {
 			at.phase = (at.phase + at.taken) % r.changes.accumulate
 		} else {
 			at.phase = 0
@@ -546,10 +626,13 @@ func (r *run[B]) load(value any) (err error) {
 		}
 	}
 	return gotorch.Try0(func() {
-		for i, g := range gradients {
-			if g, is := g.(gotorch.Tensor); is {
-				r.model.Parameters()[i].SetGrad(g)
+		if gradients != nil {
+			if err := r.setGradients(gradients); err != nil {
+				panic(err)
 			}
+		}
+		if err := r.loadShardState(own, same); err != nil {
+			panic(err)
 		}
 		for name, state := range random.All() {
 			t, is := state.(gotorch.Tensor)
@@ -570,7 +653,7 @@ func isStateful(v any) bool {
 }
 
 // loadParts sets parts to what a checkpoint says. undo sets those back that were set.
-func loadParts(parts []part, dict gotorch.Dict) (undo func() error, err error) {
+func (l *LoopOf[B]) loadParts(from source) (undo func() error, err error) {
 	var set []func() error
 	undo = func() (err error) {
 		for _, back := range slices.Backward(set) {
@@ -585,14 +668,15 @@ func loadParts(parts []part, dict gotorch.Dict) (undo func() error, err error) {
 		}
 		return 0
 	}
-	for _, p := range parts {
-		if _, is := dict.Get(p.key()).(gotorch.Dict); !is {
+	for _, p := range l.parts {
+		if _, is := from.dict.Get(p.key()).(gotorch.Dict); !is && from.folder == "" {
 			return undo, fmt.Errorf("it has no dict %s", p.key())
 		}
 	}
-	for _, p := range slices.SortedStableFunc(slices.Values(parts), func(p, q part) int { return modules(p) - modules(q) }) {
+	for _, p := range slices.SortedStableFunc(slices.Values(l.parts), func(p, q part) int { return modules(p) - modules(q) }) {
 		back := p.keep()
-		if err := p.load(dict.Get(p.key()).(gotorch.Dict)); err != nil {
+		if err := l.loadPart(p, from); err != nil {
+			set = append(set, back) // of a folder some of it may be set
 			return undo, fmt.Errorf("%s: %w", p.key(), err)
 		}
 		set = append(set, back)
@@ -616,18 +700,6 @@ func (p part) keep() func() error {
 		before = p.value.(Stateful).StateDict()
 	}
 	return func() error { return p.value.(Stateful).LoadStateDict(before) }
-}
-
-func (p part) load(dict gotorch.Dict) error {
-	model, is := p.value.(nn.Modular)
-	if !is {
-		return p.value.(Stateful).LoadStateDict(dict)
-	}
-	state, err := stateOf(dict)
-	if err != nil {
-		return err
-	}
-	return model.LoadStateDict(state)
 }
 
 // stateOf returns a dict as the state of a module.

@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/internal/datadoor"
 	"gotorch.dev/gotorch/internal/modes"
@@ -99,7 +100,10 @@ func (l *LoopOf[B]) FindLR(ctx context.Context, batches BatchesOf[B], opts ...Fi
 		before := len(found.LRs)
 		for batch, err := range batches.All() {
 			if err == nil {
-				err = canceled(ctx)
+				_, err = r.sync(goesOn)
+			}
+			if err == nil {
+				err = r.canceled()
 			}
 			if err != nil {
 				return nil, fmt.Errorf("train: finding a learning rate, step %d: %w", r.step.Number, err)
@@ -123,7 +127,9 @@ func (l *LoopOf[B]) FindLR(ctx context.Context, batches BatchesOf[B], opts ...Fi
 			for _, v := range r.history.Losses {
 				loss, n = loss+v, n+1
 			}
-			loss /= float64(n)
+			if loss, err = r.meanOfRanks(loss / float64(n)); err != nil {
+				return nil, fmt.Errorf("train: finding a learning rate, step %d: %w", r.step.Number, err)
+			}
 			r.history.Losses, r.step.Number, r.at.taken = nil, 0, 0
 			mean = float64(smoothing*mean) + float64((1-smoothing)*loss)
 			smoothed := mean / (1 - math.Pow(smoothing, float64(len(found.LRs)+1)))
@@ -145,6 +151,21 @@ func (l *LoopOf[B]) FindLR(ctx context.Context, batches BatchesOf[B], opts ...Fi
 		}
 	}
 	return found, nil
+}
+
+// meanOfRanks is the mean of a number that each rank has, so that all go on, or none.
+func (r *run[B]) meanOfRanks(value float64) (mean float64, err error) {
+	if r.ranks == nil {
+		return value, nil
+	}
+	err = r.together(func(g *distributed.Group) error {
+		all, err := distributed.AllGatherObject(g, value)
+		for _, v := range all {
+			mean += v / float64(len(all))
+		}
+		return err
+	})
+	return mean, err
 }
 
 // suggest finds the steepest place of the smoothed losses. The first ones have not much of a mean, and near the end the
@@ -179,6 +200,13 @@ func (r *run[B]) keepAll() (restore func() error) {
 			mode := modes.Keep(model)
 			buffers, free := nndoor.KeepState(model)
 			gradients := keepGradients(model)
+			if sharded, is := p.value.(*distributed.FullySharded); is {
+				own, unsynced := gradients, sharded.UnsyncedGradients()
+				gradients = func() {
+					own()
+					_ = sharded.LoadUnsyncedGradients(unsynced)
+				}
+			}
 			back = append(back, func() error {
 				mode()
 				buffers()

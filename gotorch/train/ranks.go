@@ -12,10 +12,8 @@ import (
 	"slices"
 
 	"gotorch.dev/gotorch"
-	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/regular"
-	"gotorch.dev/gotorch/nn"
 )
 
 // Several processes that train one model.
@@ -33,6 +31,8 @@ import (
 //	order := data.DistributedSampler(set, world.Size(), world.Rank())
 //	loop.Run(ctx, data.NewLoader(set, data.LoaderOptions{BatchSize: 64, Sampler: order}), train.Epochs(5))
 //
+// The model may also be one by distributed.FullyShard, of which each rank has a part; see below.
+//
 // Rank 0 alone shows progress, writes logs and saves. What is logged of a step is rank 0's; the history, whose losses are
 // means over the ranks, is the same on all ranks after each epoch and checkpoint. [Validate] has each rank look at a part of
 // the set, and records what all have found. What hooks of your own record of an epoch is rank 0's. Between two changes of
@@ -45,6 +45,13 @@ import (
 // they would have. With other batches, or where samples were left out because they failed, an epoch that was not over begins again,
 // with the parameters as they were.
 //
+// A checkpoint of a sharded model is a folder in torch.distributed.checkpoint's format, into which each rank writes its part: a folder that
+// all ranks must see. Its keys are model_state_dict, optimizer_state_dict with names for parameters, and loop, which has all that is not
+// sharded. A job of any number of ranks goes on from it, with FullyShard, DataParallel or one process, and a sharded one from their files. Each
+// rank's buffers are its own, and [Validate] goes by rank 0's. Its forward passes are those of all ranks: who calls the model in a hook does so on all
+// ranks, equally often; [Validate] does. Gradients of steps that Accumulate takes together are whole on each rank until they are averaged. An
+// optimiser has parameters of one sharded model; one for two is a NotImplementedError of the run.
+//
 // Where a rank's context is cancelled all stop after the next step, save, and have an error that is [context.Canceled], or
 // what ended the context. Where a hook, a batch or a file of one rank fails, the others get a [*RankError]. A rank whose
 // step itself fails must leave, by closing the group or ending the process: only then do the others, which wait for it,
@@ -52,23 +59,34 @@ import (
 //
 // The sampler of a data.Loader is told the epoch, if it has a method SetEpoch.
 //
-// It panics with a TypeError if g is nil, or if a loop by NewLoop or NewLossLoop has a model that distributed.DataParallel
-// has not made, which each rank would train for itself.
+// It panics with a TypeError if g is nil, if a loop by NewLoop or NewLossLoop has a model that neither distributed.DataParallel
+// nor distributed.FullyShard has made, which each rank would train for itself, and for a ZeroRedundancyOptimizer of a sharded one; and with a
+// ValueError if a model is sharded among another group.
 func (l *LoopOf[B]) Distributed(g *distributed.Group) {
 	const op = "train.LoopOf.Distributed"
 	if g == nil {
 		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the group is nil: this process is not in it"})
 	}
 	if l.model != nil {
-		model, is := l.model.(*distributed.DistributedDataParallel)
-		if !is {
-			panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf(
-				"the model is a %T, which each rank would train for itself: give NewLoop what distributed.DataParallel returns", l.model)})
-		}
-		for i := range l.parts {
-			if l.parts[i].value == l.model {
-				l.parts[i].value = model.Net
+		switch model := l.model.(type) {
+		case *distributed.DistributedDataParallel:
+			for i := range l.parts {
+				if l.parts[i].value == l.model {
+					l.parts[i].value = model.Net
+				}
 			}
+		case *distributed.FullySharded:
+			if _, is := l.opt.(*distributed.ZeroRedundancy); is {
+				panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the optimiser is a ZeroRedundancyOptimizer, and of a sharded model each rank has its own part of all states: give NewLoop the optimiser itself"})
+			}
+		default:
+			panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf(
+				"the model is a %T, which each rank would train for itself: give NewLoop what distributed.DataParallel or distributed.FullyShard returns", l.model)})
+		}
+	}
+	for _, sharded := range l.shardedIn() {
+		if sharded.Group() != g {
+			panic(&gotorch.Error{Op: op, Kind: gotorch.ValueError, Msg: fmt.Sprintf("the model is sharded among %v, and the loop is of %v", sharded.Group(), g)})
 		}
 	}
 	l.ranks = &ranks{group: g}
@@ -216,7 +234,7 @@ func (r *run[B]) agreed(bad *NonFiniteError) error {
 	return err
 }
 
-// anyStops reports whether a hook of any rank has returned ErrStop.
+// anyStops reports whether a hook of any rank has returned ErrStop, or what else mine says.
 func (r *run[B]) anyStops(mine bool) (bool, error) {
 	if r.ranks == nil {
 		return mine, nil
@@ -343,8 +361,8 @@ func (r *run[B]) shareRecord(record *EpochRecord) error {
 	})
 }
 
-// latest returns what the run goes on from: the value in rank 0's latest checkpoint, and its path; nil where there is none.
-func (r *run[B]) latest() (value any, path string, err error) {
+// latest returns what the run goes on from: rank 0's latest checkpoint, and its path; "" where there is none.
+func (r *run[B]) latest() (from source, path string, err error) {
 	if !r.ranks.follows() {
 		if path, err = LatestCheckpoint(r.checkpoints.folder); err == nil && path != "" && !r.checkpoints.goOn {
 			err = fmt.Errorf("train: %s has checkpoints of a run already: give Checkpoints the option Resume to go on from %s, or another folder",
@@ -352,24 +370,27 @@ func (r *run[B]) latest() (value any, path string, err error) {
 		}
 	}
 	if err != nil {
-		return nil, path, err
+		return from, path, err
 	}
 	if r.ranks == nil || r.ranks.group.Size() == 1 {
 		if path != "" {
-			value, err = gotorch.Load(path)
+			from, err = openSource(path)
 		}
-		return value, path, err
+		return from, path, err
 	}
 	type file struct {
-		Name string
-		Size int64
-		Sum  [sha256.Size]byte
+		Name   string
+		Folder bool // which all ranks see
+		Size   int64
+		Sum    [sha256.Size]byte
 	}
 	var theirs file
 	if path != "" {
 		theirs.Name = filepath.Base(path)
-		if theirs.Size, theirs.Sum, err = sumOf(path); err != nil {
-			return nil, path, err
+		if theirs.Folder = isComplete(path); !theirs.Folder {
+			if theirs.Size, theirs.Sum, err = sumOf(path); err != nil {
+				return from, path, err
+			}
 		}
 	}
 	var content []byte
@@ -378,6 +399,9 @@ func (r *run[B]) latest() (value any, path string, err error) {
 			return err
 		}
 		path = filepath.Join(r.checkpoints.folder, theirs.Name)
+		if theirs.Folder {
+			return nil
+		}
 		size, sum, err := sumOf(path)
 		missing := err != nil || size != theirs.Size || sum != theirs.Sum
 		lack, err := distributed.AllGatherObject(g, missing)
@@ -391,14 +415,15 @@ func (r *run[B]) latest() (value any, path string, err error) {
 		return err
 	})
 	if err != nil || theirs.Name == "" {
-		return nil, "", err
+		return from, "", err
 	}
-	if content != nil {
-		value, err = gotorch.Decode(bytes.NewReader(content), int64(len(content)))
-	} else {
-		value, err = gotorch.Load(path)
+	if content == nil {
+		from, err = openSource(path)
+		return from, path, err
 	}
-	return value, path, err
+	value, err := gotorch.Decode(bytes.NewReader(content), int64(len(content)))
+	from.dict, _ = value.(gotorch.Dict)
+	return from, path, err
 }
 
 func sumOf(path string) (size int64, sum [sha256.Size]byte, err error) {
@@ -491,12 +516,18 @@ func stateOfRank(states []any, rank int) (gotorch.Dict, error) {
 	return dict, nil
 }
 
-// meanGradients returns the means of the gradients that ranks had added up amid Accumulate; nil where there were none.
-func meanGradients(ranks []gotorch.Dict) []any {
-	sums, _ := ranks[0].Get("gradients").([]any)
-	sums = slices.Clone(sums)
-	for _, one := range ranks[1:] {
-		gradients, _ := one.Get("gradients").([]any)
+// meanGradients returns the means of the gradients that n ranks had added up amid Accumulate; nil where there were none. It has those
+// of two at a time.
+func meanGradients(n int, of func(rank int) ([]any, error)) (sums []any, err error) {
+	for rank := range n {
+		gradients, err := of(rank)
+		if err != nil {
+			return nil, err
+		}
+		if sums == nil {
+			sums = slices.Clone(gradients)
+			continue
+		}
 		for i := range min(len(sums), len(gradients)) {
 			sum, is := sums[i].(gotorch.Tensor)
 			g, too := gradients[i].(gotorch.Tensor)
@@ -510,10 +541,10 @@ func meanGradients(ranks []gotorch.Dict) []any {
 	}
 	for i := range sums {
 		if sum, is := sums[i].(gotorch.Tensor); is {
-			sums[i] = sum.DivScalar(len(ranks))
+			sums[i] = sum.DivScalar(n)
 		}
 	}
-	return sums
+	return sums, nil
 }
 
 // setEpoch tells the sampler which epoch is next, from 0.
@@ -521,47 +552,4 @@ func (r *run[B]) setEpoch() {
 	if loader, is := r.batches.(interface{ SetEpoch(epoch int) }); is && r.ranks != nil {
 		loader.SetEpoch(r.at.epoch - 1)
 	}
-}
-
-// evaluate is [Evaluate] of the run's model, of which each rank looks at a part of the set.
-func (r *run[B]) evaluate(set data.Dataset[data.Pair], metrics []Metric) ([]Value, error) {
-	if r.ranks == nil {
-		return Evaluate(r.ctx, r.model.(nn.Layer), set, metrics...)
-	}
-	model := r.model.(*distributed.DistributedDataParallel)
-	layer, is := model.Net.(nn.Layer)
-	if !is {
-		return nil, &gotorch.Error{Op: "train.Validate", Kind: gotorch.TypeError, Msg: fmt.Sprintf("%T has no Forward of one tensor", model.Net)}
-	}
-	err := r.together(func(*distributed.Group) error { model.SyncBuffers(); return nil })
-	if err != nil {
-		return nil, err
-	}
-	var part []int
-	for i := r.ranks.group.Rank(); i < set.Len(); i += r.ranks.group.Size() {
-		part = append(part, i)
-	}
-	// All ranks come to the end of the epoch before they stop.
-	mine, err := sumsOf(context.WithoutCancel(r.ctx), layer, data.Subset(set, part), metrics)
-	if err != nil {
-		return nil, err
-	}
-	all := sums{make([]float64, len(metrics)), make([]int, len(metrics))}
-	err = r.together(func(g *distributed.Group) error {
-		of, err := distributed.AllGatherObject(g, mine)
-		if err != nil {
-			return err
-		}
-		for _, one := range of {
-			for i := range metrics {
-				all.Sums[i] += one.Sums[i]
-				all.Counts[i] += one.Counts[i]
-			}
-		}
-		return nil
-	})
-	if err != nil { // what is not of all ranks is nothing to record
-		return nil, err
-	}
-	return all.values(metrics), nil
 }

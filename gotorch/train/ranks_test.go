@@ -36,6 +36,7 @@ type rankOptions struct {
 	Epochs     int
 	Cancel     int // after this step; 0: never
 	Zero       bool
+	Shard      bool // the model is sharded, and not whole on each rank
 	Timeout    time.Duration
 	Finite     bool
 }
@@ -63,9 +64,16 @@ func aRank(o rankOptions) (*rankResult, error) {
 		}
 	}
 	gotorch.ManualSeed(uint64(o.Rank)) // dropout differs; the parameters are rank 0's
-	net := nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 2))
-	model := distributed.DataParallel(net, distributed.DataParallelOptions{Group: world})
-	defer model.Close()
+	first := nn.Linear(2, 8)
+	net := nn.Sequential(first, nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 2))
+	var model nn.Layer
+	if o.Shard {
+		model = distributed.FullyShard(net, distributed.FullyShardOptions{Group: world, Units: []nn.Modular{first}})
+	} else {
+		ddp := distributed.DataParallel(net, distributed.DataParallelOptions{Group: world})
+		defer ddp.Close()
+		model = ddp
+	}
 	var opt optim.Optimizer = optim.AdamW(model.Parameters(), optim.AdamWOptions{LR: 0.01})
 	if o.Zero {
 		opt = distributed.ZeroRedundancyOptimizer(world, opt)
@@ -101,7 +109,16 @@ func aRank(o rankOptions) (*rankResult, error) {
 	for i := range r.Epochs {
 		r.Epochs[i].Duration = 0
 	}
-	for name, t := range model.StateDict() {
+	state := model.StateDict()
+	if sharded, is := model.(*distributed.FullySharded); is && err == nil {
+		state = nn.StateDict{}
+		_ = gotorch.Try0(func() { // the other may be killed even now
+			for name, t := range sharded.FullStateDict() {
+				state["module."+name] = t
+			}
+		})
+	}
+	for name, t := range state {
 		r.State[name] = gotorch.ToSlice[float64](t.To(gotorch.Float64))
 	}
 	r.Next = gotorch.Item[float64](gotorch.Rand(nil))
@@ -201,9 +218,15 @@ func TestRanksGoOnToTheSameBits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts processes")
 	}
+	for _, shard := range []bool{false, true} {
+		t.Run(fmt.Sprintf("shard %v", shard), func(t *testing.T) { ranksGoOn(t, shard) })
+	}
+}
+
+func ranksGoOn(t *testing.T, shard bool) {
 	folder := t.TempDir()
 	in := func(int) string { return folder }
-	o := rankOptions{Epochs: 4}
+	o := rankOptions{Epochs: 4, Shard: shard}
 	want := ranks(t, 2, o, in, nil)
 	sameModel(t, "undisturbed", want)
 	if n := len(want[0].Losses); n != 20 || want[0].Err != "" || len(want[0].Epochs) != 4 {
@@ -220,15 +243,20 @@ func TestRanksGoOnToTheSameBits(t *testing.T) {
 	// Rank 1 is cancelled, and both stop; what was checked as finite is the same.
 	for cancel, steps := range map[int]int{1: 2, 5: 5, 8: 9} { // all take one more in the epoch
 		folder := t.TempDir()
-		in := func(rank int) string { return filepath.Join(folder, fmt.Sprint(rank)) } // only rank 0 has files
+		in := func(rank int) string { // only rank 0 has files
+			if shard { // and all have their parts in one folder
+				rank = 0
+			}
+			return filepath.Join(folder, fmt.Sprint(rank))
+		}
 		o := o
-		o.Cancel, o.Finite, o.Zero = cancel, cancel == 5, cancel == 8
+		o.Cancel, o.Finite, o.Zero = cancel, cancel == 5, cancel == 8 && !shard
 		for rank, r := range ranks(t, 2, o, in, nil) {
 			if !r.Canceled || len(r.Losses) != steps {
 				t.Errorf("rank %d, cancelled after step %d: %d steps, %s", rank, cancel, len(r.Losses), r.Err)
 			}
 		}
-		if _, err := os.Stat(in(1)); err == nil {
+		if _, err := os.Stat(in(1)); err == nil && !shard {
 			t.Error("rank 1 has written files")
 		}
 		o.Cancel = 0
@@ -306,20 +334,25 @@ func TestAJobOfAnotherSizeGoesOn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts processes")
 	}
-	folder := t.TempDir()
-	in := func(int) string { return folder }
-	first := ranks(t, 2, rankOptions{Epochs: 2, Cancel: 6}, in, nil)
-	if len(first[0].Losses) != 7 { // two of the second epoch
-		t.Fatal(len(first[0].Losses))
-	}
-	one := ranks(t, 1, rankOptions{Epochs: 2}, in, nil) // has the 55 samples that are left in six batches
-	if n := len(one[0].Losses); n != 7+6 || one[0].Err != "" || !slices.Equal(one[0].Losses[:7], first[0].Losses) {
-		t.Error(n, one[0].Err)
-	}
-	three := ranks(t, 3, rankOptions{Epochs: 4}, in, nil)
-	sameModel(t, "three ranks", three)
-	if n := len(three[2].Losses); n != 13+2*4 || three[2].Err != "" || len(three[2].Epochs) != 4 {
-		t.Error(n, three[2].Err)
+	// Also where the model is sharded, or is no more, or not before.
+	for _, shards := range [][3]bool{{}, {true, true, true}, {true, false, true}, {false, true, false}} {
+		t.Run(fmt.Sprint(shards), func(t *testing.T) {
+			folder := t.TempDir()
+			in := func(int) string { return folder }
+			first := ranks(t, 2, rankOptions{Epochs: 2, Cancel: 6, Shard: shards[0]}, in, nil)
+			if len(first[0].Losses) != 7 { // two of the second epoch
+				t.Fatal(len(first[0].Losses))
+			}
+			one := ranks(t, 1, rankOptions{Epochs: 2, Shard: shards[1]}, in, nil) // has the 55 samples that are left in six batches
+			if n := len(one[0].Losses); n != 7+6 || one[0].Err != "" || !slices.Equal(one[0].Losses[:7], first[0].Losses) {
+				t.Error(n, one[0].Err)
+			}
+			three := ranks(t, 3, rankOptions{Epochs: 4, Shard: shards[2]}, in, nil)
+			sameModel(t, "three ranks", three)
+			if n := len(three[2].Losses); n != 13+2*4 || three[2].Err != "" || len(three[2].Epochs) != 4 {
+				t.Error(n, three[2].Err)
+			}
+		})
 	}
 }
 
@@ -331,6 +364,7 @@ type resized struct {
 	epochs      int
 	dropLast    bool
 	shuffled    bool // by a loader that has no DistributedSampler
+	shard       bool // the model is sharded
 }
 
 // seenSamples counts the samples of each epoch.
@@ -352,8 +386,8 @@ func (j resized) run(t *testing.T, n int64, seen *seenSamples) (steps int, state
 			net.Parameters()[1].Zero_()
 			net.Parameters()[3].Zero_()
 		})
-		model := distributed.DataParallel(net, distributed.DataParallelOptions{Group: g})
-		defer model.Close()
+		model, whole, end := shared(g, net, j.shard)
+		defer end()
 		loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1, Momentum: 0.9}), nn.MSELoss())
 		loop.Distributed(g)
 		loop.Accumulate(2)
@@ -384,9 +418,9 @@ func (j resized) run(t *testing.T, n int64, seen *seenSamples) (steps int, state
 		if err != nil && !(j.cancel > 0 && errors.Is(err, context.Canceled)) {
 			t.Error(g, err)
 		}
-		if g.Rank() == 0 {
+		if now := whole(); g.Rank() == 0 {
 			steps, state = len(history.Losses), map[string][]float64{"losses": history.Losses}
-			for name, p := range net.StateDict() {
+			for name, p := range now {
 				state[name] = gotorch.ToSlice[float64](p.To(gotorch.Float64))
 			}
 		}
@@ -394,9 +428,31 @@ func (j resized) run(t *testing.T, n int64, seen *seenSamples) (steps int, state
 	return steps, state
 }
 
+// shared has ranks train net together, each with a part of it if shard is true. whole returns its state.
+func shared(g *distributed.Group, net *nn.SequentialModule, shard bool) (model nn.Layer, whole func() nn.StateDict, end func()) {
+	if !shard {
+		ddp := distributed.DataParallel(net, distributed.DataParallelOptions{Group: g})
+		return ddp, func() nn.StateDict { return net.StateDict() }, func() { ddp.Close() }
+	}
+	var units []nn.Modular
+	for _, m := range net.NamedModules() {
+		if linear, is := m.(*nn.LinearModule); is && len(units) == 0 {
+			units = append(units, linear)
+		}
+	}
+	sharded := distributed.FullyShard(net, distributed.FullyShardOptions{Group: g, Units: units})
+	return sharded, func() nn.StateDict { return sharded.FullStateDict() }, func() {}
+}
+
 // TestTheRestOfAnEpochIsDealtOut among ranks that are fewer or more than before, several times in one epoch: each sample is seen
 // once.
 func TestTheRestOfAnEpochIsDealtOut(t *testing.T) {
+	for _, shard := range []bool{false, true} {
+		t.Run(fmt.Sprintf("shard %v", shard), func(t *testing.T) { restIsDealtOut(t, shard) })
+	}
+}
+
+func restIsDealtOut(t *testing.T, shard bool) {
 	for _, dropLast := range []bool{false, true} {
 		seen := &seenSamples{of: map[int]map[int]int{}}
 		folder := t.TempDir()
@@ -410,7 +466,7 @@ func TestTheRestOfAnEpochIsDealtOut(t *testing.T) {
 			{size: 3, batch: 7, cancel: 0}, // one: 120; and an epoch of six
 			{size: 2, batch: 30, epochs: 4, cancel: 0},
 		} {
-			j.folder, j.dropLast = folder, dropLast
+			j.folder, j.dropLast, j.shard = folder, dropLast, shard
 			if j.epochs == 0 {
 				j.epochs = 2
 			}
@@ -432,8 +488,8 @@ func TestTheRestOfAnEpochIsDealtOut(t *testing.T) {
 	for _, dropLast := range []bool{false, true} {
 		seen := &seenSamples{of: map[int]map[int]int{}}
 		folder := t.TempDir()
-		resized{folder: folder, size: 2, batch: 5, cancel: 1, epochs: 1, dropLast: dropLast}.run(t, 41, seen)
-		resized{folder: folder, size: 3, batch: 5, epochs: 1, dropLast: dropLast}.run(t, 41, seen) // 21 are left
+		resized{folder: folder, shard: shard, size: 2, batch: 5, cancel: 1, epochs: 1, dropLast: dropLast}.run(t, 41, seen)
+		resized{folder: folder, shard: shard, size: 3, batch: 5, epochs: 1, dropLast: dropLast}.run(t, 41, seen) // 21 are left
 		for i, count := range seen.of[1] {
 			if count != 1 {
 				t.Error(dropLast, i, count)
@@ -446,8 +502,8 @@ func TestTheRestOfAnEpochIsDealtOut(t *testing.T) {
 	// What has no DistributedSampler begins again.
 	seen := &seenSamples{of: map[int]map[int]int{}}
 	folder := t.TempDir()
-	resized{folder: folder, size: 2, batch: 5, cancel: 1, epochs: 1, shuffled: true}.run(t, 20, seen)
-	steps, _ := resized{folder: folder, size: 1, batch: 5, epochs: 1, shuffled: true}.run(t, 20, seen)
+	resized{folder: folder, shard: shard, size: 2, batch: 5, cancel: 1, epochs: 1, shuffled: true}.run(t, 20, seen)
+	steps, _ := resized{folder: folder, shard: shard, size: 1, batch: 5, epochs: 1, shuffled: true}.run(t, 20, seen)
 	if steps != 2+4 {
 		t.Error(steps)
 	}
@@ -457,30 +513,44 @@ func TestTheRestOfAnEpochIsDealtOut(t *testing.T) {
 // that had changed nothing yet; and it goes on to the same bits where it is stopped once more.
 func TestAResizedJobComesToTheSame(t *testing.T) {
 	oneThread(t)
-	const n = 80
-	_, whole := resized{folder: t.TempDir(), size: 1, batch: 10, epochs: 2}.run(t, n, nil)
-	for _, stop := range []int{2, 3} { // after three or four steps, of which two at a time change parameters
-		folder, again := t.TempDir(), t.TempDir()
-		for _, f := range []string{folder, again} {
-			resized{folder: f, size: 2, batch: 5, cancel: stop, epochs: 2}.run(t, n, nil)
-		}
-		steps, got := resized{folder: folder, size: 1, batch: 10, epochs: 2}.run(t, n, nil)
-		if steps != 16 {
-			t.Error(steps)
-		}
+	const n = 96 // 12 in a batch of all ranks
+	_, whole := resized{folder: t.TempDir(), size: 1, batch: 12, epochs: 2}.run(t, n, nil)
+	near := func(what string, got map[string][]float64) {
 		for name, want := range whole {
 			for i, v := range want {
 				if math.Abs(got[name][i]-v) > 1e-5 {
-					t.Errorf("stopped after step %d: %s is %v, and want %v", stop, name, got[name], want)
+					t.Errorf("%s: %s is %v, and want %v", what, name, got[name], want)
 					break
 				}
 			}
 		}
-		resized{folder: again, size: 1, batch: 10, cancel: stop + 2, epochs: 2}.run(t, n, nil)
-		_, twice := resized{folder: again, size: 1, batch: 10, epochs: 2}.run(t, n, nil)
-		for name, want := range got {
-			if !slices.Equal(twice[name], want) {
-				t.Errorf("stopped after step %d and once more: %s is %v, and want %v", stop, name, twice[name], want)
+	}
+	for _, shards := range [][2]bool{{}, {true, true}, {true, false}, {false, true}} { // before, and afterwards
+		// After three or four steps, of which two at a time change parameters.
+		for _, c := range [][3]int{{2, 1, 2}, {2, 1, 3}, {2, 3, 2}, {3, 1, 2}, {2, 2, 2}} {
+			sizes, stop := c[:2], c[2]
+			what := fmt.Sprintf("%v ranks, sharded %v, stopped after step %d", sizes, shards, stop)
+			folder, again := t.TempDir(), t.TempDir()
+			before := resized{size: sizes[0], batch: 12 / sizes[0], cancel: stop, epochs: 2, shard: shards[0]}
+			after := resized{size: sizes[1], batch: 12 / sizes[1], epochs: 2, shard: shards[1]}
+			for _, f := range []string{folder, again} {
+				before.folder = f
+				before.run(t, n, nil)
+			}
+			after.folder = folder
+			steps, got := after.run(t, n, nil)
+			if steps != 16 {
+				t.Error(what, steps)
+			}
+			near(what, got)
+			after.folder, after.cancel = again, stop+2
+			after.run(t, n, nil)
+			after.cancel = 0
+			_, twice := after.run(t, n, nil)
+			for name, want := range got {
+				if !slices.Equal(twice[name], want) {
+					t.Errorf("%s and once more: %s is %v, and want %v", what, name, twice[name], want)
+				}
 			}
 		}
 	}
@@ -558,28 +628,33 @@ func TestWhatEndsOneRankEndsAll(t *testing.T) {
 			l.Checkpoints(folder, train.CheckpointsOptions{Resume: true})
 		}, nil, "", func(err error) bool { return err != nil }},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			errs := make([]error, 2)
-			rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
-				net := nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 2))
-				model := distributed.DataParallel(net, distributed.DataParallelOptions{Group: g})
-				defer model.Close()
-				loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
-				loop.Distributed(g)
-				c.set(g, loop)
-				n := int64(40)
-				if c.n != nil {
-					n = c.n(g)
+		for _, shard := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, shard %v", c.name, shard), func(t *testing.T) {
+				errs := make([]error, 2)
+				rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
+					model, _, end := shared(g, nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 2)), shard)
+					defer end()
+					loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
+					loop.Distributed(g)
+					c.set(g, loop)
+					n := int64(40)
+					if c.n != nil {
+						n = c.n(g)
+					}
+					_, errs[g.Rank()] = loop.Run(t.Context(), data.NewLoader(points(n), data.LoaderOptions{BatchSize: 10}), train.Epochs(3))
+				})
+				if !c.mine(errs[1]) {
+					t.Error("rank 1:", errs[1])
 				}
-				_, errs[g.Rank()] = loop.Run(t.Context(), data.NewLoader(points(n), data.LoaderOptions{BatchSize: 10}), train.Epochs(3))
+				msg := c.msg
+				if c.name == "a loss that is not finite" && shard { // rank 0 has not the number, and uses it
+					msg = "not finite"
+				}
+				if err := errs[0]; err == nil || !strings.Contains(err.Error(), msg) {
+					t.Error("rank 0:", err)
+				}
 			})
-			if !c.mine(errs[1]) {
-				t.Error("rank 1:", errs[1])
-			}
-			if err := errs[0]; err == nil || !strings.Contains(err.Error(), c.msg) {
-				t.Error("rank 0:", err)
-			}
-		})
+		}
 	}
 }
 

@@ -22,12 +22,14 @@ type run[B any] struct {
 	step    StepOf[B]
 	unread  []unread // numbers that are not in the history yet
 
-	batches BatchesOf[B]
-	at      position
-	saved   int  // the step of the last checkpoint; -1 before
-	ended   bool // by a hook, before the limit
-	resumed bool // and no epoch was begun since
-	astray  bool // a batch was taken and not learnt from, so that the batches' state is not the run's
+	batches  BatchesOf[B]
+	at       position
+	saved    int  // the step of the last checkpoint; -1 before
+	watching bool // there are logs, on this rank or on rank 0
+	foldered bool // checkpoints are folders, as there are sharded models
+	ended    bool // by a hook, before the limit
+	resumed  bool // and no epoch was begun since
+	astray   bool // a batch was taken and not learnt from, so that the batches' state is not the run's
 
 	marks   gotorch.Dict // of the logs, in the checkpoint that the run goes on from
 	entries []entry      // steps that are not logged yet
@@ -79,6 +81,7 @@ func (l *LoopOf[B]) Run(ctx context.Context, batches BatchesOf[B], limit Limit) 
 	if isNil(batches) {
 		return &History{}, &gotorch.Error{Op: "train.LoopOf.Run", Kind: gotorch.TypeError, Msg: "the batches are nil"}
 	}
+	watching := len(l.logs) > 0
 	if l.ranks.follows() {
 		quiet := *l
 		quiet.progress, quiet.logs = nil, nil
@@ -86,6 +89,7 @@ func (l *LoopOf[B]) Run(ctx context.Context, batches BatchesOf[B], limit Limit) 
 	}
 	r := &run[B]{LoopOf: l, ctx: ctx, history: &History{}, batches: batches, at: position{epoch: 1}, saved: -1}
 	r.device = r.deviceOf()
+	r.foldered, r.watching = len(l.shardedIn()) > 0, watching
 	ended := false // or there is a panic, and a step may be half done
 	defer func() {
 		if errors.Is(err, ErrStop) {
@@ -103,7 +107,7 @@ func (l *LoopOf[B]) Run(ctx context.Context, batches BatchesOf[B], limit Limit) 
 			err = errors.Join(err, r.lastCheckpoint())
 		}
 		for _, hook := range l.onEnd {
-			err = errors.Join(err, hook(err))
+			err = errors.Join(err, hook(err, ended && !r.lost && r.canceled() != nil))
 		}
 		err = errors.Join(err, r.endLogs())
 		l.progress.end()
@@ -129,6 +133,9 @@ func (r *run[B]) through(limit Limit) error {
 	}
 	steps, epochs := limit.total(n)
 	r.step = StepOf[B]{Model: r.model, Optimizer: r.opt, Total: steps, run: r}
+	if r.foldered && r.ranks == nil {
+		return &gotorch.Error{Op: "train.LoopOf.Run", Kind: gotorch.TypeError, Msg: "the model is sharded: the loop must be told of the ranks, by Distributed"}
+	}
 	if r.checkpoints != nil {
 		if err := r.resume(); err != nil {
 			return err

@@ -1,7 +1,11 @@
 package train
 
 import (
+	"fmt"
+	"slices"
+
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/internal/nndoor"
 	"gotorch.dev/gotorch/nn"
@@ -18,7 +22,7 @@ type changes struct {
 	accumulate int
 	autocast   func(fn func()) // nil: none
 	scaler     *optim.GradScaler
-	clip       []func(parameters []gotorch.Tensor)
+	clip       []func(model nn.Modular)
 }
 
 // Accumulate has the optimiser change parameters only after every n steps, by the mean of their gradients, as if the
@@ -56,14 +60,20 @@ func (l *LoopOf[B]) Scale(scaler *optim.GradScaler) {
 // above maxNorm: utils.ClipGradNorm_. It comes after the hooks of [LoopOf.OnBackward].
 func (l *LoopOf[B]) ClipGradNorm(maxNorm float64, opts ...utils.ClipGradNormOptions) {
 	l.automatic("ClipGradNorm")
-	l.changes.clip = append(l.changes.clip, func(parameters []gotorch.Tensor) { utils.ClipGradNorm_(parameters, maxNorm, opts...) })
+	l.changes.clip = append(l.changes.clip, func(model nn.Modular) {
+		if sharded, is := model.(*distributed.FullySharded); is {
+			sharded.ClipGradNorm(maxNorm, opts...)
+			return
+		}
+		utils.ClipGradNorm_(model.Parameters(), maxNorm, opts...)
+	})
 }
 
 // ClipGradValue has the elements of gradients moved into the range from −value to value before each change of
 // parameters: utils.ClipGradValue_. It comes after the hooks of [LoopOf.OnBackward].
 func (l *LoopOf[B]) ClipGradValue(value float64) {
 	l.automatic("ClipGradValue")
-	l.changes.clip = append(l.changes.clip, func(parameters []gotorch.Tensor) { utils.ClipGradValue_(parameters, value) })
+	l.changes.clip = append(l.changes.clip, func(model nn.Modular) { utils.ClipGradValue_(model.Parameters(), value) })
 }
 
 // Schedule has a scheduler step after each change of parameters, or after each epoch.
@@ -94,6 +104,17 @@ func (l *LoopOf[B]) ScheduleBy(metric string, s lrscheduler.MetricScheduler) {
 //
 //	train.Average(loop, model, average, train.PerStep)
 func Average[B any, M nn.Modular](l *LoopOf[B], model M, average *swautils.AveragedModelModule[M], when When) {
+	if _, is := any(model).(*distributed.FullySharded); !is {
+		params := model.Parameters()
+		for _, sharded := range l.shardedIn() {
+			if slices.ContainsFunc(sharded.Parameters(), func(p gotorch.Tensor) bool {
+				return slices.ContainsFunc(params, func(q gotorch.Tensor) bool { return *p.T == *q.T })
+			}) {
+				panic(&gotorch.Error{Op: "train.Average", Kind: gotorch.TypeError, Msg: fmt.Sprintf(
+					"the model is a %T, of whose parameters this rank has parts: average what distributed.FullyShard returned", model)})
+			}
+		}
+	}
 	l.add(part{l.freeName("average"), average, false})
 	update := func() { average.UpdateParameters(model) }
 	if when == PerStep {
@@ -123,7 +144,7 @@ func (r *run[B]) learn() (err error) {
 	pass := func() gotorch.Tensor {
 		return gotorch.Scope(func(*gotorch.ScopeHandle) gotorch.Tensor {
 			if first {
-				r.opt.ZeroGrad()
+				r.zeroGrad()
 			}
 			var loss gotorch.Tensor
 			if r.changes.autocast != nil {
@@ -132,9 +153,9 @@ func (r *run[B]) learn() (err error) {
 				loss = r.loss(s.Batch)
 			}
 			if r.finite {
-				if bad := r.agreed(r.checkLoss(loss, restore)); bad != nil {
+				if bad := r.badLoss(loss, restore); bad != nil {
 					restore()
-					r.opt.ZeroGrad()
+					r.zeroGrad()
 					panic(abort{bad})
 				}
 			}
@@ -161,9 +182,9 @@ func (r *run[B]) learn() (err error) {
 				}
 			}
 			if r.finite && r.changes.scaler == nil {
-				if bad := r.agreed(r.checkGradients(loss)); bad != nil {
+				if bad := r.badGradients(loss); bad != nil {
 					restore()
-					r.opt.ZeroGrad()
+					r.zeroGrad()
 					last := len(r.unread) - 1
 					r.unread[last].value.Close()
 					r.unread = r.unread[:last]
@@ -174,7 +195,7 @@ func (r *run[B]) learn() (err error) {
 			r.watchGradients()
 			if s.Updated {
 				for _, clip := range r.changes.clip {
-					clip(r.model.Parameters())
+					clip(r.model)
 				}
 			}
 			return loss

@@ -49,7 +49,9 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/fileformat"
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/optim"
 )
@@ -132,7 +134,7 @@ type LoopOf[B any] struct {
 	onBackward, onStep []func(*StepOf[B]) error
 	onEpoch            []func(*Epoch) error
 	onBegin            []func() error
-	onEnd              []func(err error) error
+	onEnd              []func(err error, together bool) error // whether all ranks are there
 	progress           *progress
 	finite             bool // see StopAtNonFinite
 	changes            changes
@@ -243,7 +245,7 @@ func (l *LoopOf[B]) Profile(p Profiler) {
 		return err
 	})
 	l.OnStep(func(*StepOf[B]) error { return p.Step() })
-	l.onEnd = append(l.onEnd, func(error) error {
+	l.onEnd = append(l.onEnd, func(error, bool) error {
 		if !started {
 			return nil
 		}
@@ -254,23 +256,47 @@ func (l *LoopOf[B]) Profile(p Profiler) {
 
 // Checkpoint saves the model's state to a file after every epoch, after the hooks that were added
 // before, and when the run is interrupted. The file is always a complete one, of the latest state that
-// was saved. See [LoopOf.Checkpoints] for all that a run needs to go on.
+// was saved. Of a model by distributed.FullyShard it is the whole, which rank 0 has the memory for then. See [LoopOf.Checkpoints] for
+// all that a run needs to go on.
 func (l *LoopOf[B]) Checkpoint(path string) {
 	l.automatic("Checkpoint")
-	save := func() error {
-		if l.ranks.follows() {
-			return nil
-		}
-		return nn.Save(l.parts[0].value.(nn.Modular), path)
-	}
+	save := func() error { return saveModel(l.model, path, l.ranks) }
 	l.OnEpoch(func(*Epoch) error { return save() })
-	l.onEnd = append(l.onEnd, func(err error) error {
+	l.onEnd = append(l.onEnd, func(err error, together bool) error {
 		var broken *gotorch.Error
-		if err == nil || errors.As(err, &broken) {
+		better := !errors.As(err, &broken)
+		if l.sharded() != nil { // which all ranks save, or none
+			better = together
+		}
+		if err == nil || !better {
 			return nil // saved already, or better not
 		}
 		return save()
 	})
+}
+
+// saveModel saves a model alone, whole.
+func saveModel(model nn.Modular, path string, ranks *ranks) error {
+	switch m := model.(type) {
+	case *distributed.FullySharded:
+		return byRankZero(m, func() (save func() error) {
+			state := m.FullStateDict(distributed.FullStateOptions{RankZeroOnly: true})
+			return func() error {
+				if fileformat.Of(path) == fileformat.Archive {
+					return gotorch.Save(path, dictOf(state))
+				}
+				return gotorch.SaveTensors(path, state)
+			}
+		})
+	case *distributed.DistributedDataParallel:
+		if ranks != nil { // the loop knows of it
+			model = m.Net
+		}
+	}
+	if ranks.follows() {
+		return nil
+	}
+	return nn.Save(model, path)
 }
 
 // Step is a step of a [Loop].

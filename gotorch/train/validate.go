@@ -69,6 +69,10 @@ type sums struct {
 	Counts []int
 }
 
+func newSums(metrics []Metric) sums {
+	return sums{make([]float64, len(metrics)), make([]int, len(metrics))}
+}
+
 func (s sums) values(metrics []Metric) []Value {
 	values := make([]Value, len(metrics))
 	for i, m := range metrics {
@@ -77,32 +81,44 @@ func (s sums) values(metrics []Metric) []Value {
 	return values
 }
 
+// add has the model answer a batch, and adds what metrics say of it. called is called in between.
+func (s sums) add(model nn.Layer, batch data.Pair, metrics []Metric, called func()) error {
+	return gotorch.Try0(func() {
+		gotorch.NoGrad(func() {
+			gotorch.Scope0(func(*gotorch.ScopeHandle) {
+				batch := batch.To(deviceOf(model))
+				output := nn.Call(model, batch.Input)
+				called()
+				for i, m := range metrics {
+					sum, n := m.Sum(output, batch.Target)
+					s.Sums[i] += sum
+					s.Counts[i] += n
+				}
+			})
+		})
+	})
+}
+
 func sumsOf(ctx context.Context, model nn.Layer, set data.Dataset[data.Pair], metrics []Metric) (all sums, err error) {
+	all = newSums(metrics)
+	err = eachEvaluation(ctx, model, set, func(batch data.Pair) error { return all.add(model, batch, metrics, func() {}) })
+	return all, err
+}
+
+func numEvaluations(samples int) int { return (samples + evaluationBatch - 1) / evaluationBatch }
+
+// eachEvaluation calls do with each batch of a set, while the model is in evaluation mode.
+func eachEvaluation(ctx context.Context, model nn.Layer, set data.Dataset[data.Pair], do func(batch data.Pair) error) error {
 	defer modes.Keep(model)()
 	model.Eval()
-
-	device := deviceOf(model)
-	all = sums{make([]float64, len(metrics)), make([]int, len(metrics))}
 	loader := data.NewLoader(set, data.LoaderOptions{BatchSize: evaluationBatch})
 	for batch, err := range loader.AllContext(ctx) {
 		if err == nil {
-			err = gotorch.Try0(func() {
-				gotorch.NoGrad(func() {
-					gotorch.Scope0(func(*gotorch.ScopeHandle) {
-						batch := batch.To(device)
-						output := nn.Call(model, batch.Input)
-						for i, m := range metrics {
-							sum, n := m.Sum(output, batch.Target)
-							all.Sums[i] += sum
-							all.Counts[i] += n
-						}
-					})
-				})
-			})
+			err = do(batch)
 		}
 		if err != nil {
-			return all, err
+			return err
 		}
 	}
-	return all, nil
+	return nil
 }

@@ -54,7 +54,7 @@ type snapshot struct {
 
 // looks returns what is to be looked at in a step.
 func (r *run[B]) looks(number int) (gradients, weights, updates, histograms bool) {
-	if len(r.logs) == 0 {
+	if !r.watching || r.ranks.follows() && !r.foldered { // of sharded models all ranks look, as each has a part
 		return
 	}
 	for _, w := range r.watches {
@@ -66,8 +66,9 @@ func (r *run[B]) looks(number int) (gradients, weights, updates, histograms bool
 	return
 }
 
-// trained returns the parameters that are trained, by their names.
-func (r *run[B]) trained(visit func(name string, p gotorch.Tensor)) {
+// trained returns the parameters that are trained, by their names. whole makes of a tensor that is like one, of which this rank may have
+// a part, the whole.
+func (r *run[B]) trained(visit func(name string, p gotorch.Tensor, whole func(gotorch.Tensor) gotorch.Tensor)) {
 	models := 0
 	for _, p := range r.parts {
 		if _, is := p.value.(nn.Modular); is && p.trains {
@@ -83,9 +84,15 @@ func (r *run[B]) trained(visit func(name string, p gotorch.Tensor)) {
 		if models > 1 {
 			prefix = part.name + "."
 		}
+		shards, names := shardsOf(model)
 		for name, p := range model.NamedParameters() {
+			whole := func(t gotorch.Tensor) gotorch.Tensor { return t }
+			if shard, is := shards[name]; is {
+				whole = func(t gotorch.Tensor) gotorch.Tensor { return r.wholeOf(t, shard) }
+				name = names[name]
+			}
 			if p.Defined() && p.RequiresGrad() && p.Device().Type() != gotorch.DeviceTypeMeta {
-				visit(prefix+name, p)
+				visit(prefix+name, p, whole)
 			}
 		}
 	}
@@ -95,7 +102,9 @@ func (r *run[B]) trained(visit func(name string, p gotorch.Tensor)) {
 func (r *run[B]) watchBefore() {
 	if _, _, updates, _ := r.looks(r.step.Number + 1); updates {
 		gotorch.Unscoped(func() {
-			r.trained(func(name string, p gotorch.Tensor) { r.before = append(r.before, snapshot{name, p.Detach().Clone()}) })
+			r.trained(func(name string, p gotorch.Tensor, _ func(gotorch.Tensor) gotorch.Tensor) {
+				r.before = append(r.before, snapshot{name, p.Detach().Clone()})
+			})
 		})
 	}
 }
@@ -117,8 +126,9 @@ func (r *run[B]) watchGradients() {
 	}
 	var all figures
 	gotorch.NoGrad(func() {
-		r.trained(func(name string, p gotorch.Tensor) {
+		r.trained(func(name string, p gotorch.Tensor, whole func(gotorch.Tensor) gotorch.Tensor) {
 			if g := p.Grad(); g.Defined() {
+				g = whole(g)
 				all.add(name, g)
 				if histograms {
 					r.histogram("gradient/"+name, g)
@@ -150,14 +160,19 @@ func (r *run[B]) watchAfter() {
 			if gradients && r.LoopOf.step != nil {
 				r.watchGradients()
 			}
-			now := map[string]gotorch.Tensor{}
+			type trained struct {
+				p     gotorch.Tensor
+				whole func(gotorch.Tensor) gotorch.Tensor
+			}
+			now := map[string]trained{}
 			var all figures
-			r.trained(func(name string, p gotorch.Tensor) {
-				now[name] = p
+			r.trained(func(name string, p gotorch.Tensor, whole func(gotorch.Tensor) gotorch.Tensor) {
+				now[name] = trained{p, whole}
 				if weights {
-					all.add(name, p)
+					w := whole(p)
+					all.add(name, w)
 					if histograms {
-						r.histogram("weight/"+name, p)
+						r.histogram("weight/"+name, w)
 					}
 				}
 			})
@@ -169,9 +184,9 @@ func (r *run[B]) watchAfter() {
 			}
 			var changes, were figures
 			for _, s := range r.before {
-				if p, is := now[s.name]; is && p.IsSameSize(s.value) {
-					changes.add(s.name, p.Detach().Sub(s.value))
-					were.add(s.name, s.value)
+				if of, is := now[s.name]; is && of.p.IsSameSize(s.value) {
+					changes.add(s.name, of.whole(of.p.Detach().Sub(s.value)))
+					were.add(s.name, of.whole(s.value))
 				}
 			}
 			r.watched = append(r.watched, changes.ratios(&were)...)

@@ -57,8 +57,8 @@ def facts() -> dict[str, str]:
     for case in ("transformer_64_foreach_cuda", "lstm_512_fused_cuda"):
         memory = special("steps", case, str(STEPS))
         found[f"{STEPS:,} steps of {CASES[case]}, nothing freed by hand"] = (
-            f"{memory['handles']:.0f} handles and {memory['grown_mb']:.0f} MB more of the "
-            f"computer's than after the first {STEPS // 10:,}; of the GPU's {memory['device_mb']:.0f} MB at the "
-            f"end and {memory['device_peak_mb']:.0f} at most"
+            f"{memory['handles']:.0f} handles and {memory['grown_mb']:.0f} MB of the computer's "
+            f"more than after the first {STEPS // 10:,}; of the GPU's "
+            f"{memory['device_mb']:.0f} MB at the end and {memory['device_peak_mb']:.0f} at most"
         )
     return found

@@ -256,6 +256,11 @@ func (s *saver) commit() error {
 	named := map[string]bool{}
 	for _, it := range s.whole.items {
 		for _, p := range it.Parts {
+			if !named[p.File] {
+				if _, err := os.Lstat(filepath.Join(s.dir, p.File)); err != nil {
+					return args.Errorf(saveOp, gotorch.RuntimeError, "rank %d has written %s, which rank 0 does not see: the folder must be one that all ranks have: %v", p.Rank, p.File, err)
+				}
+			}
 			named[p.File] = true
 		}
 	}

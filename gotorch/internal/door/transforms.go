@@ -56,3 +56,9 @@ var AllParameters any
 // KeepsNothing is a gotorch.Function whose Backward keeps neither what it gets nor what it makes: all of it is freed when
 // it has returned, but for what the engine has got.
 type KeepsNothing interface{ KeepsNothing() }
+
+// FoundInf makes what a gradient scaler has found in this rank's gradients what was found in those of all ranks, where parameters
+// are parts of sharded ones. It is nil in programs without package distributed:
+//
+//	func(parameters []gotorch.Tensor, found gotorch.Tensor)
+var FoundInf any

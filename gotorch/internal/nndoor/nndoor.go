@@ -25,6 +25,10 @@ var (
 	// place. It is false for other modules. For package distributed.
 	SyncBatchNorm func(module any, sum func(tensor any)) (remove func(), is bool)
 
+	// Cloned is called with each module that was copied, and its copy; of returns what a module within has become. For package
+	// distributed.
+	Cloned = func(original, copied any, of func(module any) any) {}
+
 	// Finite reports whether all numbers of a gotorch.Tensor are neither infinite nor NaN.
 	Finite func(tensor any) bool
 )
