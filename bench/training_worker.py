@@ -1,6 +1,6 @@
 """Training steps in Python for `make bench`: reads "lstm_12_fused_1 ITERATIONS" lines, of which the
-last part of the name is a number of threads or "cuda", and answers "WALL_NS CPU_NS". With "losses STEPS
-lstm_12_fused ..." it prints what the steps return."""
+last part of the name is a number of threads or "cuda", and answers "WALL_NS CPU_NS". With "losses
+STEPS lstm_12_fused ..." it prints what the steps return."""
 
 import sys
 import time

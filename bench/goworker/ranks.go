@@ -248,7 +248,7 @@ func exchanged(args []string) map[string]float64 {
 		both = step(func() gotorch.Tensor { return model.Forward(x).Pow(2).Mean() }, optim.AdamW(model.Parameters()))
 	} else {
 		parts := strings.Split(args[1], "_")
-		made := func() models.Trained { return models.All[parts[0]](int64(must(strconv.Atoi(parts[1])))) }
+		made := func() models.Trained { return models.All[parts[0]](int64(must(strconv.Atoi(parts[1]))), gotorch.CPU) }
 		of := made()
 		alone = step(of.Loss, models.Optimizers[parts[2]](of.Model.Parameters()))
 		shared := made()
