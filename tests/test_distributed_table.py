@@ -51,7 +51,11 @@ def test_each_test_of_pytorch_has_a_row(names: list[str]) -> None:
 
 
 def test_the_tests_that_rows_name_exist() -> None:
-    sources = [*(ROOT / "gotorch").glob("*/*_test.go"), ROOT / "tests/test_distributed.py"]
+    sources = [
+        *(ROOT / "gotorch").glob("*/*_test.go"),
+        ROOT / "tests/devices/ranks_test.go",
+        ROOT / "tests/test_distributed.py",
+    ]
     text = "\n".join(path.read_text() for path in sources)
     named = [q for _, here in rows() for q in QUOTED.findall(here)]
     tests = [q for q in named if re.match(r"Test[A-Z]|test_", q)]

@@ -333,6 +333,19 @@ func TestInitSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
+func TestNCCLNeedsAGPU(t *testing.T) {
+	if gotorch.CUDAIsAvailable() {
+		t.Skip("there is one: make test-cuda")
+	}
+	store, err := distributed.NewHashStore()
+	testhelp.Must(t, err)
+	defer store.Close()
+	_, err = distributed.Init(t.Context(), distributed.Options{Backend: distributed.NCCL, Store: store, Rank: 0, WorldSize: 1})
+	if !errors.Is(err, gotorch.RuntimeError) || !strings.Contains(err.Error(), "CUDA is not available") {
+		t.Error(err)
+	}
+}
+
 func TestInitEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
