@@ -496,14 +496,15 @@ const char *DistAllGatherSingleCoalesced(DistGroup group, const Tensor *outputs,
                                          const DistOptions *options, DistWork *result) {
   return begin(result, [&] {
     const auto o = common<c10d::AllgatherOptions>(given(options));
-    Tensors from = list(inputs, n, "inputs");
-    for (const at::Tensor &t : from)
-      if (!t.device().is_cpu())
-        throw Failure{"NotImplementedError", "it is of tensors in the computer's memory"};
+    Tensors from = list(inputs, n, "inputs"), to = list(outputs, n, "outputs");
+    for (const Tensors *ts : {&from, &to})
+      for (const at::Tensor &t : *ts)
+        if (!t.device().is_cpu())
+          throw Failure{"NotImplementedError", "it is of tensors in the computer's memory"};
     // Of all_gather_single_coalesced Gloo makes this, and ranks that compare before each collective
     // know only this in torch 2.11.
     std::vector<Tensors> of_ranks(static_cast<size_t>(of(group).getSize()));
-    for (const at::Tensor &output : list(outputs, n, "outputs")) {
+    for (const at::Tensor &output : to) {
       Tensors parts = output.chunk(of(group).getSize());
       if (parts.size() != of_ranks.size())
         throw_value("an output must have rows for each rank, as many for all");

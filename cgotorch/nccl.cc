@@ -10,9 +10,10 @@
 #include <dlfcn.h>
 
 #include <cstring>
+#include <mutex>
 #include <new>
-#include <optional>
 #include <string>
+#include <string_view>
 
 #include "internal.h"
 
@@ -21,8 +22,11 @@ namespace {
 
 using c10::intrusive_ptr;
 
+// Of libtorch_cuda.so, which is loaded: by Python not for all to see.
 void *symbol(const char *name) {
-  void *found = dlsym(RTLD_DEFAULT, name);
+  static void *const cuda = dlopen(
+      (std::string(cgotorch_torch_lib()) + "/libtorch_cuda.so").c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  void *found = cuda != nullptr ? dlsym(cuda, name) : nullptr;
   if (found == nullptr)
     throw Failure{"RuntimeError", "libtorch_cuda.so of torch " +
                                       std::string(cgotorch_torch_loaded()) +
@@ -56,25 +60,29 @@ intrusive_ptr<T> made(const char *type, F &&construct) {
   return object;
 }
 
-// While it lives a variable that nobody else has set has a value. Afterwards it has its default.
+// While any lives a variable that nobody else has set has a value. Afterwards it has its default.
 class WithVariable {
  public:
   struct Variable {
     const char *name, *value, *otherwise;
     bool theirs = c10::utils::has_env(name);  // before this library has set it
+    std::mutex mutex{};
+    int users = 0;
   };
 
-  explicit WithVariable(const Variable &of) : of_(of) {
-    if (!of_.theirs) c10::utils::set_env(of_.name, of_.value);
+  explicit WithVariable(Variable &of) : of_(of) {
+    const std::lock_guard<std::mutex> lock(of_.mutex);
+    if (of_.users++ == 0 && !of_.theirs) c10::utils::set_env(of_.name, of_.value);
   }
   ~WithVariable() {
-    if (!of_.theirs) c10::utils::set_env(of_.name, of_.otherwise);
+    const std::lock_guard<std::mutex> lock(of_.mutex);
+    if (--of_.users == 0 && !of_.theirs) c10::utils::set_env(of_.name, of_.otherwise);
   }
   WithVariable(const WithVariable &) = delete;
   WithVariable &operator=(const WithVariable &) = delete;
 
  private:
-  const Variable &of_;
+  Variable &of_;
 };
 
 }  // namespace
@@ -99,8 +107,8 @@ intrusive_ptr<c10d::Backend> new_nccl(const intrusive_ptr<c10d::Store> &store, i
   options->global_ranks_in_group = from.global_ranks_in_group;
   // Whoever waits for a collective gets its error. Without these threads of NCCL's end the process
   // when a peer is late or gone.
-  static const WithVariable::Variable wait = {"TORCH_NCCL_BLOCKING_WAIT", "1", "0"},
-                                      monitor = {"TORCH_NCCL_ENABLE_MONITORING", "0", "1"};
+  static WithVariable::Variable wait{"TORCH_NCCL_BLOCKING_WAIT", "1", "0"},
+      monitor{"TORCH_NCCL_ENABLE_MONITORING", "0", "1"};
   const WithVariable blocking(wait), monitoring(monitor);
   return made<c10d::Backend>("N4c10d16ProcessGroupNCCLE",
                              [&](void *block) { new_group(block, store, rank, size, options); });

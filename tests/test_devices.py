@@ -69,6 +69,26 @@ def test_on_cuda():
     devices("cuda")
 
 
+def test_nccl_is_made_by_the_names_of_its_constructors(library, tmp_path):
+    """Whatever GPU there is: cgotorch/test/nccl_test.cc."""
+    if not (library.torch.lib / "libtorch_cuda.so").exists():
+        pytest.skip("a build of torch for the CPU alone has no NCCL")
+    source, program = ROOT / "cgotorch/test/nccl_test.cc", tmp_path / "nccl_test"
+    flags = [f for f in library.compile_flags() if not f.startswith("-O")]
+    folders = [library.library.parent, library.torch.lib]
+    link = [word for folder in folders for word in (f"-L{folder}", f"-Wl,-rpath,{folder}")]
+    link += ["-lcgotorch", "-ltorch_cpu", "-lc10", "-Wl,--allow-shlib-undefined"]
+    lacking = ["-idirafter", str(ROOT / "cgotorch/lacking")]
+    compiler = library.compiler.command
+    subprocess.run(
+        [*compiler, *flags, *lacking, str(source), "-o", str(program), *link], check=True
+    )
+    done = subprocess.run(
+        [str(program), str(library.torch.lib)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
 class Positions(nn.Module):
     """Makes tensors itself, has a buffer that it changes, and constants."""
 

@@ -131,22 +131,28 @@ func firstOfRanks(args []string) {
 	}
 }
 
-// sharded is how much memory a rank of two has of a model that they share out, in MB: between steps, and at most, with a unit
-// that comes while another computes and without. Arguments are how many layers the model has, each of which is a unit, and how
-// wide these are; the other rank, which is a process of its own, has the folder before.
-func sharded(args []string) map[string]float64 {
-	rank := 1
-	if len(args) == 2 {
-		rank = 0
-		dir, _ := beside(strings.NewReader(""), "sharded", args...)
-		defer os.RemoveAll(dir)
+// two makes a group of two ranks, of which the other is a process that is started here. It has the folder where they meet before
+// the arguments of the mode, which are n; so have the arguments that are returned.
+func two(mode string, args []string, n int) (world *distributed.Group, all []string, end func()) {
+	rank, end := 1, func() {}
+	if len(args) == n {
+		dir, _ := beside(strings.NewReader(""), mode, args...)
+		rank, end = 0, func() { os.RemoveAll(dir) }
 		args = append([]string{dir}, args...)
 	}
 	runtime.LockOSThread()
 	gotorch.SetNumThreads(1)
-	world := must(distributed.Init(context.Background(), distributed.Options{
+	return must(distributed.Init(context.Background(), distributed.Options{
 		InitMethod: "file://" + args[0] + "/meet", Rank: rank, WorldSize: 2,
-	}))
+	})), args, end
+}
+
+// sharded is how much memory a rank of two has of a model that they share out, in MB: between steps, and at most, with a unit
+// that comes while another computes and without. Arguments are how many layers the model has, each of which is a unit, and how
+// wide these are; the other rank, which is a process of its own, has the folder before.
+func sharded(args []string) map[string]float64 {
+	world, args, end := two("sharded", args, 2)
+	defer end()
 	const mb = 1 << 20
 	units, width := must(strconv.Atoi(args[1])), must(strconv.Atoi(args[2]))
 	between, most := shardedSteps(world, units, int64(width), false)
@@ -207,18 +213,8 @@ const shardedWarm, shardedCount = 2, 9 // steps
 // first rank's: milliseconds of a step of one process that exchanges nothing and of one of two, bytes sent, all-reduces and
 // all-gathers, and microseconds until a message has come.
 func exchanged(args []string) map[string]float64 {
-	rank := 1
-	if len(args) == 1 {
-		rank = 0
-		dir, _ := beside(strings.NewReader(""), "exchanged", args...)
-		defer os.RemoveAll(dir)
-		args = append([]string{dir}, args...)
-	}
-	runtime.LockOSThread()
-	gotorch.SetNumThreads(1)
-	world := must(distributed.Init(context.Background(), distributed.Options{
-		InitMethod: "file://" + args[0] + "/meet", Rank: rank, WorldSize: 2,
-	}))
+	world, args, end := two("exchanged", args, 1)
+	defer end()
 	step := func(loss func() gotorch.Tensor, opt optim.Optimizer) func() {
 		return func() {
 			gotorch.Scope0(func(*gotorch.ScopeHandle) {
@@ -260,7 +256,7 @@ func exchanged(args []string) map[string]float64 {
 	}
 	t := gotorch.Ones([]int64{256})
 	figures := map[string]float64{"hop_us": milliseconds(200, func() { world.AllReduce(t, distributed.Sum) }) * 1000 / 2}
-	if rank == 0 { // the other waits, and takes no time from it
+	if world.Rank() == 0 { // the other waits, and takes no time from it
 		figures["alone_ms"] = milliseconds(exchangedSteps, alone)
 	}
 	world.Barrier()

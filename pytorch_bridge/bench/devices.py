@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 from ..toolchain import ROOT
 from .functions import special
-from .measuring import Family, Target, Way, compile_go
-from .training import MODELS, OPTIMIZERS
+from .measuring import Family, Target
+from .training import MODELS, OPTIMIZERS, ways
 
 DOCUMENT = ROOT / "docs/benchmarks-cuda.md"
 STEPS = 3_000
@@ -30,8 +29,6 @@ def gpu() -> str:
 
 def family() -> Family:
     """Compiles the worker."""
-    go = compile_go("./bench/goworker", "go_worker")
-    python = str(ROOT / "bench/training_worker.py")
     return Family(
         title="Training steps on a GPU",
         text=(
@@ -41,11 +38,7 @@ def family() -> Family:
         ),
         base="python",
         cases=CASES,
-        ways=[
-            Way("python", "Python eager", [sys.executable, python]),
-            Way("go_gc", "Go, collector", [*go, "train_gc"]),
-            Way("go_scope", "Go, in a Scope", [*go, "train_scope"]),
-        ],
+        ways=ways(),
         targets=[Target(case, "go_gc", 1.0) for case in CASES],
         sittings=2,
     )

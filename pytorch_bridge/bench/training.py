@@ -34,10 +34,18 @@ def _cases() -> dict[str, str]:
 CASES = _cases()
 
 
-def family() -> Family:
+def ways() -> list[Way]:
     """Compiles the worker."""
     go = compile_go("./bench/goworker", "go_worker")
-    python = str(ROOT / "bench/training_worker.py")
+    return [
+        Way("python", "Python eager", [sys.executable, str(ROOT / "bench/training_worker.py")]),
+        Way("go_gc", "Go, collector", [*go, "train_gc"]),
+        Way("go_scope", "Go, in a Scope", [*go, "train_scope"]),
+    ]
+
+
+def family() -> Family:
+    """Compiles the worker."""
     return Family(
         title="Training steps",
         text=(
@@ -51,11 +59,7 @@ def family() -> Family:
         ),
         base="python",
         cases=CASES,
-        ways=[
-            Way("python", "Python eager", [sys.executable, python]),
-            Way("go_gc", "Go, collector", [*go, "train_gc"]),
-            Way("go_scope", "Go, in a Scope", [*go, "train_scope"]),
-        ],
+        ways=ways(),
         targets=[Target(case, "go_scope", 0.85) for case in CASES if "_12_" not in case],
         sittings=2,
     )
