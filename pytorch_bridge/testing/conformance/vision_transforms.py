@@ -7,9 +7,9 @@ random numbers is afterwards.
     python -m pytorch_bridge.testing.conformance.vision_transforms
 
 writes `EXPECTED` from the installed torchvision: what can be tested where there is none. It has
-only cases whose results do not depend on the processor, within the bounds of `apart`: a coordinate's
-last bit may decide which pixel a rotated image takes, and libtorch has other kernels for bytes
-where there are no vectors.
+only cases whose results do not depend on the processor, within the bounds of `apart`: the last bit
+of a coordinate may decide which pixel a rotated image takes, and libtorch has other kernels for
+bytes where there are no vectors.
 """
 
 from __future__ import annotations
