@@ -257,7 +257,8 @@ class Computed:
         for i in range(c["n_layer"]):
             at = f"transformer.h.{i}."
             qkv = rows.linear(rows.norm(x, at + "ln_1", eps), at + "attn.c_attn")
-            y = rows.attend(*qkv.split(x.shape[2], 2), c["n_head"], **options)
+            q, k, v = qkv.split(x.shape[2], 2)
+            y = rows.attend(q, k, v, c["n_head"], **options)
             x = rows.linear(y, at + "attn.c_proj") + x
             y = rows.linear(rows.norm(x, at + "ln_2", eps), at + "mlp.c_fc")
             x = x + rows.linear(ACTIVATIONS[c["activation_function"]](y), at + "mlp.c_proj")
