@@ -95,7 +95,7 @@ class BucketHook : public c10d::CommHookInterface {
  public:
   explicit BucketHook(const DistCommHook &hook) : hook_(hook) {}
   ~BucketHook() override {
-    if (hook_.release != nullptr) hook_.release(hook_.data);
+    if (registered && hook_.release != nullptr) hook_.release(hook_.data);
   }
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket &bucket) override {
@@ -129,6 +129,8 @@ class BucketHook : public c10d::CommHookInterface {
                     "its communication hook has failed before: make a new one for the module, on "
                     "all ranks"};
   }
+
+  bool registered = false;  // until then the caller's data is the caller's
 
  private:
   const DistCommHook hook_;
@@ -418,6 +420,7 @@ const char *DistReducerRegisterHook(DistReducer reducer, const DistCommHook *hoo
     auto made = std::make_unique<BucketHook>(*hook);
     BucketHook *kept = made.get();
     state.reducer->register_comm_hook(std::move(made));
+    kept->registered = true;
     state.hook = kept;
   });
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -105,6 +107,40 @@ func TestResultsAreThoseOfPython(t *testing.T) {
 				gotorchtest.AssertClose(t, results[i], want[n+".eager."+name])
 			}
 		}
+	}
+}
+
+// Constants that are computed from others follow them, whatever was run and set before.
+func TestComputedConstants(t *testing.T) {
+	for seed := range uint64(testhelp.Rounds(20)) {
+		choose := rand.New(rand.NewPCG(seed, 0))
+		m, err := aoti.Load("folding.pt2", aoti.LoadOptions{SingleThreaded: seed%2 == 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := m.ConstantValues()
+		for range 10 {
+			set, some := m.LoadConstants, map[string]gotorch.Tensor{"weight": gotorch.Randn([]int64{16, 8}), "scale": gotorch.Randn([]int64{16, 1})}
+			switch choose.IntN(4) {
+			case 0:
+				delete(some, "weight")
+				set = m.UpdateConstants
+			case 1:
+				delete(some, "scale")
+				set = m.UpdateConstants
+			case 2:
+				some, set = nil, m.UpdateConstants
+			}
+			if err := set(some); err != nil {
+				t.Fatal(err)
+			}
+			maps.Copy(now, some)
+			for range choose.IntN(3) {
+				x := gotorch.Randn([]int64{5, 8})
+				gotorchtest.AssertClose(t, m.Run(x)[0], x.MM(now["weight"].Tanh().Mul(now["scale"]).Transpose(0, 1)))
+			}
+		}
+		m.Close()
 	}
 }
 

@@ -1,7 +1,8 @@
 """The compiled package that tests and docs share, made once.
 
 AOTInductor takes half a minute for the smallest model. So there is one, the model of docs/aoti.md,
-and it is kept under build/cache until the model, the torch or the machine is another one.
+and it is kept under build/cache until the model, the torch or the machine is another one. A second
+one, folding.pt2, computes constants from its parameters when these are set.
 
     python -m pytorch_bridge.testing.packages         prints the folder that it is in
     python -m pytorch_bridge.testing.packages FOLDER  copies it to a folder
@@ -101,6 +102,27 @@ def _make(folder: Path) -> None:
             for name, value in compiled(x, kind, temperature=temperature).items():
                 tensors |= {f"{n}.{name}": value, f"{n}.eager.{name}": eager[name]}
         save_file({name: t.contiguous() for name, t in tensors.items()}, "expected.safetensors")
+        torch._inductor.aoti_compile_and_package(
+            torch.export.export(_folding(), (torch.randn(5, 8),)),
+            package_path="folding.pt2",
+            inductor_configs={"aot_inductor.use_runtime_constant_folding": True},
+        )
+
+
+def _folding() -> Any:
+    """x @ (tanh(weight) * scale).T, where the weight that x is multiplied with is a constant."""
+    import torch
+
+    class Folding(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(16, 8))
+            self.scale = torch.nn.Parameter(torch.randn(16, 1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ (self.weight.tanh() * self.scale).T
+
+    return Folding().requires_grad_(False)
 
 
 def copy(folder: Path) -> None:
