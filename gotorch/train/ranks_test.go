@@ -362,6 +362,7 @@ type resized struct {
 	size, batch int
 	cancel      int // after this step; 0: never
 	epochs      int
+	steps       int // in place of epochs
 	dropLast    bool
 	shuffled    bool // by a loader that has no DistributedSampler
 	shard       bool // the model is sharded
@@ -414,7 +415,11 @@ func (j resized) run(t *testing.T, n int64, seen *seenSamples) (steps int, state
 		if j.shuffled {
 			opt.Sampler, opt.Shuffle = nil, true
 		}
-		history, err := loop.Run(ctx, data.NewLoader(set, opt), train.Epochs(j.epochs))
+		limit := train.Epochs(j.epochs)
+		if j.steps > 0 {
+			limit = train.Steps(j.steps)
+		}
+		history, err := loop.Run(ctx, data.NewLoader(set, opt), limit)
 		if err != nil && !(j.cancel > 0 && errors.Is(err, context.Canceled)) {
 			t.Error(g, err)
 		}
@@ -575,6 +580,33 @@ func TestAJobThatGrewEndsWithItsEpochs(t *testing.T) {
 	steps, _ = resized{folder: folder, size: 1, batch: 5, epochs: 5}.run(t, n, nil)
 	if steps != 10+3+8+8+8+16 {
 		t.Error(steps)
+	}
+}
+
+// TestAResizedJobEndsWithItsSteps however long epochs are with so many ranks.
+func TestAResizedJobEndsWithItsSteps(t *testing.T) {
+	for i := range testhelp.Rounds(12) {
+		rng := rand.New(rand.NewPCG(uint64(i), 3))
+		folder, stops, sizes := t.TempDir(), []int{}, []int{}
+		const total = 20
+		done := 0
+		for done < total {
+			j := resized{folder: folder, size: 1 + rng.IntN(3), batch: 5, cancel: done + 1 + rng.IntN(8), steps: total, shard: i%4 == 3, dropLast: i%2 == 0}
+			if j.cancel >= total-1 {
+				j.cancel = 0
+			}
+			stops, sizes = append(stops, j.cancel), append(sizes, j.size)
+			var at int
+			if at, _ = j.run(t, 43, nil); at <= done {
+				t.Fatalf("%v ranks, stopped after %v: %d steps, and %d before", sizes, stops, at, done)
+			}
+			if done = at; j.cancel == 0 {
+				break
+			}
+		}
+		if done != total {
+			t.Errorf("%v ranks, stopped after %v: %d steps", sizes, stops, done)
+		}
 	}
 }
 
