@@ -1,6 +1,7 @@
 package data_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -10,6 +11,9 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/data/lines"
+	"gotorch.dev/gotorch/data/webdataset"
+	"gotorch.dev/gotorch/internal/filestest"
 	"gotorch.dev/gotorch/internal/iterabletest"
 	"gotorch.dev/gotorch/internal/testhelp"
 )
@@ -119,6 +123,44 @@ func TestEveryIterableResumesAfterEachBatch(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A stream with a state that waits for a loop says so in a loader, which would pass it over.
+func TestAStateThatALoaderWouldPassOverIsAnError(t *testing.T) {
+	waits(t, lines.NewStream([]string{filestest.Write(t, "a.txt", []byte("1\n2\n3\n"))}))
+	waits(t, webdataset.New([]string{filestest.Write(t, "a.tar", filestest.Tar("1.a", "1", "2.a", "2", "3.a", "3"))}))
+}
+
+func waits[S any](t *testing.T, stream interface {
+	data.Iterable[S]
+	StateDict() gotorch.Dict
+	LoadStateDict(dict gotorch.Dict) error
+}) {
+	loader := data.NewIterableLoaderWith(stream, func(s []S) (int, error) { return len(s), nil })
+	count := func() (n int, last error) {
+		for k, err := range loader.All() {
+			n, last = n+k, err
+		}
+		return n, last
+	}
+	for range stream.All() {
+		break
+	}
+	if n, err := count(); n != 3 || err != nil { // a loop that was left is none of the loader's business
+		t.Errorf("%T: %d samples, %v", stream, n, err)
+	}
+	testhelp.Must(t, stream.LoadStateDict(stream.StateDict()))
+	if n, err := count(); n != 0 || !errors.Is(err, gotorch.ValueError) {
+		t.Errorf("%T: %d samples, %v", stream, n, err)
+	}
+	n := 0
+	for _, err := range stream.All() {
+		testhelp.Must(t, err)
+		n++
+	}
+	if got, err := count(); n != 2 || got != 3 || err != nil {
+		t.Errorf("%T: %d samples are the rest, and %d all, %v", stream, n, got, err)
 	}
 }
 

@@ -21,7 +21,7 @@ type DistributedIterableOptions struct {
 //	mine := data.DistributedIterable(lines, world.Size(), world.Rank())
 //	loader := data.NewIterableLoader(data.TransformIterable(mine, decode), ...) // each decodes its own
 //
-// What is random in set follows from the Seed of the options and from the epoch, and not from the loader's seed, so that
+// Random numbers in set follow from the Seed of the options and from the epoch, and not from the loader's seed, so that
 // processes agree. The epoch is how many the loader has begun, or what [Loader.SetEpoch] says. All processes get
 // equally many elements: where the last round is not full, a process that it has nothing for gets one of its elements that
 // another has too. With DropLast such a round is left out.

@@ -65,7 +65,8 @@ func checkIterables[S any](op string, sets ...Iterable[S]) {
 	}
 }
 
-// IterableOf makes an Iterable of a sequence, which is gone through once for each epoch. A sequence that goes on after yield
+// IterableOf makes an Iterable of a sequence, which is gone through once for each epoch. All epochs must be the same, so that a loader
+// can resume: give it a stream itself, and not what its All returns. A sequence that goes on after yield
 // has returned false panics with a RuntimeError. IterableOf panics with a TypeError if there is no sequence.
 func IterableOf[S any](seq iter.Seq2[S, error]) Iterable[S] {
 	if seq == nil {

@@ -54,7 +54,7 @@ var within = map[string]func(set data.Iterable[number]) data.Iterable[number]{
 	"distributed": func(set data.Iterable[number]) data.Iterable[number] { return data.DistributedIterable(set, 2, 1) },
 }
 
-// What a set panics with when a loop is left comes out of the loop as it is, also where workers read the set; where an error or a
+// The panic of a set that is left comes out of the loop as it is, also where workers read the set; where an error or a
 // context has ended the loop, it is joined to that.
 func TestASetThatPanicsWhenItIsLeft(t *testing.T) {
 	for name, in := range within {

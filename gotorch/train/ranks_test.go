@@ -366,6 +366,7 @@ type resized struct {
 	dropLast    bool
 	shuffled    bool // by a loader that has no DistributedSampler
 	shard       bool // the model is sharded
+	stream      bool // the set is an Iterable of unknown length, which ranks share
 }
 
 // seenSamples counts the samples of each epoch.
@@ -419,7 +420,13 @@ func (j resized) run(t *testing.T, n int64, seen *seenSamples) (steps int, state
 		if j.steps > 0 {
 			limit = train.Steps(j.steps)
 		}
-		history, err := loop.Run(ctx, data.NewLoader(set, opt), limit)
+		loader := data.NewLoader(set, opt)
+		if j.stream {
+			whole := data.Shuffle[data.Pair](stream{set}, 9)
+			loader = data.NewIterableLoader(data.TransformIterable(data.DistributedIterable(whole, j.size, g.Rank(), data.DistributedIterableOptions{DropLast: j.dropLast}), noNoise),
+				data.LoaderOptions{BatchSize: j.batch})
+		}
+		history, err := loop.Run(ctx, loader, limit)
 		if err != nil && !(j.cancel > 0 && errors.Is(err, context.Canceled)) {
 			t.Error(g, err)
 		}
@@ -432,6 +439,8 @@ func (j resized) run(t *testing.T, n int64, seen *seenSamples) (steps int, state
 	})
 	return steps, state
 }
+
+func noNoise(p data.Pair, _ *rand.Rand) (data.Pair, error) { return p, nil }
 
 // shared has ranks train net together, each with a part of it if shard is true. whole returns its state.
 func shared(g *distributed.Group, net *nn.SequentialModule, shard bool) (model nn.Layer, whole func() nn.StateDict, end func()) {
@@ -458,7 +467,8 @@ func TestTheRestOfAnEpochIsDealtOut(t *testing.T) {
 }
 
 func restIsDealtOut(t *testing.T, shard bool) {
-	for _, dropLast := range []bool{false, true} {
+	for _, c := range [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}} {
+		dropLast, stream := c[0], c[1]
 		seen := &seenSamples{of: map[int]map[int]int{}}
 		folder := t.TempDir()
 		const n = 120
@@ -471,7 +481,7 @@ func restIsDealtOut(t *testing.T, shard bool) {
 			{size: 3, batch: 7, cancel: 0}, // one: 120; and an epoch of six
 			{size: 2, batch: 30, epochs: 4, cancel: 0},
 		} {
-			j.folder, j.dropLast, j.shard = folder, dropLast, shard
+			j.folder, j.dropLast, j.shard, j.stream = folder, dropLast, shard, stream
 			if j.epochs == 0 {
 				j.epochs = 2
 			}
@@ -484,7 +494,7 @@ func restIsDealtOut(t *testing.T, shard bool) {
 			of := seen.of[epoch]
 			for i := range n {
 				if of[i] != 1 {
-					t.Fatalf("drop last %v, epoch %d: sample %d was seen %d times: %v", dropLast, epoch, i, of[i], of)
+					t.Fatalf("drop last %v, a stream %v, epoch %d: sample %d was seen %d times: %v", dropLast, stream, epoch, i, of[i], of)
 				}
 			}
 		}
@@ -591,7 +601,7 @@ func TestAResizedJobEndsWithItsSteps(t *testing.T) {
 		const total = 20
 		done := 0
 		for done < total {
-			j := resized{folder: folder, size: 1 + rng.IntN(3), batch: 5, cancel: done + 1 + rng.IntN(8), steps: total, shard: i%4 == 3, dropLast: i%2 == 0}
+			j := resized{folder: folder, size: 1 + rng.IntN(3), batch: 5, cancel: done + 1 + rng.IntN(8), steps: total, shard: i%4 == 3, dropLast: i%2 == 0, stream: i%3 == 2}
 			if j.cancel >= total-1 {
 				j.cancel = 0
 			}

@@ -3,6 +3,8 @@ package train_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -10,6 +12,9 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/data/lines"
+	"gotorch.dev/gotorch/data/webdataset"
+	"gotorch.dev/gotorch/internal/filestest"
 	"gotorch.dev/gotorch/internal/iterabletest"
 	"gotorch.dev/gotorch/internal/testhelp"
 	"gotorch.dev/gotorch/nn"
@@ -84,6 +89,78 @@ func TestARunOverAnyIterableGoesOnAfterEachStep(t *testing.T) {
 			testhelp.Must(t, err)
 			if !slices.Equal(got, want[stop:]) {
 				t.Fatalf("%s, after step %d:\ngot  %q\nwant %q", set.Name, stop, got, want[stop:])
+			}
+		}
+	}
+}
+
+// grouped are batches of three of a stream of files, which is their state.
+type grouped[S any] struct {
+	data.Iterable[S]
+	train.Stateful
+	text func(S) string
+}
+
+func (g grouped[S]) Len() int { return -1 }
+
+func (g grouped[S]) All() iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		var batch []string
+		for s, err := range g.Iterable.All() {
+			text := "an error"
+			if err == nil {
+				text = g.text(s)
+			}
+			if batch = append(batch, text); len(batch) == 3 {
+				if !yield(batch, nil) {
+					return
+				}
+				batch = nil
+			}
+		}
+		if len(batch) > 0 {
+			yield(batch, nil)
+		}
+	}
+}
+
+// A stream of files is itself the state of a program's own batches.
+func TestARunGoesOnByTheStateOfAStream(t *testing.T) {
+	var archives, texts []string
+	for i := range 3 {
+		archives = append(archives, filestest.Write(t, "a.tar", filestest.Tar(fmt.Sprint(i, ".a"), "1", fmt.Sprint(i, "b.a"), "2", fmt.Sprint(i, "c.a"), "3")))
+		texts = append(texts, filestest.Write(t, "a.txt", fmt.Appendf(nil, "%d\n%d0\n\xff\n", i, i)))
+	}
+	for name, make := range map[string]func() train.BatchesOf[[]string]{
+		"webdataset": func() train.BatchesOf[[]string] {
+			s := webdataset.New(archives, webdataset.Options{Shuffle: 4, ShuffleShards: true})
+			return grouped[*webdataset.Sample]{s, s, func(s *webdataset.Sample) string { return s.Key }}
+		},
+		"lines": func() train.BatchesOf[[]string] {
+			s := lines.NewStream(texts)
+			return grouped[string]{s, s, func(s string) string { return s }}
+		},
+	} {
+		run := func(folder string, steps int) (batches []string) {
+			gotorch.ManualSeed(3)
+			loop := train.NewStepLoop(func(s *train.StepOf[[]string]) error {
+				batches = append(batches, strings.Join(s.Batch, " "))
+				return nil
+			})
+			if folder != "" {
+				loop.Checkpoints(folder, train.CheckpointsOptions{Resume: true})
+			}
+			_, err := loop.Run(t.Context(), make(), train.Steps(steps))
+			testhelp.Must(t, err)
+			return batches
+		}
+		want := run("", 8)
+		for stop := 1; stop < 8; stop++ {
+			folder := t.TempDir()
+			run(folder, stop)
+			gotorch.ManualSeed(77)
+			if got := run(folder, 8); !slices.Equal(got, want[stop:]) {
+				t.Errorf("%s, after step %d: got %q, want %q", name, stop, got, want[stop:])
 			}
 		}
 	}
