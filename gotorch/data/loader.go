@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gotorch.dev/gotorch"
@@ -55,10 +56,10 @@ type Loader[B any] struct {
 	generator           *gotorch.Generator // nil: the default one
 
 	mu     sync.Mutex
-	at     *progress // of the epoch that was begun last; nil before the first
-	resume *resume   // what the next epoch goes on from
-	epochs int       // that were begun
-	dealt  int       // samples of the next epoch that another number of ranks had, of an Iterable
+	at     *progress    // of the epoch that was begun last; nil before the first
+	resume *resume      // what the next epoch goes on from
+	epochs int          // that were begun
+	dealt  atomic.Int64 // samples of the next epoch that another number of ranks had, of an Iterable
 }
 
 // NewLoader makes a loader of a data set whose samples are joined to batches of the same type: by the data set, if it is
@@ -193,9 +194,7 @@ func (l *Loader[B]) Len() int {
 	case l.sampler != nil:
 		return numBatches(l.sampler.Len(), l.batchSize, l.dropLast)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n, known := l.source.samples(l.dealt)
+	n, known := l.source.samples(int(l.dealt.Load()))
 	if !known {
 		return -1
 	}
@@ -206,8 +205,8 @@ func (l *Loader[B]) Len() int {
 // that of [DistributedSampler] has, and an [Iterable] by Start.Epoch.
 func (l *Loader[B]) SetEpoch(epoch int) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.epochs = epoch
+	l.mu.Unlock()
 	for _, s := range []any{l.sampler, l.batchSampler} {
 		if s, is := s.(interface{ SetEpoch(epoch int) }); is {
 			s.SetEpoch(epoch)

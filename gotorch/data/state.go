@@ -89,7 +89,7 @@ func loadStates(sets []stateful, states []any) (err error) {
 func (l *Loader[B]) begin() (*epoch, *progress, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := &progress{epoch: l.epochs, dealt: l.dealt, taken: map[int]int{}}
+	p := &progress{epoch: l.epochs, dealt: int(l.dealt.Load()), taken: map[int]int{}}
 	e, err := guarded(func() (*epoch, error) {
 		var base *gotorch.Generator
 		if r := l.resume; r != nil {
@@ -116,7 +116,8 @@ func (l *Loader[B]) begin() (*epoch, *progress, error) {
 		}
 		return nil, nil, err
 	}
-	l.at, l.resume, l.epochs, l.dealt = p, nil, p.epoch+1, 0
+	l.at, l.resume, l.epochs = p, nil, p.epoch+1
+	l.dealt.Store(0)
 	return e, p, nil
 }
 
@@ -197,7 +198,7 @@ func (l *Loader[B]) StateDict() gotorch.Dict {
 	}
 	begun := l.resume != nil || !p.ended
 	if l.resume != nil || p.ended {
-		p = progress{generator: stateOf(l.generator), set: statesOf(l.source.states()), epoch: l.epochs, dealt: l.dealt}
+		p = progress{generator: stateOf(l.generator), set: statesOf(l.source.states()), epoch: l.epochs, dealt: int(l.dealt.Load())}
 		if s := l.samplerState(); s != nil {
 			p.sampler = s.StateDict()
 		}
@@ -321,7 +322,8 @@ func (l *Loader[B]) LoadStateDict(dict gotorch.Dict) (err error) {
 	if generator != nil {
 		setState(l.generator, generator)
 	}
-	l.at, l.resume, l.epochs, l.dealt = nil, nil, epoch, r.dealt
+	l.at, l.resume, l.epochs = nil, nil, epoch
+	l.dealt.Store(int64(r.dealt))
 	if begun {
 		l.resume = &r
 	}
@@ -473,7 +475,8 @@ func (l *Loader[B]) loadIterableRanks(by sharing, states []gotorch.Dict, wrong f
 	if generator != nil {
 		setState(l.generator, generator)
 	}
-	l.at, l.resume, l.epochs, l.dealt = nil, nil, all.epoch, all.dealt+all.samples*len(states)
+	l.at, l.resume, l.epochs = nil, nil, all.epoch
+	l.dealt.Store(int64(all.dealt + all.samples*len(states)))
 	return nil
 }
 
@@ -489,7 +492,7 @@ func init() {
 func (l *Loader[B]) keepPlace() (restore func() error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at, resume, epochs, dealt, generator := l.at, l.resume, l.epochs, l.dealt, stateOf(l.generator)
+	at, resume, epochs, dealt, generator := l.at, l.resume, l.epochs, l.dealt.Load(), stateOf(l.generator)
 	sets := l.source.states()
 	set := statesOf(sets)
 	var sampler gotorch.Dict
@@ -500,7 +503,8 @@ func (l *Loader[B]) keepPlace() (restore func() error) {
 	return func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.at, l.resume, l.epochs, l.dealt = at, resume, epochs, dealt
+		l.at, l.resume, l.epochs = at, resume, epochs
+		l.dealt.Store(dealt)
 		if generator != nil {
 			setState(l.generator, generator)
 		}
