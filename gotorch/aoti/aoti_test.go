@@ -25,21 +25,27 @@ import (
 	"gotorch.dev/gotorch/internal/testhelp"
 )
 
-// The tests run in a folder with model.pt2, the package of docs/aoti.md, and expected.safetensors, with
-// what Python gets from it. Python makes them when they are not there.
-func TestMain(m *testing.M) {
-	folder, err := packageFolder()
+// The tests run in a folder with model.pt2, the package of docs/aoti.md, and expected.safetensors, with what Python gets from
+// it in this run: the last bits depend on the processor, and on the variables that tell libtorch which of its kernels to take.
+func TestMain(m *testing.M) { os.Exit(inFolder(m.Run)) }
+
+func inFolder(run func() int) int {
+	folder, err := os.MkdirTemp("", "aoti")
+	if err == nil {
+		defer os.RemoveAll(folder)
+		err = copyPackage(folder)
+	}
 	if err == nil {
 		err = os.Chdir(folder)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "the package to test with:", err)
-		os.Exit(1)
+		return 1
 	}
-	os.Exit(m.Run())
+	return run()
 }
 
-func packageFolder() (string, error) {
+func copyPackage(to string) error {
 	// The Python to which the torch belongs that is in use.
 	python := filepath.Join(gotorch.TorchLib(), "../../../../../bin/python")
 	if _, err := os.Stat(python); err != nil {
@@ -47,12 +53,11 @@ func packageFolder() (string, error) {
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
-		return "", err
+		return err
 	}
-	cmd := exec.Command(python, "-m", "pytorch_bridge.testing.packages")
+	cmd := exec.Command(python, "-m", "pytorch_bridge.testing.packages", to)
 	cmd.Dir, cmd.Stderr = root, os.Stderr
-	out, err := cmd.Output()
-	return strings.TrimSpace(string(out)), err
+	return cmd.Run()
 }
 
 func open(t *testing.T, opts ...aoti.LoadOptions) *aoti.Model {

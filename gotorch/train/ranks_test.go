@@ -302,6 +302,34 @@ func ranksGoOn(t *testing.T, shard bool) {
 	differ(t, "killed", ranks(t, 2, o, in, nil), want)
 }
 
+// TestRanksOfAnyNumberGoOnToTheSameBits stops jobs after their first step and later. From three ranks on a sum depends in its last bits
+// on where in a bucket a gradient is.
+func TestRanksOfAnyNumberGoOnToTheSameBits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts processes")
+	}
+	for _, size := range []int{3, 4, 8} {
+		for _, shard := range []bool{false, true} {
+			if shard && size > 3 {
+				continue
+			}
+			o := rankOptions{Epochs: 3, Shard: shard}
+			folder := t.TempDir()
+			want := ranks(t, size, o, func(int) string { return folder }, nil)
+			sameModel(t, "undisturbed", want)
+			for _, cancel := range []int{1, 4} {
+				folder := t.TempDir()
+				in := func(int) string { return folder }
+				o := o
+				o.Cancel = cancel
+				ranks(t, size, o, in, nil)
+				o.Cancel = 0
+				differ(t, fmt.Sprintf("%d ranks, shard %v, cancelled after step %d", size, shard, cancel), ranks(t, size, o, in, nil), want)
+			}
+		}
+	}
+}
+
 // TestARankThatStandsStillIsNoticed by the others when their time is over.
 func TestARankThatStandsStillIsNoticed(t *testing.T) {
 	if testing.Short() {
@@ -753,6 +781,51 @@ func TestAValidationThatARankLeavesIsNotRecorded(t *testing.T) {
 		history, err := loop.Run(t.Context(), data.NewLoader(points(20), data.LoaderOptions{BatchSize: 10}), train.Epochs(1))
 		if err == nil || len(history.Epochs) != 1 || len(history.Epochs[0].Metrics) != 0 {
 			t.Error(g, err, history.Epochs)
+		}
+	})
+}
+
+func TestAFolderIsOfOneRun(t *testing.T) {
+	folder := t.TempDir()
+	run := func(during func()) error {
+		net := nn.Linear(2, 2)
+		loop := train.NewLoop(net, optim.SGD(net.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
+		loop.Checkpoints(folder, train.CheckpointsOptions{Resume: true})
+		loop.OnStep(func(*train.Step) error { during(); return nil })
+		_, err := loop.Run(t.Context(), data.NewLoader(points(4), data.LoaderOptions{BatchSize: 4}), train.Epochs(1))
+		return err
+	}
+	second := errors.New("the second run did not run")
+	testhelp.Must(t, run(func() {
+		second = run(func() { t.Error("two runs save into one folder") })
+	}))
+	if !errors.Is(second, gotorch.RuntimeError) || !strings.Contains(second.Error(), folder) {
+		t.Error(second)
+	}
+	testhelp.Must(t, run(func() {})) // the first has ended
+}
+
+// TestARankSaysWhyItFailed to the others.
+func TestARankSaysWhyItFailed(t *testing.T) {
+	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
+		model := distributed.DataParallel(nn.Linear(2, 2), distributed.DataParallelOptions{Group: g})
+		defer model.Close()
+		loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
+		loop.Distributed(g)
+		full := fmt.Errorf("the disk is full")
+		loop.OnStep(func(*train.Step) error {
+			if g.Rank() == 1 {
+				return full
+			}
+			return nil
+		})
+		_, err := loop.Run(t.Context(), data.NewLoader(points(4), data.LoaderOptions{BatchSize: 4}), train.Epochs(3))
+		var of *train.RankError
+		switch {
+		case g.Rank() == 1 && !errors.Is(err, full):
+			t.Error(err)
+		case g.Rank() != 1 && (!errors.As(err, &of) || of.Rank != 1 || !strings.Contains(err.Error(), "the disk is full")):
+			t.Error(err)
 		}
 	})
 }

@@ -3,10 +3,12 @@
 AOTInductor takes half a minute for the smallest model. So there is one, the model of docs/aoti.md,
 and it is kept under build/cache until the model, the torch or the machine is another one.
 
-    python -m pytorch_bridge.testing.packages     prints the folder that it is in
+    python -m pytorch_bridge.testing.packages         prints the folder that it is in
+    python -m pytorch_bridge.testing.packages FOLDER  copies it to a folder
 
 Beside model.pt2 it has expected.safetensors: inputs, and what Python gets for them from the package
-and from the model itself.
+and from the model itself. In a copy, results of the package are those of the process that copies:
+their last bits depend on what libtorch is told of the processor.
 """
 
 from __future__ import annotations
@@ -40,12 +42,13 @@ def _digest(*parts: object) -> str:
 
 def _machine() -> str:
     """What a compiler that compiles for this very machine sees of it."""
+    told = platform.machine() + os.environ.get("ATEN_CPU_CAPABILITY", "")
     with contextlib.suppress(OSError):
         if found := re.search(
             r"^(?:flags|Features)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.M
         ):
-            return platform.machine() + found[0]
-    return platform.machine()
+            return told + found[0]
+    return told
 
 
 def _cache() -> Path:
@@ -100,6 +103,22 @@ def _make(folder: Path) -> None:
         save_file({name: t.contiguous() for name, t in tensors.items()}, "expected.safetensors")
 
 
+def copy(folder: Path) -> None:
+    """Copies the package to a folder, with results of this process beside it."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    made = package()
+    shutil.copy(made / "model.pt2", folder)
+    tensors = load_file(made / "expected.safetensors")
+    compiled = torch._inductor.aoti_load_package(str(folder / "model.pt2"))
+    for n in BATCHES:
+        x, kind, temperature = (tensors[f"{n}.{name}"] for name in ("x", "kind", "temperature"))
+        for name, value in compiled(x, kind, temperature=temperature).items():
+            tensors[f"{n}.{name}"] = value.contiguous()
+    save_file(tensors, folder / "expected.safetensors")
+
+
 @contextlib.contextmanager
 def cached_compiler() -> Iterator[None]:
     """Has torch._inductor.aoti_compile_and_package remember what it made of which program."""
@@ -142,4 +161,7 @@ if __name__ == "__main__":
     # What the compiler keeps for itself.
     if toolchain.variable("TORCHINDUCTOR_CACHE_DIR") is None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_cache() / "inductor")
-    print(package())
+    if len(sys.argv) > 1:
+        copy(Path(sys.argv[1]))
+    else:
+        print(package())
