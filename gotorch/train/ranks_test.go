@@ -390,9 +390,11 @@ type resized struct {
 	size, batch int
 	cancel      int // after this step; 0: never
 	epochs      int
+	steps       int // in place of epochs
 	dropLast    bool
 	shuffled    bool // by a loader that has no DistributedSampler
 	shard       bool // the model is sharded
+	stream      bool // the set is an Iterable of unknown length, which ranks share
 }
 
 // seenSamples counts the samples of each epoch.
@@ -442,7 +444,17 @@ func (j resized) run(t *testing.T, n int64, seen *seenSamples) (steps int, state
 		if j.shuffled {
 			opt.Sampler, opt.Shuffle = nil, true
 		}
-		history, err := loop.Run(ctx, data.NewLoader(set, opt), train.Epochs(j.epochs))
+		limit := train.Epochs(j.epochs)
+		if j.steps > 0 {
+			limit = train.Steps(j.steps)
+		}
+		loader := data.NewLoader(set, opt)
+		if j.stream {
+			whole := data.Shuffle[data.Pair](stream{set}, 9)
+			loader = data.NewIterableLoader(data.TransformIterable(data.DistributedIterable(whole, j.size, g.Rank(), data.DistributedIterableOptions{DropLast: j.dropLast}), noNoise),
+				data.LoaderOptions{BatchSize: j.batch})
+		}
+		history, err := loop.Run(ctx, loader, limit)
 		if err != nil && !(j.cancel > 0 && errors.Is(err, context.Canceled)) {
 			t.Error(g, err)
 		}
@@ -455,6 +467,8 @@ func (j resized) run(t *testing.T, n int64, seen *seenSamples) (steps int, state
 	})
 	return steps, state
 }
+
+func noNoise(p data.Pair, _ *rand.Rand) (data.Pair, error) { return p, nil }
 
 // shared has ranks train net together, each with a part of it if shard is true. whole returns its state.
 func shared(g *distributed.Group, net *nn.SequentialModule, shard bool) (model nn.Layer, whole func() nn.StateDict, end func()) {
@@ -481,7 +495,8 @@ func TestTheRestOfAnEpochIsDealtOut(t *testing.T) {
 }
 
 func restIsDealtOut(t *testing.T, shard bool) {
-	for _, dropLast := range []bool{false, true} {
+	for _, c := range [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}} {
+		dropLast, stream := c[0], c[1]
 		seen := &seenSamples{of: map[int]map[int]int{}}
 		folder := t.TempDir()
 		const n = 120
@@ -494,7 +509,7 @@ func restIsDealtOut(t *testing.T, shard bool) {
 			{size: 3, batch: 7, cancel: 0}, // one: 120; and an epoch of six
 			{size: 2, batch: 30, epochs: 4, cancel: 0},
 		} {
-			j.folder, j.dropLast, j.shard = folder, dropLast, shard
+			j.folder, j.dropLast, j.shard, j.stream = folder, dropLast, shard, stream
 			if j.epochs == 0 {
 				j.epochs = 2
 			}
@@ -507,7 +522,7 @@ func restIsDealtOut(t *testing.T, shard bool) {
 			of := seen.of[epoch]
 			for i := range n {
 				if of[i] != 1 {
-					t.Fatalf("drop last %v, epoch %d: sample %d was seen %d times: %v", dropLast, epoch, i, of[i], of)
+					t.Fatalf("drop last %v, a stream %v, epoch %d: sample %d was seen %d times: %v", dropLast, stream, epoch, i, of[i], of)
 				}
 			}
 		}
@@ -603,6 +618,33 @@ func TestAJobThatGrewEndsWithItsEpochs(t *testing.T) {
 	steps, _ = resized{folder: folder, size: 1, batch: 5, epochs: 5}.run(t, n, nil)
 	if steps != 10+3+8+8+8+16 {
 		t.Error(steps)
+	}
+}
+
+// TestAResizedJobEndsWithItsSteps however long epochs are with so many ranks.
+func TestAResizedJobEndsWithItsSteps(t *testing.T) {
+	for i := range testhelp.Rounds(12) {
+		rng := rand.New(rand.NewPCG(uint64(i), 3))
+		folder, stops, sizes := t.TempDir(), []int{}, []int{}
+		const total = 20
+		done := 0
+		for done < total {
+			j := resized{folder: folder, size: 1 + rng.IntN(3), batch: 5, cancel: done + 1 + rng.IntN(8), steps: total, shard: i%4 == 3, dropLast: i%2 == 0, stream: i%3 == 2}
+			if j.cancel >= total-1 {
+				j.cancel = 0
+			}
+			stops, sizes = append(stops, j.cancel), append(sizes, j.size)
+			var at int
+			if at, _ = j.run(t, 43, nil); at <= done {
+				t.Fatalf("%v ranks, stopped after %v: %d steps, and %d before", sizes, stops, at, done)
+			}
+			if done = at; j.cancel == 0 {
+				break
+			}
+		}
+		if done != total {
+			t.Errorf("%v ranks, stopped after %v: %d steps", sizes, stops, done)
+		}
 	}
 }
 

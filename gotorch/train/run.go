@@ -164,11 +164,20 @@ func (r *run[B]) through(limit Limit) error {
 		}
 		r.step.Total = steps
 	}
+	if limit.steps > 0 && n > 0 {
+		// Epochs before may have had another length, so that steps alone end the run. How many epochs it takes is what progress shows.
+		left := n
+		if r.at.within {
+			left = r.at.length
+		}
+		left -= r.at.taken
+		epochs = r.at.epoch + max(steps-r.step.Number-max(left, 0)+n-1, 0)/n
+	}
 	if err := r.beginLogs(); err != nil {
 		return err
 	}
 	// An epoch may have had more steps than batches.Len says.
-	for !r.ended && (r.at.taken > 0 || r.at.dealt || r.at.epoch <= epochs && r.step.Number < steps) {
+	for !r.ended && (r.at.taken > 0 || r.at.dealt || (limit.steps > 0 || r.at.epoch <= epochs) && r.step.Number < steps) {
 		length := n
 		if r.at.within {
 			length = r.at.length
@@ -177,7 +186,7 @@ func (r *run[B]) through(limit Limit) error {
 		if err := r.epoch(); err != nil {
 			return err
 		}
-		if n < 0 && r.at.taken == 0 && !r.resumed {
+		if r.at.taken == 0 && !r.resumed { // there would be epochs for ever
 			return errors.New("train: there are no batches")
 		}
 		r.at = position{epoch: r.at.epoch + 1}
