@@ -55,7 +55,7 @@ func FuzzREST(f *testing.F) {
 	f.Add([]byte(`{"inputs":[{"name":"x","shape":[1],"datatype":"BYTES","parameters":{"binary_data_size":5}}]}`+"\x01\x00\x00\x00a"), 92)
 	f.Fuzz(func(t *testing.T, text []byte, head int) {
 		used := budget{limit: 1 << 20}
-		b := &body{r: bytes.NewReader(text), most: 1 << 16, budget: &used}
+		b := &body{r: bytes.NewReader(text), most: 1 << 16, holding: holding{budget: &used}}
 		req := &request{free: b.free}
 		r := &http.Request{Header: http.Header{}, ContentLength: int64(len(text))}
 		if head >= 0 {
@@ -88,7 +88,7 @@ func FuzzGRPC(f *testing.F) {
 		if proto.Unmarshal(text, &r) != nil {
 			return
 		}
-		if req, err := grpcRequest(&r, func(int64) error { return nil }); err == nil {
+		if req, err := grpcRequest(&r, false, func(int64) error { return nil }); err == nil {
 			whole(t, req.inputs)
 		}
 	})

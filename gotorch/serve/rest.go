@@ -393,11 +393,10 @@ func (s *Server) restIndex(w http.ResponseWriter, r *http.Request) error {
 
 // body reads a request's body, no more than is allowed, and accounts for its memory.
 type body struct {
-	r       io.Reader
-	most    int64 // that it may have
-	got     int64
-	taken   int64 // of the budget
-	budget  *budget
+	r    io.Reader
+	most int64 // that it may have
+	got  int64
+	holding
 	arenas  []*[]byte
 	tensors []gotorch.Tensor
 }
@@ -420,6 +419,7 @@ func (b *body) Read(p []byte) (int, error) {
 	p = p[:min(int64(len(p)), b.most-b.got, mostRead)]
 	n, err := b.r.Read(p)
 	b.got += int64(n)
+	b.waiting(n, err)
 	if full := b.take(int64(n)); full != nil {
 		return n, full
 	}
@@ -428,12 +428,13 @@ func (b *body) Read(p []byte) (int, error) {
 
 // take accounts for memory that the request has.
 func (b *body) take(n int64) error {
-	if !b.budget.take(n) {
-		return newError(ResourceExhausted, "requests that are being read or run take all of the memory that they may: try again later")
+	if !b.holding.take(n) {
+		return errMemory
 	}
-	b.taken += n
 	return nil
 }
+
+var errMemory = newError(ResourceExhausted, "requests that are being read or run take all of the memory that they may: try again later")
 
 // textHeader is what Go has for each text besides its bytes.
 const textHeader = int64(unsafe.Sizeof([]byte{}))
@@ -473,14 +474,14 @@ func (w *wholeStream) Read(p []byte) (int, error) {
 
 // free gives all memory back.
 func (b *body) free() {
-	b.budget.give(b.taken)
+	b.holding.free()
 	for _, a := range b.arenas {
 		freeArena(a)
 	}
 	for _, t := range b.tensors {
 		t.Close()
 	}
-	b.taken, b.arenas, b.tensors = 0, nil, nil
+	b.arenas, b.tensors = nil, nil
 }
 
 func (b *body) arena(size int) *[]byte {
@@ -546,7 +547,7 @@ type wanted struct {
 
 func (s *Server) restInfer(w http.ResponseWriter, r *http.Request) error {
 	begin := time.Now()
-	b := &body{r: r.Body, most: s.maxBody, budget: &s.bytes}
+	b := s.newBody(w, r)
 	req := &request{model: r.PathValue("name"), version: r.PathValue("version"), free: b.free}
 	v, _, err := s.find(req.model, req.version)
 	if err != nil { // before a body is read for nothing
@@ -554,6 +555,10 @@ func (s *Server) restInfer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	outputs, allBinary, err := b.request(r, req)
+	b.whole()
+	if b.ended.Load() { // while it was read
+		err = errMemory
+	}
 	if err != nil {
 		b.free()
 		s.count(v, nil, err, begin)

@@ -75,22 +75,6 @@ func New(opts ...Options) *Server {
 	return s
 }
 
-// budget bounds the bytes of all requests.
-type budget struct {
-	limit int64
-	used  atomic.Int64
-}
-
-func (b *budget) take(n int64) bool {
-	if b.used.Add(n) > b.limit {
-		b.used.Add(-n)
-		return false
-	}
-	return true
-}
-
-func (b *budget) give(n int64) { b.used.Add(-n) }
-
 // version is a version of a model.
 type version struct {
 	name, id  string
