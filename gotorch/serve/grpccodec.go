@@ -47,7 +47,7 @@ func (c grpcCodec) Unmarshal(data mem.BufferSlice, v any) error {
 // them, so only few large ones are decoded at a time.
 const largeDecoding = 1 << 20
 
-var decodingNow = make(chan struct{}, 4)
+var decodingNow = make(chan struct{}, 2)
 
 // What decoding takes besides the bytes of texts, about: a message, an entry of a map, an element of a list of texts.
 const (
@@ -142,7 +142,7 @@ func packedCost(content []byte, kind protoreflect.Kind) int64 {
 // Unpacking of messages. grpc-go does it on the goroutine of the call, as many at a time as there are calls, and what comes
 // out is counted when it is decoded. So only few are unpacked at a time; none of them waits for a client.
 
-var unpackingNow = make(chan struct{}, 4)
+var unpackingNow = make(chan struct{}, 2)
 
 func init() {
 	for _, name := range []string{"gzip", "deflate"} {

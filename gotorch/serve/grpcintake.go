@@ -561,7 +561,7 @@ func (c *grpcCall) room(here int64) bool {
 // message is called when a message is there.
 func (c *grpcCall) message() {
 	c.conn.in.reading.remove(&c.reads)
-	c.holding.whole()
+	c.settled()
 	c.mutex.Lock()
 	c.large = false
 	if c.ours {
@@ -579,13 +579,21 @@ func (c *grpcCall) message() {
 	c.mutex.Unlock()
 }
 
+// settled says that the call is not ended for the memory of others for now. One that asks for the server's health, or
+// watches it, always may be.
+func (c *grpcCall) settled() {
+	if c.serves {
+		c.holding.whole()
+	}
+}
+
 // endFrame is called at the end of a frame, which may be the last of the stream.
 func (c *grpcCall) endFrame(last bool) {
 	c.short = false
 	switch {
 	case last:
 		c.conn.in.reading.remove(&c.reads)
-		c.holding.whole()
+		c.settled()
 		c.mutex.Lock()
 		c.halfway = true
 		c.tell()
@@ -760,9 +768,12 @@ type receivedStream struct {
 func (s *receivedStream) RecvMsg(m any) error {
 	s.call.handled()
 	s.call.holding.give(s.cost)
+	s.cost = 0
+	s.call.waits(0) // one that is idle may be ended for others
 	in := &inbound{message: m, call: s.call}
 	err := s.call.receiveBeside(in, s.ServerStream.RecvMsg)
 	if err == nil {
+		s.call.holding.whole()
 		s.cost = in.cost
 	}
 	return err

@@ -555,7 +555,7 @@ func (s *Server) restInfer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	outputs, allBinary, err := b.request(r, req)
-	b.whole()
+	b.holding.whole()
 	if b.ended.Load() { // while it was read
 		err = errMemory
 	}

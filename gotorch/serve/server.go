@@ -59,6 +59,9 @@ func New(opts ...Options) *Server {
 	s.maxQueue = int(positive("MaxQueue", o.MaxQueue, 256))
 	s.maxBody = positive("MaxRequestBytes", o.MaxRequestBytes, 64<<20)
 	s.bytes.limit = positive("MaxBytes", o.MaxBytes, 1<<30)
+	if o.RunTimeout < 0 {
+		panic(args.ValueError(op, "RunTimeout is %v, and must not be negative", o.RunTimeout))
+	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -122,6 +125,9 @@ func (s *Server) Add(name string, model Model, opts ...ModelOption) error {
 	q, err := s.queueOptions(&o)
 	if err == nil {
 		err = o.checkThreads()
+	}
+	if err == nil {
+		err = s.checkRunTimeout(&o)
 	}
 	if err != nil {
 		return of(name, o.version, err)
@@ -356,6 +362,8 @@ func (s *Server) find(name, id string) (*version, *queue, error) {
 		v = s.models[name][id]
 	}
 	switch {
+	case v != nil && v.queue != nil && v.queue.hangs():
+		return nil, nil, of(name, v.id, newError(Unavailable, "the model hangs: its instances have run for longer than %v", v.options.runTimeout))
 	case v != nil && v.queue != nil:
 		return v, v.queue, nil
 	case v != nil:

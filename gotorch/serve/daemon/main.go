@@ -84,6 +84,14 @@ func start(args, environment []string, stdout, stderr io.Writer, o Options) int 
 		o.Log = newLog(config.Log, stderr)
 	}
 	logLibraries(o.Log)
+	limitMemory(o.Log)
+	ready := o.Ready
+	o.Ready = func(at Addresses) {
+		limitMemory(o.Log) // beside the models that have been loaded
+		if ready != nil {
+			ready(at)
+		}
+	}
 	err = run(ctx, abort, config, o)
 	var wrong *ConfigError
 	switch {

@@ -166,7 +166,7 @@ func run(ctx context.Context, abort <-chan struct{}, c Config, o Options) (err e
 	}
 
 	s.models = serve.New(serve.Options{Name: o.Name, Version: o.Version, Metrics: registry, Log: s.log, Tracer: tracer,
-		MaxQueue: c.Limits.Queue, MaxRequestBytes: int64(c.Limits.RequestBytes), MaxBytes: int64(c.Limits.AllBytes), Control: c.Control})
+		MaxQueue: c.Limits.Queue, MaxRequestBytes: int64(c.Limits.RequestBytes), MaxBytes: int64(c.Limits.AllBytes), RunTimeout: c.Limits.RunTime, Control: c.Control})
 	s.models.SetReady(false)
 	var requestLog *slog.Logger
 	if c.Log.Requests {
@@ -196,7 +196,8 @@ func run(ctx context.Context, abort <-chan struct{}, c Config, o Options) (err e
 	}
 	clear(listeners[:]) // they are their servers' now
 
-	s.log.Info("daemon: alive, loading models", addressAttrs(at)...)
+	s.log.Info("daemon: alive, loading models", append(addressAttrs(at), threadAttrs()...)...)
+	s.warn(at)
 	err = s.load(ctx)
 	if err == nil {
 		s.models.SetReady(true)

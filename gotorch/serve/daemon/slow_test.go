@@ -320,6 +320,33 @@ func TestWhoHasStoppedSendingGivesWay(t *testing.T) {
 	asks(t, at)
 }
 
+func TestOpenCallsThatDoNothingGiveWay(t *testing.T) {
+	at := serving(t, func(c *Config) { c.Limits.AllBytes, c.Limits.RequestBytes = 1<<20, 64<<10 })
+	for what, open := range map[string]func(*rawClient){
+		"calls": func(c *rawClient) { c.call(inferMethod) },
+		"watches": func(c *rawClient) {
+			c.announce(c.call(watchMethod), 0)
+		},
+		"streams": func(c *rawClient) {
+			stream := c.call(streamMethod)
+			c.announce(stream, 0) // a request for no model, which is answered
+		},
+		"large headers": func(c *rawClient) { c.call(streamMethod, "x-a", strings.Repeat("x", 10<<10)) },
+	} {
+		raw := dialRaw(t, at.GRPC.String())
+		for range 200 { // of 8 KiB each
+			open(raw)
+		}
+		go io.Copy(io.Discard, raw.Conn)
+		time.Sleep(1500 * time.Millisecond)
+		asks(t, at)
+		if t.Failed() {
+			t.Fatalf("after 200 %s", what)
+		}
+		raw.Close()
+	}
+}
+
 // rawCodec sends bytes as they are.
 type rawCodec struct{}
 
@@ -413,7 +440,7 @@ func TestManySmallPackedMessagesDoNotBecomeMuch(t *testing.T) {
 			t.Errorf("the call ends with %s", code)
 		}
 	}
-	if peak > 500<<20 {
+	if peak > 800<<20 { // without turns it would be two gigabytes
 		t.Errorf("%d MB are in use", peak>>20)
 	}
 }
