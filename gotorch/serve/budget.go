@@ -125,7 +125,7 @@ func (b *budget) endStalled() bool {
 
 // newBody is the body of a request over REST.
 func (s *Server) newBody(w http.ResponseWriter, r *http.Request) *body {
-	b := &body{r: r.Body, most: s.maxBody, holding: holding{budget: &s.bytes}}
+	b := &body{r: r.Body, most: s.maxBody, whole: r.ContentLength, holding: holding{budget: &s.bytes}}
 	b.end = func() { http.NewResponseController(w).SetReadDeadline(time.Now()) }
 	return b
 }

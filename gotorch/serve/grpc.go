@@ -26,8 +26,9 @@ import (
 //	err := g.Serve(listener)
 //
 // Inputs may be in raw_input_contents or in the typed contents; outputs are always in raw_output_contents. Requests of a
-// stream are answered one after the other; a message that is refused before it is decoded ends the stream. Messages may be packed with gzip, the bounds are for what they are then, and the
-// answer is packed too.
+// stream are answered one after the other, each by one response, whose parameter triton_final_response is true; a message
+// that is refused before it is decoded ends the stream. Messages may be packed with gzip or deflate, the bounds are for what they are then, and the answer is packed too. A server that
+// answers grpcurl and its like adds google.golang.org/grpc/reflection.
 //
 // A program that also imports other Go code generated for this protocol has the messages twice, which package protobuf
 // refuses when it starts: https://protobuf.dev/reference/go/faq#namespace-conflict.
@@ -203,6 +204,7 @@ func (g *grpcServer) ModelStreamInfer(stream pb.GRPCInferenceService_ModelStream
 			answer.ErrorMessage = asError(err).told()
 			answer.InferResponse = &pb.ModelInferResponse{ModelName: r.ModelName, ModelVersion: r.ModelVersion, Id: r.Id}
 		}
+		answer.InferResponse.Parameters = finalResponse
 		if err := stream.Send(answer); err != nil {
 			return err
 		}
@@ -361,9 +363,9 @@ func grpcRequest(r *pb.ModelInferRequest, counted bool, take func(int64) error) 
 		}
 	}
 	for _, out := range r.Outputs {
-		for _, name := range []string{"classification", "shared_memory_region"} {
-			if _, ok := out.GetParameters()[name]; ok {
-				return nil, newError(InvalidArgument, "the parameter %s of an output is not supported", name)
+		for name := range out.GetParameters() {
+			if err := checkOutputParameter(name); err != nil {
+				return nil, err
 			}
 		}
 		req.outputs = append(req.outputs, out.GetName())

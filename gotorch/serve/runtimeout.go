@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"fmt"
+	"slices"
 	"time"
 )
 
@@ -91,4 +93,17 @@ func (q *queue) refuseWaiting(why error) (refused []*job) {
 		}
 	}
 	return refused
+}
+
+// hanging says which models hang. The mutex is held.
+func (s *Server) hanging() (why []string) {
+	for _, versions := range s.models {
+		for _, v := range versions {
+			if v.queue != nil && v.queue.hangs() {
+				why = append(why, fmt.Sprintf("model %s, version %s hangs: it has run for longer than %v", v.name, v.id, v.options.runTimeout))
+			}
+		}
+	}
+	slices.Sort(why)
+	return why
 }

@@ -58,12 +58,12 @@ func TestARunThatTakesTooLongIsAnswered(t *testing.T) {
 				t.Errorf("the context of the run: %v", err)
 			}
 		}
-		soon(t, "not ready", func() bool { return !srv.Ready("m", "") })
+		soon(t, "not ready", func() bool { return !srv.Ready("m", "") && !srv.IsReady() })
 		if err := ask(2); !errors.Is(err, serve.Unavailable) {
 			t.Errorf("a request to a model that hangs: %v", err)
 		}
 		close(release)
-		soon(t, "ready again", func() bool { return srv.Ready("m", "") })
+		soon(t, "ready again", func() bool { return srv.Ready("m", "") && srv.IsReady() })
 		testhelp.Must(t, ask(4))
 		testhelp.Must(t, srv.Close(context.Background()))
 	}

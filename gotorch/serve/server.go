@@ -383,13 +383,9 @@ func (s *Server) Ready(name, version string) bool {
 	return err == nil
 }
 
-// SetReady says what the server answers to who asks whether it is ready; it changes nothing else. A server is ready from
-// [New] until [Server.Close]. One that loads its models, or will be closed soon, should not be: what balances load then
-// sends its requests elsewhere.
+// SetReady(false) makes the server answer to who asks that it is not ready, and changes nothing else; [Server.CheckReady] says
+// when it is by itself. A server that will be closed soon should not be: what balances load then sends its requests elsewhere.
 func (s *Server) SetReady(ready bool) { s.notReady.Store(!ready) }
-
-// IsReady reports what the server answers to who asks whether it is ready: see [Server.SetReady].
-func (s *Server) IsReady() bool { return !s.notReady.Load() && !s.isClosing() }
 
 // some returns versions of a model: one, or with "" all of them.
 func (s *Server) some(name, id string) ([]*version, error) {

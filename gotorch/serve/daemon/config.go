@@ -29,6 +29,8 @@ type Config struct {
 	Page    bool   `key:"page" help:"serve a page at / that shows models and tries them out"`
 	Control bool   `key:"control" help:"let clients load and unload models"`
 
+	CORS []string `key:"cors" help:"origins such as https://app.example.org whose pages may use REST; *: all; may be given several times"`
+
 	Drain    time.Duration `key:"drain" help:"how long it goes on serving, not ready, when it is told to end"`
 	Shutdown time.Duration `key:"shutdown" help:"how long it then waits for requests that are there"`
 
@@ -284,6 +286,12 @@ func (c *Config) Check() error {
 	}
 	if c.HTTP == "" && c.GRPC == "" {
 		bad("http", "", "either this or grpc must be an address: there is nothing to serve else")
+	}
+
+	for _, origin := range c.CORS {
+		if err := middleware.CheckOrigin(origin); err != nil {
+			bad("cors", origin, "it must be * or an origin such as https://app.example.org: small letters, no path, and a port only where it is not the scheme's own")
+		}
 	}
 
 	for key, d := range map[string]time.Duration{"poll": c.Poll, "drain": c.Drain, "shutdown": c.Shutdown} {

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
 	"gotorch.dev/gotorch/serve"
@@ -49,7 +50,7 @@ type Options struct {
 	// Tracing makes what spans go to where Config.Tracing has an endpoint, and a function that sends what is left, at the
 	// end. Without it an endpoint is an error: this package brings no exporter, so that programs without traces need none.
 	Tracing func(ctx context.Context, t Tracing) (trace.TracerProvider, func(context.Context) error, error)
-	// Ready is called when all models are loaded, with the addresses that are served.
+	// Ready is called once, when all models are loaded, with the addresses that are served.
 	Ready func(Addresses)
 }
 
@@ -183,6 +184,7 @@ func run(ctx context.Context, abort <-chan struct{}, c Config, o Options) (err e
 		serve.RegisterGRPC(s.rpc, s.models)
 		s.health = health.NewServer()
 		healthpb.RegisterHealthServer(s.rpc, s.health)
+		reflection.Register(s.rpc)
 		s.setServing(false)
 		l := listeners[1]
 		go func() { s.failed <- s.rpc.Serve(l) }()
@@ -200,18 +202,7 @@ func run(ctx context.Context, abort <-chan struct{}, c Config, o Options) (err e
 	s.warn(at)
 	err = s.load(ctx)
 	if err == nil {
-		s.models.SetReady(true)
-		s.setServing(true)
-		s.log.Info("daemon: ready", addressAttrs(at)...)
-		s.tell.ready()
-		if o.Ready != nil {
-			o.Ready(at)
-		}
-		select {
-		case <-ctx.Done():
-		case <-abort:
-		case err = <-s.failed:
-		}
+		err = s.serve(ctx, abort, at)
 	}
 	if ctx.Err() != nil {
 		err = nil // what loading says then is only that it was told to end
@@ -370,11 +361,10 @@ func (s *server) restHandler() http.Handler {
 	if s.config.Page { // without a token: it has no secrets, and is where one is typed
 		mux := http.NewServeMux()
 		mux.Handle("/", h)
-		mux.Handle("GET /{$}", page.Handler())
+		mux.Handle("/{$}", page.Handler())
 		h = mux
 	}
-	// A page of another site could make a browser send what needs no token.
-	return http.NewCrossOriginProtection().Handler(h)
+	return middleware.CORS(s.config.CORS, h)
 }
 
 func (s *server) metricsHandler(registry *prometheus.Registry) http.Handler {
@@ -386,7 +376,7 @@ func (s *server) metricsHandler(registry *prometheus.Registry) http.Handler {
 	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "alive") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !s.models.IsReady() {
+		if !s.models.IsReady() { // why is in the log: who asks here needs no token
 			http.Error(w, "not ready", http.StatusServiceUnavailable)
 			return
 		}
