@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	pb "gotorch.dev/gotorch/serve/internal/inferencepb"
 )
@@ -145,6 +146,14 @@ func TestConnectionsThatDoNotGoOnKeepNobodyOut(t *testing.T) {
 		"watch": func(c *rawClient) {
 			stream := c.call(watchMethod)
 			c.announce(stream, 0)
+		},
+		"an answer that is not read": func(c *rawClient) {
+			c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+			text, err := proto.Marshal(inferRequest("double", 1))
+			must(t, err)
+			stream := c.call(inferMethod)
+			c.WriteData(stream, true, append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))), text...))
+			time.Sleep(20 * time.Millisecond) // until it is made
 		},
 		"half a frame": func(c *rawClient) { c.Conn.Write([]byte{0, 0, 1}) },
 	}
