@@ -3,12 +3,16 @@ package serve
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -53,15 +57,17 @@ func FuzzREST(f *testing.F) {
 	}
 	f.Add([]byte(`{"inputs":[{"name":"x","shape":[2],"datatype":"BF16","parameters":{"binary_data_size":4}}]}abcd`), 91)
 	f.Add([]byte(`{"inputs":[{"name":"x","shape":[1],"datatype":"BYTES","parameters":{"binary_data_size":5}}]}`+"\x01\x00\x00\x00a"), 92)
+	f.Add([]byte("abcdefgh"), 0)
+	raw := &version{signature: Signature{Inputs: []Spec{{Name: "x", Type: FP32, Shape: []int64{-1, 2}}}}}
 	f.Fuzz(func(t *testing.T, text []byte, head int) {
 		used := budget{limit: 1 << 20}
-		b := &body{r: bytes.NewReader(text), most: 1 << 16, budget: &used}
+		b := &body{r: bytes.NewReader(text), most: 1 << 16, whole: int64(len(text)), holding: holding{budget: &used}}
 		req := &request{free: b.free}
 		r := &http.Request{Header: http.Header{}, ContentLength: int64(len(text))}
 		if head >= 0 {
 			r.Header.Set("Inference-Header-Content-Length", strconv.Itoa(head))
 		}
-		if _, _, err := b.request(r, req); err == nil {
+		if _, _, err := b.request(r, req, raw.rawShape); err == nil {
 			whole(t, req.inputs)
 		}
 		b.free()
@@ -88,7 +94,7 @@ func FuzzGRPC(f *testing.F) {
 		if proto.Unmarshal(text, &r) != nil {
 			return
 		}
-		if req, err := grpcRequest(&r, func(int64) error { return nil }); err == nil {
+		if req, err := grpcRequest(&r, false, func(int64) error { return nil }); err == nil {
 			whole(t, req.inputs)
 		}
 	})
@@ -109,8 +115,12 @@ func FuzzJSON(f *testing.F) {
 			bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) > deepest {
 			return
 		}
-		if valid := json.Valid(text); valid != (err == nil) {
+		replaced := err != nil && (strings.Contains(err.Error(), "half of a surrogate pair") || strings.Contains(err.Error(), "JSON is UTF-8"))
+		if valid := json.Valid(text); valid != (err == nil) && !(valid && replaced) {
 			t.Errorf("%q: valid is %v, and the error %v", text, valid, err)
+		}
+		if err != nil { // also what is no UTF-8, and halves of surrogate pairs, which encoding/json replaces
+			return
 		}
 		var want string
 		if json.Unmarshal(text, &want) == nil && !bytes.Contains(text, []byte("null")) {
@@ -212,6 +222,110 @@ func TestNestedDataMustHaveTheShape(t *testing.T) {
 		r := reader{text: []byte(text)}
 		if _, _, err := r.data("x", INT8, []int64{2, 3}, nil, nil); (err == nil) != ok {
 			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// numberText writes a number in one of the ways of JSON.
+func numberText(random *rand.Rand, x *big.Float) string {
+	text := x.Text([]byte("egf")[random.IntN(3)], -1)
+	if random.IntN(2) == 0 && !strings.ContainsAny(text, "e") {
+		text += "e0"
+	}
+	return text
+}
+
+// A number is what it rounds to, and refused where that is infinite: a model would see another number than was sent.
+func TestNumbersOutOfRangeAreRefused(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 8))
+	for typ, of := range map[DataType]struct{ bits, digits, highest int }{FP16: {16, 11, 15}, FP32: {32, 24, 127}, FP64: {64, 53, 1023}} {
+		times2 := func(f float64, n int) *big.Float {
+			return new(big.Float).SetMantExp(new(big.Float).SetPrec(2000).SetFloat64(f), n)
+		}
+		// The least number that rounds to infinity: half a step above the largest.
+		limit := times2(1, of.highest+1)
+		limit.Sub(limit, times2(1, of.highest-of.digits))
+		for i := range 2000 {
+			x := new(big.Float).Copy(limit)
+			switch i % 4 {
+			case 0: // the limit itself
+			case 1:
+				x.Add(x, times2(random.Float64()*2-1, of.highest-random.IntN(2*of.digits)))
+			case 2:
+				x = times2(random.Float64(), random.IntN(3*of.highest)-of.highest)
+			case 3: // the very last digit below, which is not out of range
+				x.Sub(x, times2(1, of.highest-of.digits-300))
+			}
+			out := x.Cmp(limit) >= 0
+			text := numberText(random, x)
+			if random.IntN(2) == 0 {
+				text = "-" + text
+			}
+			if i%4 == 3 && typ == FP16 {
+				continue // halves come of doubles, which have not so many digits
+			}
+			r := reader{text: []byte("[" + text + "]")}
+			_, _, err := r.data("x", typ, []int64{1}, nil, nil)
+			if (err != nil) != out || out && !strings.Contains(err.Error(), "out of the range of "+string(typ)) {
+				t.Fatalf("%s as %s: %v, out of range is %v", text, typ, err, out)
+			}
+		}
+		for _, text := range []string{"Infinity", "-Infinity", "NaN", "1e-999", "-0.0"} {
+			r := reader{text: []byte("[" + text + "]")}
+			if _, _, err := r.data("x", typ, []int64{1}, nil, nil); err != nil {
+				t.Errorf("%s as %s: %v", text, typ, err)
+			}
+		}
+	}
+}
+
+// Text that no UTF-8 is, and halves of surrogate pairs, are refused and not replaced, wherever they stand.
+func TestWhatIsNoTextIsRefused(t *testing.T) {
+	random := rand.New(rand.NewPCG(9, 10))
+	for range 20000 {
+		var text strings.Builder
+		var units []uint16
+		whole := true
+		for range random.IntN(6) {
+			switch random.IntN(6) {
+			case 0:
+				text.WriteString("a")
+				units = append(units, 'a')
+			case 1:
+				text.WriteString("ä\U0001F600\uFFFD")
+				units = append(units, utf16.Encode([]rune("ä\U0001F600\uFFFD"))...)
+			case 2:
+				text.WriteByte([]byte{0x80, 0xff, 0xc3, 0xed}[random.IntN(4)])
+				text.WriteByte('"' - 1)
+				whole = false
+			default: // a half of a pair, or a letter
+				unit := []uint16{0xd800, 0xdbff, 0xdc00, 0xdfff, 0xe000, 0x41, 0xfffd}[random.IntN(7)]
+				fmt.Fprintf(&text, []string{`\u%04x`, `\u%04X`}[random.IntN(2)], unit)
+				units = append(units, unit)
+			}
+		}
+		runes := utf16.Decode(units)
+		whole = whole && slices.Equal(utf16.Encode(runes), units) // Decode replaces halves
+		r := reader{text: []byte(`"` + text.String() + `"`)}
+		got, err := r.bytes("a text")
+		if whole != (err == nil) || whole && string(got) != string(runes) {
+			t.Fatalf("%q: %q, %v, where %q was expected, whole %v", text.String(), got, err, string(runes), whole)
+		}
+	}
+	for _, bad := range []string{`\ud800`, `\udc00`, "\xff"} {
+		for _, form := range []string{
+			`{"id":"%s","inputs":[]}`, `{"parameters":{"a":"%s"},"inputs":[]}`, `{"parameters":{"%s":1},"inputs":[]}`, `{"unknown":["%s"],"inputs":[]}`,
+			`{"inputs":[{"name":"%s","shape":[1],"datatype":"BYTES","data":["a"]}]}`, `{"inputs":[{"name":"a","shape":[1],"datatype":"BYTES","data":["%s"]}]}`,
+			`{"inputs":[{"data":["%s"],"name":"a","shape":[1],"datatype":"BYTES"}]}`, `{"inputs":[],"outputs":[{"name":"%s"}]}`,
+		} {
+			text := strings.Replace(form, "%s", bad, 1)
+			used := budget{limit: 1 << 20}
+			b := &body{r: strings.NewReader(text), most: 1 << 16, whole: int64(len(text)), holding: holding{budget: &used}}
+			_, _, err := b.request(&http.Request{Header: http.Header{}, ContentLength: int64(len(text))}, &request{free: b.free}, nil)
+			b.free()
+			if err == nil || asError(err).Code != InvalidArgument {
+				t.Errorf("%q: %v", text, err)
+			}
 		}
 	}
 }

@@ -33,6 +33,9 @@ func (s *Server) Infer(ctx context.Context, r InferRequest) (outputs []Value, er
 		return nil, err
 	}
 	in.params = maps.Clone(r.Parameters)
+	if err := in.takeTriton(); err != nil {
+		return nil, err
+	}
 	if err := in.takeSequence(); err != nil {
 		return nil, err
 	}

@@ -155,7 +155,8 @@ func text(b []byte) string {
 	return string(b)
 }
 
-// bytes reads a string. The result may be part of the text. As in encoding/json, what is no UTF-8 becomes U+FFFD.
+// bytes reads a string. The result may be part of the text. Text that is no UTF-8, and half of a surrogate pair, are errors:
+// encoding/json makes U+FFFD of them, and a model would see another text than was sent.
 func (r *reader) bytes(what string) ([]byte, error) {
 	if r.peek() != '"' {
 		return nil, r.wrong("expected a string in %s%s", what, r.found())
@@ -193,6 +194,10 @@ func (r *reader) escaped(what string, start int) ([]byte, error) {
 			i++
 		case c != '\\':
 			char, size := utf8.DecodeRune(r.text[i:])
+			if char == utf8.RuneError && size == 1 {
+				r.at = i
+				return nil, r.wrong("%s has the byte %#x, where JSON is UTF-8: send bytes that are no text as binary data", what, c)
+			}
 			out = utf8.AppendRune(out, char)
 			i += size
 		default:
@@ -201,6 +206,10 @@ func (r *reader) escaped(what string, start int) ([]byte, error) {
 				r.at = i
 				return nil, r.wrong("%s has an escape that JSON does not know", what)
 			}
+			if char == halfPair {
+				r.at = i
+				return nil, r.wrong("%s has %s, half of a surrogate pair, which is no character", what, r.text[i:i+6])
+			}
 			out = utf8.AppendRune(out, char)
 			i += size
 		}
@@ -208,6 +217,9 @@ func (r *reader) escaped(what string, start int) ([]byte, error) {
 	r.at = len(r.text)
 	return nil, r.wrong("a string has no end")
 }
+
+// halfPair is what escape returns for half of a surrogate pair.
+const halfPair rune = -1
 
 // escape reads an escape and returns how long it is, 0 if it is none.
 func escape(s []byte) (rune, int) {
@@ -229,7 +241,7 @@ func escape(s []byte) (rune, int) {
 			return (high-0xd800)<<10 + (low - 0xdc00) + 0x10000, 12
 		}
 	}
-	return utf8.RuneError, 6 // half a pair
+	return halfPair, 6
 }
 
 func hex4(s []byte) (rune, bool) {
@@ -302,6 +314,12 @@ func (r *reader) number(what string) (string, error) {
 	return unsafe.String(&t[start], i-start), nil // strconv does not keep it
 }
 
+// null reports whether null is next, and reads it.
+func (r *reader) null() bool {
+	r.peek()
+	return r.word("null")
+}
+
 // integer reads an int64.
 func (r *reader) integer(what string) (int64, error) {
 	text, err := r.number(what)
@@ -351,6 +369,9 @@ func (r *reader) skip(depth int) error {
 	return err
 }
 
+// maxParameters is how many parameters a request, an input or an output may have.
+const maxParameters = 1000
+
 // parameters reads an object of parameters. Those that are null are left out.
 func (r *reader) parameters(what string) (Parameters, error) {
 	p := Parameters{}
@@ -359,8 +380,8 @@ func (r *reader) parameters(what string) (Parameters, error) {
 
 func (r *reader) parametersInto(p Parameters, what string) error {
 	return r.object(what, func(key string) (err error) {
-		if len(p) >= 1000 {
-			return r.wrong("%s has more than 1000 entries", what)
+		if len(p) >= maxParameters {
+			return r.wrong("%s has more than %d entries", what, maxParameters)
 		}
 		switch c := r.peek(); c {
 		case '"':
@@ -382,6 +403,8 @@ func (r *reader) parametersInto(p Parameters, what string) error {
 				p[key] = n
 			} else if n, bad := strconv.ParseUint(text, 10, 64); bad == nil {
 				p[key] = n
+			} else if !strings.ContainsAny(text, ".eENI") { // a double would round it
+				return r.wrong("parameter %q is %.40s, an integer that neither int64 nor uint64 holds", key, text)
 			} else {
 				f, bad := strconv.ParseFloat(text, 64)
 				if bad != nil {
@@ -529,8 +552,8 @@ func (d *data) floatElement() error {
 		bits = 64
 	}
 	f, err := strconv.ParseFloat(text, bits)
-	if err != nil && !math.IsInf(f, 0) { // too large a number is infinite, as in Python
-		return d.wrong("%.40s in the data of input %q is no %s", text, d.name, d.typ)
+	if err != nil || d.typ == FP16 && math.Abs(f) >= overHalf && !math.IsInf(f, 0) {
+		return d.wrong("%.40s in the data of input %q is out of the range of %s; infinity is written Infinity", text, d.name, d.typ)
 	}
 	switch d.typ {
 	case FP32:
@@ -543,6 +566,9 @@ func (d *data) floatElement() error {
 	return nil
 }
 
+// overHalf is the least number that is infinite as a float16.
+const overHalf = 65520
+
 // halfOf rounds to the nearest float16, of two as near to the even one, as NumPy does.
 func halfOf(f float64) uint16 {
 	bits := math.Float64bits(f)
@@ -551,7 +577,7 @@ func halfOf(f float64) uint16 {
 	switch {
 	case f != f:
 		return sign | 0x7e00
-	case magnitude >= 65520:
+	case magnitude >= overHalf:
 		return sign | 0x7c00
 	case magnitude < 0x1p-14: // subnormal: whole multiples of 2^-24
 		return sign | uint16(math.RoundToEven(magnitude*0x1p24))

@@ -45,7 +45,7 @@ type RepositoryOptions struct {
 //	models/digits/config.json
 //	models/scale/          a model without versions, which is version 1
 //
-// Names that begin with a dot are nothing. A version that appears, or whose files change, is loaded beside what is in
+// Names that begin with a dot are nothing, and nor is lost+found. A version that appears, or whose files change, is loaded beside what is in
 // service, run for warm-up if the configuration says so, and then takes its place as [Server.Add] does it: no request is
 // dropped. One that is gone for two looks is removed as by [Server.Remove], and its requests end as they would have. One
 // that is damaged, or not yet there as a whole, changes nothing, nor does one that cannot be read: it is tried again when
@@ -128,8 +128,11 @@ type repository struct {
 
 	started bool // the folder has been looked at
 
-	seen         sync.Mutex        // guards what the index says: of entries, and unreadModels
+	seen         sync.Mutex        // guards what the index and CheckReady say: of entries, and what follows
 	unreadModels map[string]string // why what is in the folder under a name could not be read
+	emptyModels  map[string]bool   // folders without a version
+	looked       bool              // all of the folder has been looked at
+	settled      bool              // and once all of it was in service
 }
 
 type entryKey struct{ model, version string }
@@ -143,6 +146,7 @@ type entry struct {
 	config  string  // its configuration
 	mapped  bool    // its weights are the file's
 	version *loaded // what is in service
+	loaded  bool    // whether there is that
 	missing int     // looks without it
 }
 
@@ -163,17 +167,20 @@ func (r *repository) scan(ctx context.Context, only string) {
 	}
 	r.unread = ""
 	defer func() { r.started = true }()
-	served, unread := map[entryKey]bool{}, map[string]string{}
+	served, unread, empty := map[entryKey]bool{}, map[string]string{}, map[string]bool{}
 	for _, name := range names {
 		model := name.Name()
 		if only != "" && model != only || len(r.only) > 0 && !slices.Contains(r.only, model) ||
-			strings.HasPrefix(model, ".") || checkName("name", model) != nil {
+			strings.HasPrefix(model, ".") || model == lostAndFound || checkName("name", model) != nil {
 			continue
 		}
 		all, most, err := r.versions(name)
 		if err != nil {
-			unread[model] = err.Error()
+			unread[model] = r.tellable(err)
 			continue
+		}
+		if len(all) == 0 {
+			empty[model], _ = isFolder(name, filepath.Join(r.dir, model))
 		}
 		// The highest first, as only what is loaded tells which of the lower ones are needed.
 		loaded := 0
@@ -194,7 +201,7 @@ func (r *repository) scan(ctx context.Context, only string) {
 	if ctx.Err() != nil {
 		return
 	}
-	r.setUnread(only, unread)
+	r.setUnread(only, unread, empty)
 	for _, key := range slices.SortedFunc(maps.Keys(r.entries), compareKeys) {
 		e := r.entries[key]
 		if unread[key.model] != "" {
@@ -212,8 +219,11 @@ func (r *repository) scan(ctx context.Context, only string) {
 	}
 }
 
-// setUnread notes which models could not be read, of all or of one, and logs what is new.
-func (r *repository) setUnread(only string, unread map[string]string) {
+// lostAndFound is where a file system keeps what it has found, at the root of a volume: no model.
+const lostAndFound = "lost+found"
+
+// setUnread notes which models could not be read, and which have no version, of all or of one, and logs what is new.
+func (r *repository) setUnread(only string, unread map[string]string, empty map[string]bool) {
 	r.seen.Lock()
 	defer r.seen.Unlock()
 	for _, model := range slices.Sorted(maps.Keys(unread)) {
@@ -222,14 +232,21 @@ func (r *repository) setUnread(only string, unread map[string]string) {
 				"folder", filepath.Join(r.dir, model), "error", unread[model])
 		}
 	}
-	if only != "" {
+	if only == "" {
+		r.looked = true
+	} else {
 		for model, why := range r.unreadModels {
 			if model != only {
 				unread[model] = why
 			}
 		}
+		for model, is := range r.emptyModels {
+			if model != only {
+				empty[model] = is
+			}
+		}
 	}
-	r.unreadModels = unread
+	r.unreadModels, r.emptyModels = unread, empty
 }
 
 func compareKeys(a, b entryKey) int {
@@ -402,6 +419,7 @@ func (r *repository) look(ctx context.Context, key entryKey, at source, asked bo
 	}
 	r.seen.Lock()
 	defer r.seen.Unlock()
+	e.loaded = e.version != nil
 	if err == nil {
 		e.failed, e.said = "", ""
 		return
@@ -417,15 +435,19 @@ func (r *repository) look(ctx context.Context, key entryKey, at source, asked bo
 		"folder", at.dir, "in service", e.version != nil, "error", err)
 }
 
-// tellable is an error as clients may see it: paths begin in the folder, and where that is is the operator's. All of it is
-// text, as one entry of the index that is none would be the end of the whole answer over gRPC.
+// tellable is an error as clients may see it: paths begin in the folder, and of others there is the last name, as where
+// things are is the operator's. All of it is text, as one entry of the index that is none would be the end of the whole
+// answer over gRPC.
 func (r *repository) tellable(err error) string {
 	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
-	if r.dir == "/" {
-		return text
+	if r.dir != "/" {
+		text = strings.ReplaceAll(text, r.dir+"/", "")
 	}
-	return strings.ReplaceAll(text, r.dir+"/", "")
+	return foldersOfPaths.ReplaceAllString(text, "$1")
 }
+
+// foldersOfPaths are the folders of an absolute path in a text.
+var foldersOfPaths = regexp.MustCompile(`(^|[\s"'` + "`" + `(\[=:,])/(?:[^\s"'` + "`" + `()\[\]:,;/]+/)+`)
 
 var numbers = regexp.MustCompile(`[0-9a-f]*[0-9][0-9a-f]*`)
 
@@ -657,6 +679,11 @@ func (r *repository) failures() []indexed {
 	for model, why := range r.unreadModels {
 		if !known[model] {
 			all = append(all, indexed{model, "", "UNAVAILABLE", why})
+		}
+	}
+	for model, is := range r.emptyModels {
+		if is && !known[model] {
+			all = append(all, indexed{model, "", "UNAVAILABLE", "the folder has no version: neither a folder of a version, nor a " + graph.ManifestFile + ", nor a package that ends in .pt2"})
 		}
 	}
 	return all

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"compress/zlib"
@@ -23,13 +22,14 @@ import (
 // HTTP returns a handler for the protocol over REST, with the extensions for binary tensor data, statistics, model
 // configuration and the model repository. Its paths begin with /v2:
 //
-//	GET  /v2, /v2/health/live, /v2/health/ready
-//	GET  /v2/models/NAME[/versions/VERSION], and below it /ready, /config, /stats
+//	GET  /v2, /v2/health/live, /v2/health/ready, /v2/openapi.json
+//	GET  /v2/models, /v2/models/NAME[/versions/VERSION], and below the latter /ready, /config, /stats
 //	POST /v2/models/NAME[/versions/VERSION]/infer
 //	GET  /v2/models/stats
 //	POST /v2/repository/index, /v2/repository/models/NAME/load, /v2/repository/models/NAME/unload
 //
-// A failure is {"error": "..."} with the status of its [Code]. Give your http.Server a ReadTimeout or ReadHeaderTimeout
+// A failure is {"error": "..."} with the status of its [Code]. A method that a path does not have is 405, with those that it
+// has in the header Allow. GET /v2/openapi.json describes all of this for programs. Give your http.Server a ReadTimeout or ReadHeaderTimeout
 // and an IdleTimeout: a client that sends slowly holds a connection, and memory for what it has sent.
 func (s *Server) HTTP() http.Handler {
 	mux := http.NewServeMux()
@@ -42,24 +42,13 @@ func (s *Server) HTTP() http.Handler {
 	}
 	handle("GET /v2", s.restServer)
 	handle("GET /v2/{$}", s.restServer)
-	handle("GET /v2/health/live", func(w http.ResponseWriter, _ *http.Request) error { return nil })
-	handle("GET /v2/health/ready", func(w http.ResponseWriter, _ *http.Request) error {
-		if !s.IsReady() {
-			w.WriteHeader(http.StatusBadRequest) // the protocol wants one of 4xx for false
-		}
-		return nil
-	})
+	handle("GET /v2/openapi.json", s.restOpenAPI)
+	handle("GET /v2/health/live", s.restLive)
+	handle("GET /v2/health/ready", s.restReady)
+	handle("GET /v2/models", s.restModels)
 	for _, of := range []string{"/v2/models/{name}", "/v2/models/{name}/versions/{version}"} {
 		handle("GET "+of, s.restModel)
-		handle("GET "+of+"/ready", func(w http.ResponseWriter, r *http.Request) error {
-			_, _, err := s.find(r.PathValue("name"), r.PathValue("version"))
-			if err == nil || errors.Is(err, NotFound) {
-				return err
-			}
-			not := *asError(err)
-			not.status = http.StatusBadRequest // the protocol wants one of 4xx for false
-			return &not
-		})
+		handle("GET "+of+"/ready", s.restModelReady)
 		handle("GET "+of+"/config", s.restConfig)
 		handle("GET "+of+"/stats", s.restStats)
 		handle("POST "+of+"/infer", s.restTraced(s.restInfer))
@@ -67,17 +56,17 @@ func (s *Server) HTTP() http.Handler {
 	handle("GET /v2/models/stats", s.restStats)
 	handle("POST /v2/repository/index", s.restIndex)
 	handle("POST /v2/repository/models/{name}/load", func(_ http.ResponseWriter, r *http.Request) error {
-		if err := checkLoad(r.Body); err != nil && s.options.Control {
-			return of(r.PathValue("name"), "", err)
+		if s.options.Control { // else it is refused, whatever it has
+			if err := checkLoad(r.Body); err != nil {
+				return of(r.PathValue("name"), "", err)
+			}
 		}
 		return s.control(r.Context(), r.PathValue("name"), true)
 	})
 	handle("POST /v2/repository/models/{name}/unload", func(_ http.ResponseWriter, r *http.Request) error {
 		return s.control(r.Context(), r.PathValue("name"), false)
 	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, newError(NotFound, "there is no %.200s", r.URL.Path))
-	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { writeError(w, notThere(w, r, mux)) })
 	return mux
 }
 
@@ -96,7 +85,7 @@ func (s *Server) control(ctx context.Context, name string, load bool) error {
 func checkLoad(body io.Reader) error {
 	text, err := io.ReadAll(io.LimitReader(body, maxConfig+1))
 	if err != nil {
-		return newError(InvalidArgument, "the body could not be read: %v", err)
+		return readError(err, 0, "")
 	}
 	if len(text) > maxConfig { // of files, then
 		return &Error{Code: ResourceExhausted, status: http.StatusRequestEntityTooLarge, Msg: "the body is larger than one that asks to load a model"}
@@ -127,8 +116,13 @@ func checkLoadParameter(name string) error {
 func writeError(w http.ResponseWriter, e *Error) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	if e.Code == ResourceExhausted && e.status == 0 {
+	switch {
+	case e.Code == ResourceExhausted && e.status == 0:
 		h.Set("Retry-After", "1")
+	case e.status == http.StatusRequestTimeout:
+		h.Set("Connection", "close") // the rest of the body may still come
+	case e.status == http.StatusUnsupportedMediaType:
+		h.Set("Accept-Encoding", "gzip, deflate")
 	}
 	body := append(appendString([]byte(`{"error":`), e.told()), '}')
 	h.Set("Content-Length", strconv.Itoa(len(body)))
@@ -136,13 +130,16 @@ func writeError(w http.ResponseWriter, e *Error) {
 	w.Write(body)
 }
 
-func writeJSON(w http.ResponseWriter, v any) error {
+func writeJSON(w http.ResponseWriter, v any) error { return writeStatus(w, http.StatusOK, v) }
+
+func writeStatus(w http.ResponseWriter, status int, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
 	w.Write(body)
 	return nil
 }
@@ -379,7 +376,7 @@ func (s *Server) restIndex(w http.ResponseWriter, r *http.Request) error {
 	var wanted struct{ Ready bool }
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<16))
 	if err != nil {
-		return newError(InvalidArgument, "the body could not be read: %v", err)
+		return readError(err, 0, "")
 	}
 	if len(bytes.TrimSpace(body)) > 0 {
 		if err := json.Unmarshal(body, &wanted); err != nil {
@@ -393,11 +390,11 @@ func (s *Server) restIndex(w http.ResponseWriter, r *http.Request) error {
 
 // body reads a request's body, no more than is allowed, and accounts for its memory.
 type body struct {
-	r       io.Reader
-	most    int64 // that it may have
-	got     int64
-	taken   int64 // of the budget
-	budget  *budget
+	r     io.Reader
+	most  int64 // that it may have
+	whole int64 // that it has, as its header says; -1 where that is not known
+	got   int64
+	holding
 	arenas  []*[]byte
 	tensors []gotorch.Tensor
 }
@@ -420,6 +417,7 @@ func (b *body) Read(p []byte) (int, error) {
 	p = p[:min(int64(len(p)), b.most-b.got, mostRead)]
 	n, err := b.r.Read(p)
 	b.got += int64(n)
+	b.waiting(n, err)
 	if full := b.take(int64(n)); full != nil {
 		return n, full
 	}
@@ -428,12 +426,13 @@ func (b *body) Read(p []byte) (int, error) {
 
 // take accounts for memory that the request has.
 func (b *body) take(n int64) error {
-	if !b.budget.take(n) {
-		return newError(ResourceExhausted, "requests that are being read or run take all of the memory that they may: try again later")
+	if !b.holding.take(n) {
+		return errMemory
 	}
-	b.taken += n
 	return nil
 }
+
+var errMemory = newError(ResourceExhausted, "requests that are being read or run take all of the memory that they may: try again later")
 
 // textHeader is what Go has for each text besides its bytes.
 const textHeader = int64(unsafe.Sizeof([]byte{}))
@@ -453,34 +452,16 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wholeStream is what a stream unpacks to, after which nothing may follow.
-type wholeStream struct {
-	r      io.Reader
-	packed *bufio.Reader
-}
-
-func (w *wholeStream) Read(p []byte) (int, error) {
-	n, err := w.r.Read(p)
-	if err == io.EOF {
-		if _, more := w.packed.ReadByte(); more == nil {
-			err = errors.New("something follows what is packed")
-		} else if more != io.EOF {
-			err = more
-		}
-	}
-	return n, err
-}
-
 // free gives all memory back.
 func (b *body) free() {
-	b.budget.give(b.taken)
+	b.holding.free()
 	for _, a := range b.arenas {
 		freeArena(a)
 	}
 	for _, t := range b.tensors {
 		t.Close()
 	}
-	b.taken, b.arenas, b.tensors = 0, nil, nil
+	b.arenas, b.tensors = nil, nil
 }
 
 func (b *body) arena(size int) *[]byte {
@@ -535,7 +516,7 @@ func (b *body) failed(err error, what string) error {
 	case err == io.EOF || err == io.ErrUnexpectedEOF:
 		return newError(InvalidArgument, "the body ends after %d bytes, in %s", b.got, what)
 	}
-	return newError(InvalidArgument, "the body could not be read after %d bytes, in %s: %v", b.got, what, err)
+	return readError(err, b.got, what)
 }
 
 // wanted is an output that a request asks for.
@@ -546,14 +527,18 @@ type wanted struct {
 
 func (s *Server) restInfer(w http.ResponseWriter, r *http.Request) error {
 	begin := time.Now()
-	b := &body{r: r.Body, most: s.maxBody, budget: &s.bytes}
+	b := s.newBody(w, r)
 	req := &request{model: r.PathValue("name"), version: r.PathValue("version"), free: b.free}
 	v, _, err := s.find(req.model, req.version)
 	if err != nil { // before a body is read for nothing
 		s.count(nil, nil, err, begin)
 		return err
 	}
-	outputs, allBinary, err := b.request(r, req)
+	outputs, allBinary, err := b.request(r, req, v.rawShape)
+	b.holding.whole()
+	if b.ended.Load() { // while it was read
+		err = errMemory
+	}
 	if err != nil {
 		b.free()
 		s.count(v, nil, err, begin)
@@ -567,30 +552,13 @@ func (s *Server) restInfer(w http.ResponseWriter, r *http.Request) error {
 	return res.write(w, r, outputs, allBinary)
 }
 
-// request reads a request.
-func (b *body) request(r *http.Request, req *request) (outputs []wanted, allBinary bool, err error) {
+// request reads a request. raw returns the input that the whole body is, where it has no JSON.
+func (b *body) request(r *http.Request, req *request, raw func(size int64) (input, error)) (outputs []wanted, allBinary bool, err error) {
 	if r.ContentLength > b.most {
 		return nil, false, errTooLarge
 	}
-	switch encoding := r.Header.Get("Content-Encoding"); strings.ToLower(encoding) {
-	case "", "identity":
-	case "gzip":
-		packed := bufio.NewReader(&bounded{b.r, b.most})
-		unpacked, err := gzip.NewReader(packed)
-		if err != nil {
-			return nil, false, newError(InvalidArgument, "the body is not packed with gzip: %v", err)
-		}
-		b.r = unpacked // reads to the end of what is packed
-	case "deflate":
-		packed := bufio.NewReader(&bounded{b.r, b.most})
-		unpacked, err := zlib.NewReader(packed)
-		if err != nil {
-			return nil, false, newError(InvalidArgument, "the body is not packed with deflate, which is zlib's format: %v", err)
-		}
-		b.r = &wholeStream{unpacked, packed}
-	default:
-		return nil, false, &Error{Code: InvalidArgument, status: http.StatusUnsupportedMediaType,
-			Msg: "the body is packed with " + strconv.Quote(encoding) + ", where gzip and deflate are understood"}
+	if err := b.unpack(r.Header); err != nil {
+		return nil, false, err
 	}
 	head := int64(-1)
 	if text := r.Header.Get("Inference-Header-Content-Length"); text != "" {
@@ -598,9 +566,12 @@ func (b *body) request(r *http.Request, req *request) (outputs []wanted, allBina
 		if err != nil || head < 0 {
 			return nil, false, newError(InvalidArgument, "the header Inference-Header-Content-Length is %.40q, which is no length", text)
 		}
-		if head > b.most {
-			return nil, false, errTooLarge
+		if err := b.announced(head, "the header Inference-Header-Content-Length says that the JSON has"); err != nil {
+			return nil, false, err
 		}
+	}
+	if head == 0 {
+		return nil, true, b.raw(req, raw)
 	}
 	first := head
 	if first < 0 {
@@ -650,6 +621,9 @@ func (b *body) binary(in *input, size int64) error {
 		return newError(InvalidArgument, "input %q has shape %s, which no tensor can have", in.name, shapeText(in.shape))
 	}
 	what := "the data of input " + strconv.Quote(in.name)
+	if err := b.announced(size, "the binary data of input "+strconv.Quote(in.name)+" has"); err != nil {
+		return err
+	}
 	if in.typ == BYTES {
 		raw, err := b.upTo(b.arena(int(min(size, firstPiece))), size, what)
 		if err != nil {
@@ -667,7 +641,7 @@ func (b *body) binary(in *input, size int64) error {
 	if want := int64(n) * int64(in.typ.Size()); size != want {
 		return newError(InvalidArgument, "input %q has %d bytes of data, where %s of shape %s has %d", in.name, size, in.typ, shapeText(in.shape), want)
 	}
-	if size > b.most-b.got {
+	if size > b.most-b.got { // before memory is taken for it
 		return errTooLarge
 	}
 	if size < largeInput {
@@ -720,11 +694,11 @@ func (p *restParser) parse() error {
 	err := p.object("the request", func(key string) (err error) {
 		switch key {
 		case "id":
-			if err = first(1, key); err == nil {
+			if err = first(1, key); err == nil && !p.null() {
 				p.request.id, err = p.str("id")
 			}
 		case "parameters":
-			if err = first(2, key); err == nil {
+			if err = first(2, key); err == nil && !p.null() {
 				p.request.params, err = p.parameters("parameters")
 			}
 		case "inputs":
@@ -732,7 +706,7 @@ func (p *restParser) parse() error {
 				err = p.array("inputs", p.input)
 			}
 		case "outputs":
-			if err = first(8, key); err == nil {
+			if err = first(8, key); err == nil && !p.null() {
 				err = p.array("outputs", p.output)
 			}
 		default:
@@ -752,7 +726,7 @@ func (p *restParser) parse() error {
 	if binary, ok := p.request.params["binary_data_output"]; ok {
 		p.allBinary, ok = binary.(bool)
 		if !ok {
-			return newError(InvalidArgument, "parameter binary_data_output is neither true nor false")
+			return newError(InvalidArgument, "parameter binary_data_output is %s, and must be true or false", told(binary))
 		}
 		delete(p.request.params, "binary_data_output")
 	}
@@ -776,7 +750,7 @@ func (r *request) reserved() error {
 			n, ok = int64(u), true
 		}
 		if !ok || n < 0 {
-			return 0, newError(InvalidArgument, "parameter %s is %v, and must be an integer that is not negative", name, value)
+			return 0, newError(InvalidArgument, "parameter %s is %s, and must be an integer that is not negative", name, told(value))
 		}
 		delete(r.params, name)
 		return n, nil
@@ -791,6 +765,9 @@ func (r *request) reserved() error {
 	}
 	r.priority = priority
 	r.timeout = time.Duration(min(timeout, math.MaxInt64/1000)) * time.Microsecond
+	if err := r.takeTriton(); err != nil {
+		return err
+	}
 	return r.takeSequence()
 }
 
@@ -841,10 +818,13 @@ func (p *restParser) input() error {
 				}
 			}
 		case "parameters":
-			if err = first(parameters, key); err == nil {
+			if err = first(parameters, key); err == nil && !p.null() {
 				size, err = p.inputParameters()
 			}
 		case "data":
+			if p.null() {
+				return nil
+			}
 			if err = first(datum, key); err != nil {
 				return err
 			}
@@ -939,10 +919,7 @@ func (p *restParser) inputParameters() (int64, error) {
 	}
 	size, ok := value.(int64)
 	if !ok || size < 0 {
-		return 0, p.wrong("binary_data_size is %v, which is no size", value)
-	}
-	if size > p.body.most {
-		return 0, errTooLarge
+		return 0, p.wrong("binary_data_size is %s, and must be an integer that is not negative", told(value))
 	}
 	return size, nil
 }
@@ -960,19 +937,22 @@ func (p *restParser) output() error {
 			out.name = name
 			return err
 		case "parameters":
+			if p.null() {
+				return nil
+			}
 			params, err := p.parameters("an output's parameters")
 			if err != nil {
 				return err
 			}
 			if value, ok := params["binary_data"]; ok {
 				if out.binary, ok = value.(bool); !ok {
-					return p.wrong("binary_data is neither true nor false")
+					return p.wrong("binary_data is %s, and must be true or false", told(value))
 				}
 				explicit = true
 			}
-			for _, name := range []string{"classification", "shared_memory_region"} {
-				if _, ok := params[name]; ok {
-					return p.wrong("the parameter %s of an output is not supported", name)
+			for name := range params {
+				if err := checkOutputParameter(name); err != nil {
+					return p.wrong("%s", err.Msg)
 				}
 			}
 			return nil
@@ -1050,7 +1030,11 @@ func (res *response) write(w http.ResponseWriter, r *http.Request, outputs []wan
 	} else {
 		h["Content-Type"] = typeJSON
 	}
-	h["Vary"] = vary
+	if len(h["Vary"]) == 0 {
+		h["Vary"] = vary
+	} else {
+		h.Add("Vary", vary[0])
+	}
 	length := len(text) + binarySize
 	pieces := [][]byte{}
 	*a = text
@@ -1105,6 +1089,9 @@ func accepted(header string) string {
 	for part := range strings.SplitSeq(header, ",") {
 		name, quality, _ := strings.Cut(part, ";")
 		name = strings.ToLower(strings.TrimSpace(name))
+		if name == "x-gzip" {
+			name = "gzip"
+		}
 		if name != "gzip" && name != "deflate" {
 			continue
 		}

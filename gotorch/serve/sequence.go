@@ -96,7 +96,7 @@ func (r *request) takeSequence() error {
 		}
 		b, ok := value.(bool)
 		if !ok {
-			return false, newError(InvalidArgument, "parameter %s is %v, and must be true or false", name, value)
+			return false, newError(InvalidArgument, "parameter %s is %s, and must be true or false", name, told(value))
 		}
 		delete(r.params, name)
 		return b, nil
@@ -113,7 +113,7 @@ func (r *request) takeSequence() error {
 			}
 			r.sequence.id.text = id
 		default:
-			return newError(InvalidArgument, "parameter sequence_id is %v, and must be an integer or a text", value)
+			return newError(InvalidArgument, "parameter sequence_id is %s, and must be an integer or a text", told(value))
 		}
 		delete(r.params, "sequence_id")
 	}

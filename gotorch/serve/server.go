@@ -59,6 +59,9 @@ func New(opts ...Options) *Server {
 	s.maxQueue = int(positive("MaxQueue", o.MaxQueue, 256))
 	s.maxBody = positive("MaxRequestBytes", o.MaxRequestBytes, 64<<20)
 	s.bytes.limit = positive("MaxBytes", o.MaxBytes, 1<<30)
+	if o.RunTimeout < 0 {
+		panic(args.ValueError(op, "RunTimeout is %v, and must not be negative", o.RunTimeout))
+	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -74,22 +77,6 @@ func New(opts ...Options) *Server {
 	}
 	return s
 }
-
-// budget bounds the bytes of all requests.
-type budget struct {
-	limit int64
-	used  atomic.Int64
-}
-
-func (b *budget) take(n int64) bool {
-	if b.used.Add(n) > b.limit {
-		b.used.Add(-n)
-		return false
-	}
-	return true
-}
-
-func (b *budget) give(n int64) { b.used.Add(-n) }
 
 // version is a version of a model.
 type version struct {
@@ -138,6 +125,9 @@ func (s *Server) Add(name string, model Model, opts ...ModelOption) error {
 	q, err := s.queueOptions(&o)
 	if err == nil {
 		err = o.checkThreads()
+	}
+	if err == nil {
+		err = s.checkRunTimeout(&o)
 	}
 	if err != nil {
 		return of(name, o.version, err)
@@ -372,6 +362,8 @@ func (s *Server) find(name, id string) (*version, *queue, error) {
 		v = s.models[name][id]
 	}
 	switch {
+	case v != nil && v.queue != nil && v.queue.hangs():
+		return nil, nil, of(name, v.id, newError(Unavailable, "the model hangs: its instances have run for longer than %v", v.options.runTimeout))
 	case v != nil && v.queue != nil:
 		return v, v.queue, nil
 	case v != nil:
@@ -391,13 +383,9 @@ func (s *Server) Ready(name, version string) bool {
 	return err == nil
 }
 
-// SetReady says what the server answers to who asks whether it is ready; it changes nothing else. A server is ready from
-// [New] until [Server.Close]. One that loads its models, or will be closed soon, should not be: what balances load then
-// sends its requests elsewhere.
+// SetReady(false) makes the server answer to who asks that it is not ready, and changes nothing else; [Server.CheckReady] says
+// when it is by itself. A server that will be closed soon should not be: what balances load then sends its requests elsewhere.
 func (s *Server) SetReady(ready bool) { s.notReady.Store(!ready) }
-
-// IsReady reports what the server answers to who asks whether it is ready: see [Server.SetReady].
-func (s *Server) IsReady() bool { return !s.notReady.Load() && !s.isClosing() }
 
 // some returns versions of a model: one, or with "" all of them.
 func (s *Server) some(name, id string) ([]*version, error) {

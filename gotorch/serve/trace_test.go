@@ -193,30 +193,6 @@ func TestABatchHasLinksToAllItsRequests(t *testing.T) {
 	}
 }
 
-func TestAServerIsReadyWhenItSaysSo(t *testing.T) {
-	srv := newServer(t)
-	status := func() int {
-		w := httptest.NewRecorder()
-		srv.HTTP().ServeHTTP(w, httptest.NewRequest("GET", "/v2/health/ready", nil))
-		return w.Code
-	}
-	if !srv.IsReady() || status() != 200 {
-		t.Error("a new server is not ready")
-	}
-	srv.SetReady(false)
-	if srv.IsReady() || status() != 400 {
-		t.Error("it is ready all the same")
-	}
-	srv.SetReady(true)
-	if status() != 200 {
-		t.Error("it is not ready again")
-	}
-	testhelp.Must(t, srv.Close(context.Background()))
-	if srv.IsReady() || status() != 400 {
-		t.Error("a closed server is ready")
-	}
-}
-
 func TestWhatACloseCutsShortIsUnavailable(t *testing.T) {
 	srv := newServer(t)
 	running := make(chan bool)

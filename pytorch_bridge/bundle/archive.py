@@ -12,6 +12,7 @@ from typing import IO
 
 from .. import replacing
 from ..errors import BundleError
+from . import progress
 from .contents import walk
 
 _ENDS = (".tar", ".tar.gz", ".tgz")
@@ -34,6 +35,8 @@ def write(folder: Path, target: Path, epoch: int) -> None:
         _packed(file, target.name) as out,
         tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar,
     ):
+        sizes = [path.stat().st_size for _, path in walk(folder) if path.is_file()]
+        progress.step(f"writing {target.name}", sum(sizes))
         tar.addfile(_header(folder.name, folder, epoch))
         for name, path in walk(folder):
             header = _header(f"{folder.name}/{name}", path, epoch)
@@ -41,7 +44,19 @@ def write(folder: Path, target: Path, epoch: int) -> None:
                 tar.addfile(header)
             else:
                 with path.open("rb") as content:
-                    tar.addfile(header, content)
+                    tar.addfile(header, _Counted(content))
+
+
+class _Counted(io.RawIOBase):
+    """A file whose bytes count as done when they are read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self.file.read(size)
+        progress.add(len(data))
+        return data
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..cli import called
 from ..errors import BridgeError
+from . import progress
 from .making import Bundle, bundle
 
 
@@ -16,21 +17,22 @@ def main(options: argparse.Namespace) -> int:
     """Bundles and says what came of it; an error is one message on the standard error."""
     out = options.out
     try:
-        made = bundle(
-            options.program,
-            out,
-            cpu=options.cpu,
-            include=options.include,
-            name=options.name,
-            tags=options.tags,
-            ldflags=options.ldflags,
-            build_flags=options.build_flag,
-            sbom=options.sbom,
-            tar=_default(options.tar, out, ".tar"),
-            oci=_default(options.oci, out, ".oci"),
-            base=options.base,
-            ref=options.ref,
-        )
+        with progress.shown(sys.stderr):
+            made = bundle(
+                options.program,
+                out,
+                cpu=options.cpu,
+                include=options.include,
+                name=options.name,
+                tags=options.tags,
+                ldflags=options.ldflags,
+                build_flags=options.build_flag,
+                sbom=options.sbom,
+                tar=_default(options.tar, out, ".tar"),
+                oci=_default(options.oci, out, ".oci"),
+                base=options.base,
+                ref=options.ref,
+            )
     except (BridgeError, OSError) as e:  # the latter where the current folder is gone
         lines = str(e).splitlines() or [type(e).__name__]
         print(f"{called()} bundle: {lines[0]}", *lines[1:], sep="\n", file=sys.stderr)

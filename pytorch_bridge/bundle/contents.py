@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +13,9 @@ from pathlib import Path, PurePosixPath
 
 from .. import toolchain
 from ..errors import BundleError
+from . import progress
+
+_BLOCK = 1 << 20
 
 LIBRARIES, LICENCES, MANIFEST, SUMS, SBOM = (
     "lib",
@@ -72,6 +74,8 @@ class Contents:
         """Writes all of it into a folder that is empty."""
         for name in sorted(self.folders):
             (folder / name).mkdir(parents=True, exist_ok=True)
+        sources = [f.source for f in self.files.values() if isinstance(f.source, Path)]
+        progress.step("copying", sum(path.stat().st_size for path in sources))
         for name, file in sorted(self.files.items()):
             put(folder, name, file)
 
@@ -86,7 +90,10 @@ def put(folder: Path, name: str, file: File) -> Path:
     if isinstance(file.source, bytes):
         path.write_bytes(file.source)
     else:
-        shutil.copyfile(file.source, path)
+        with file.source.open("rb") as source, path.open("wb") as out:
+            while block := source.read(_BLOCK):
+                out.write(block)
+                progress.add(len(block))
     path.chmod(0o755 if file.executable else 0o644)
     return path
 
@@ -123,14 +130,17 @@ def digest(path: Path, algorithm: str = "sha256") -> str:
     """The digest of a file, in hexadecimal."""
     found = hashlib.new(algorithm)
     with path.open("rb") as file:  # Python 3.10 has no hashlib.file_digest
-        while part := file.read(1 << 20):
+        while part := file.read(_BLOCK):
             found.update(part)
+            progress.add(len(part))
     return found.hexdigest()
 
 
 def sums(folder: Path, algorithm: str = "sha256") -> dict[str, str]:
     """The digests of the files in a folder."""
-    return {name: digest(path, algorithm) for name, path in walk(folder) if path.is_file()}
+    files = [(name, path) for name, path in walk(folder) if path.is_file()]
+    progress.step("computing checksums", sum(path.stat().st_size for _, path in files))
+    return {name: digest(path, algorithm) for name, path in files}
 
 
 def sums_text(digests: dict[str, str]) -> str:

@@ -10,19 +10,24 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from .. import env, replacing, toolchain
 from ..errors import BundleError
-from . import contents
+from . import contents, progress
 from .closure import GLIBC, Closure, glibc_needed, system_folders
 from .program import Program
 
 TOOL = Path(__file__).resolve().parent / "oci"
 FOLDER = "/app"
 """Where a bundle is in its image."""
+
+USER = "65532:65532"
+"""As whom it runs where the base says nothing: nobody's number, and not root's."""
 
 
 def check(target: Path, base: str) -> None:
@@ -79,6 +84,7 @@ def write(
         "epoch": epoch,
         "entrypoint": [f"{FOLDER}/{called}"],
         "folder": FOLDER,
+        "user": USER,
         "title": called,
         "layers": layers,
     }
@@ -88,6 +94,8 @@ def write(
             (left / "old").rename(target)
 
     with replacing.folder_beside(target, rescue) as part:
+        sizes = [f["path"] and Path(f["path"]).stat().st_size for x in layers for f in x["files"]]
+        progress.step("writing the image", sum(filter(None, sizes)))
         run({**asked, "out": str(part / "new")})
         for _, path in contents.walk(part / "new"):
             if path.is_file():
@@ -108,19 +116,28 @@ def run(asked: dict[str, Any]) -> None:
         "GOWORK": "off",
         "CGO_ENABLED": "0",
     }
-    done = subprocess.run(
-        [str(go.path), "run", "-C", str(TOOL), "."],
-        env=here,
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode != 0:
-        lines = [
-            line for line in done.stderr.strip().splitlines() if not line.startswith("exit status")
-        ]
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as said,
+        subprocess.Popen(
+            [str(go.path), "run", "-C", str(TOOL), "."],
+            env=here,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError), process.stdin as to:
+            json.dump(asked, to)
+        for line in process.stdout:  # bytes that are done
+            progress.add(int(line))
+        code = process.wait()
+        said.seek(0)
+        text = said.read()
+    if code != 0:
+        lines = [line for line in text.strip().splitlines() if not line.startswith("exit status")]
         raise BundleError("the image cannot be written: " + "\n  ".join(lines[-20:]))
 
 

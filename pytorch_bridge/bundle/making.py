@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import replacing, toolchain
 from ..errors import BundleError
-from . import archive, contents, elf, image, origin, program, sbom
+from . import archive, contents, elf, image, origin, program, progress, sbom
 from .closure import DRIVER, Closure, Finder, glibc_needed
 from .contents import Contents, File
 from .origin import Origin
@@ -74,7 +74,8 @@ def bundle(
     `sbom` adds a bill of materials. `tar` also writes all of it as one file, .tar or .tar.gz; and
     `oci` as a folder with an OCI image, called `ref` there, on the image `base`: a reference to a
     registry, a folder with an OCI layout, or the file of `docker save`. Without one, the image has
-    this machine's glibc.
+    this machine's glibc. It runs as the user of its base, or where that has none as 65532, who is
+    not root.
 
     BundleError says what is in the way; nothing is half written then, and what was there stays.
     """
@@ -100,9 +101,11 @@ def bundle(
     with _beside(target) as part:
         build = part / "build"
         build.mkdir()
+        progress.step("go build")
         binary = program.build(found, build, tags, ldflags, build_flags)
         called = name or binary.name
         _check_name(called, parts)
+        progress.step("looking for libraries")
         closure = _closure(binary, cpu, parts, part)
         new = part / "new"
         new.mkdir()

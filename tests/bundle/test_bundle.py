@@ -3,12 +3,14 @@ libtorch. Run in a root of their own with libc and nothing else, where the syste
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import http.server
 import io
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -690,6 +692,7 @@ def test_an_image_without_a_base_runs(shop, namespaces):
     }
     assert config["config"]["Entrypoint"] == ["/app/my shop"]
     assert config["config"]["WorkingDir"] == "/app"
+    assert config["config"]["User"] == "65532:65532", "not root, where there is no base to say who"
     assert config["created"] == "1970-01-01T00:00:00Z"
     assert len(layers) == 3
     root = shop / "root"
@@ -700,6 +703,41 @@ def test_an_image_without_a_base_runs(shop, namespaces):
         pytest.skip(namespaces)
     done = run_in(root, *config["config"]["Entrypoint"], "a", "b")
     assert (done.stdout, done.stderr) == (SAID, "")
+
+
+def test_a_terminal_is_shown_how_far_it_is(shop):
+    """And what is not a terminal is not."""
+    command = [sys.executable, "-m", "pytorch_bridge", "bundle", "./app", "-o", str(shop / "dist")]
+    command += ["--tar", "--oci", "--include", "data"]
+    command += ["--include", f"{shop / 'large'}=large"]
+    (shop / "large").write_bytes(os.urandom(8 << 20))
+    main, terminal = pty.openpty()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=terminal, text=True) as process:
+        os.close(terminal)
+        seen = b""
+        with contextlib.suppress(OSError):  # of Linux, when the other end is closed
+            while part := os.read(main, 1 << 16):
+                seen += part
+        os.close(main)
+        assert process.stdout is not None
+        said = process.stdout.read()
+    assert process.returncode == 0, seen
+    assert re.match(r".*dist: \d+ MB", said)
+    lines = seen.decode().split("\r\x1b[K")
+    assert lines[-1] == "", "the line is gone in the end"
+    steps = ["go build", "looking for libraries", "copying", "computing checksums"]
+    at = 0
+    for step in [*steps, "writing the image", "writing dist.tar"]:
+        at = next(i for i, line in enumerate(lines) if i >= at and line.startswith(step))
+    for line in lines:
+        if found := re.search(r"\[([#.]+)\] (\d+) of (\d+) MB", line):
+            bar, done, total = found[1], int(found[2]), int(found[3])
+            assert done <= total
+            assert total >= 8
+            assert len(bar) == 24
+            assert abs(bar.count("#") / 24 - done / total) < 0.2
+    quiet = subprocess.run(command, capture_output=True, text=True)
+    assert (quiet.returncode, quiet.stderr, quiet.stdout) == (0, "", said)
 
 
 def test_an_image_is_the_same_twice_and_replaces_itself_alone(shop):

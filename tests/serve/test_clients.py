@@ -207,7 +207,7 @@ def test_packed_requests_and_responses(served: Served, packed: str, binary: bool
         )  # fmt: skip
         same(result.as_numpy("y"), array, "FP32")
     with grpc_client.InferenceServerClient(served.grpc) as grpc:
-        result = infer((grpc_client, grpc), "echo_FP32", array)
+        result = infer((grpc_client, grpc), "echo_FP32", array, compression_algorithm=packed)
         same(result.as_numpy("y"), array, "FP32")
 
 

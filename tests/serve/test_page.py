@@ -10,6 +10,7 @@ import base64
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import urllib.error
@@ -299,6 +300,46 @@ def test_other_inputs_are_typed_and_names_are_text(
     browser.wait("document.querySelector('canvas')")
     _draw(browser, SEVEN)
     browser.wait(ANSWER)
+
+
+@pytest.mark.parametrize("browser", ["light"], indirect=True)
+def test_a_narrow_screen_has_all_of_it(browser: Browser, url: str, tmp_path: Path) -> None:
+    """A telephone is 390 pixels wide: nothing is wider, but what scrolls by itself."""
+    wider = (
+        "[...document.querySelectorAll('body *')].filter(e => {const r = e.getBoundingClientRect();"
+        "return r.width && r.right > 390.5 && !e.closest('.scroll, pre')}).map(e => e.outerHTML.slice(0, 80))"
+    )
+    try:
+        browser.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=390, height=844, deviceScaleFactor=2, mobile=True,
+        )  # fmt: skip
+        browser.go(url)
+        browser.wait("!document.getElementById('token').hidden")
+        assert browser.js(wider) == [], "the token's form"
+        _enter(browser, url)
+        pictures = Path(os.environ.get("PAGE_PICTURES", tmp_path))
+        for name in browser.js(
+            "[...document.querySelectorAll('nav button')].map(b => b.firstChild.textContent)"
+        ):
+            _choose(browser, name)
+            title = json.dumps(re.sub(r" [12]$", "", name))
+            browser.wait(f"document.getElementById('title').textContent === {title}")
+            browser.wait("document.querySelector('#form button, #form p')")
+            assert browser.js(wider) == [], name
+            assert browser.js("document.documentElement.scrollWidth") <= 390, name
+            if browser.js("!!document.querySelector('#form .main')"):  # of whatever is in the form
+                browser.js("document.getElementById('form').requestSubmit()")
+                browser.wait(
+                    "!document.querySelector('#results').innerText.startsWith('The answer')"
+                )
+            browser.js("document.querySelector('#form button.main') && " + AS_JSON)
+            browser.wait("document.querySelector('#stats table')")
+            assert browser.js(wider) == [], f"{name}, with its answer"
+            assert browser.js("document.documentElement.scrollWidth") <= 390, name
+            browser.picture(pictures / f"narrow-{re.sub('[^a-z0-9]+', '-', name)}.png")
+    finally:
+        browser.call("Emulation.clearDeviceMetricsOverride")
 
 
 @pytest.mark.parametrize("browser", ["light"], indirect=True)

@@ -38,6 +38,7 @@ type request struct {
 	Epoch      int64    // the date of all
 	Entrypoint []string // what is run
 	Folder     string   // where it is run
+	User       string   // as whom, where the base does not say
 	Title      string
 	Layers     []layer
 }
@@ -91,6 +92,9 @@ func (r *request) image() (v1.Image, error) {
 	config = config.DeepCopy()
 	config.Created, config.OS, config.Architecture = date, r.OS, r.Arch
 	config.Config.Entrypoint, config.Config.Cmd, config.Config.WorkingDir = r.Entrypoint, nil, r.Folder
+	if config.Config.User == "" {
+		config.Config.User = r.User
+	}
 	if config.Config.Labels == nil {
 		config.Config.Labels = map[string]string{}
 	}
@@ -165,8 +169,19 @@ func (f file) write(w *tar.Writer, date time.Time) error {
 	if err := w.WriteHeader(header); err != nil {
 		return err
 	}
-	_, err = io.Copy(w, source)
+	_, err = io.Copy(w, counted{source})
 	return err
+}
+
+// counted says on the standard output how many bytes are read.
+type counted struct{ r io.Reader }
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	if n > 0 {
+		fmt.Println(n)
+	}
+	return n, err
 }
 
 // base is the image to build on, and the labels that say which it was.
