@@ -298,7 +298,7 @@ func TestRanksShareAnIterable(t *testing.T) {
 					set = sizedCount{count{n, new(int)}}
 				}
 				// The order of all ranks is the same, whatever the loaders draw.
-				mine := data.DistributedIterable(data.Shuffle(set, 1+rng.IntN(1)+int(seed%7)), ranks, rank, data.DistributedIterableOptions{Seed: seed, DropLast: dropLast})
+				mine := data.DistributedIterable(data.Shuffle(set, 1+int(seed%7)), ranks, rank, data.DistributedIterableOptions{Seed: seed, DropLast: dropLast})
 				all = append(all, overIterable(mine, data.LoaderOptions{BatchSize: batch, Workers: workers, Seed: 1 + rank}))
 			}
 			return all
