@@ -73,7 +73,7 @@ def by_subject(ops: list[Wrapped]) -> dict[Subject, list[Wrapped]]:
 
 
 HEADERS = ROOT / "cgotorch"
-_READ_BY_GO = ("cgotorch.h", "allocator.h", "objects.h", "os_thread.h", "thunk.h")
+_READ_BY_GO = ("cgotorch.h", "allocator.h", "cgroup.h", "objects.h", "os_thread.h", "thunk.h")
 
 
 def api_hash(ops: list[Wrapped]) -> str:
