@@ -239,7 +239,9 @@ func numberText(random *rand.Rand, x *big.Float) string {
 func TestNumbersOutOfRangeAreRefused(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	for typ, of := range map[DataType]struct{ bits, digits, highest int }{FP16: {16, 11, 15}, FP32: {32, 24, 127}, FP64: {64, 53, 1023}} {
-		times2 := func(f float64, n int) *big.Float { return new(big.Float).SetMantExp(new(big.Float).SetPrec(2000).SetFloat64(f), n) }
+		times2 := func(f float64, n int) *big.Float {
+			return new(big.Float).SetMantExp(new(big.Float).SetPrec(2000).SetFloat64(f), n)
+		}
 		// The least number that rounds to infinity: half a step above the largest.
 		limit := times2(1, of.highest+1)
 		limit.Sub(limit, times2(1, of.highest-of.digits))

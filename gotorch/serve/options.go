@@ -55,6 +55,7 @@ type modelOptions struct {
 	threads   int // 0: as many as others
 
 	threadsGiven bool
+	unasked      bool // nobody has asked for batching, so that no request is refused for it
 }
 
 // Version is the version of a model; by default it is "1". A request that names no version gets the highest one:
