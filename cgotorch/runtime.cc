@@ -15,6 +15,7 @@
 #include <typeinfo>
 #include <utility>
 
+#include "cgroup.h"
 #include "late_devices.h"
 #include "python.h"
 #include "thunk.h"
@@ -408,6 +409,14 @@ void cgotorch_share_threads(int64_t callers) {
   }
   const int64_t n = std::max<int64_t>(1, all / std::max<int64_t>(1, callers));
   if (share.exchange(n) != n) __atomic_add_fetch(&settings_generation, 1, __ATOMIC_RELEASE);
+}
+
+void cgotorch_limit_threads(int64_t n) {
+  if (num_threads.load() > 0 || set_omp_threads() == nullptr) return;
+  enter_thread();
+  if (n < 1 || n >= at::get_num_threads()) return;
+  default_threads = n;
+  cgotorch_share_threads(1);
 }
 
 const char *SetNumThreads(int64_t n) {

@@ -110,3 +110,9 @@ func PretendPython() (counted func() int) {
 		return len(held.words) + len(held.storages)
 	}
 }
+
+// ThreadsOf and LimitThreads are threadsOf and setThreadsLimit.
+var (
+	ThreadsOf    = threadsOf
+	LimitThreads = setThreadsLimit
+)

@@ -27,6 +27,7 @@ func init() {
 		C.cgotorch_install_allocator()
 		C.cgotorch_install_objects()
 		printWarnings()
+		limitThreads()
 	}
 }
 

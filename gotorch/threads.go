@@ -22,7 +22,8 @@ import (
 func NumThreads() int { return int(C.GetNumThreads()) }
 
 // SetNumThreads sets the number of threads that one op may use, for all goroutines. Without it an op
-// may use all processors, and goroutines that compute at the same time divide them. It panics with a
+// may use all processors, or as many as the quota of the container allows (cgroup v1 and v2) where that is
+// fewer and OMP_NUM_THREADS is not set, and goroutines that compute at the same time divide them. It panics with a
 // RuntimeError if n is not positive.
 func SetNumThreads(n int) {
 	if err := C.SetNumThreads(C.int64_t(n)); err != nil {

@@ -129,6 +129,27 @@ def check_library() -> Finding:
     return Finding(name, "ok", f"for torch {facts['torch']}, {library}")
 
 
+def check_threads() -> Finding:
+    """How many threads an op uses in a Go program, and why, as gotorch/container.go has it."""
+    processors = len(os.sched_getaffinity(0))
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        if os.environ.get(name):
+            return Finding("threads", "ok", f"an op uses {os.environ[name]}, as {name} says")
+    ask = (
+        "import ctypes, sys; quota = ctypes.CDLL(sys.argv[1]).cgotorch_cpu_quota;"
+        "quota.restype = ctypes.c_double; print(quota(b''))"
+    )
+    library = provided.ensure()
+    done = subprocess.run([sys.executable, "-c", ask, library], capture_output=True, text=True)
+    if done.returncode != 0:
+        return Finding("threads", "optional", "not known without libcgotorch.so")
+    quota = float(done.stdout)
+    if quota == 0 or max(1, int(quota)) >= processors:
+        return Finding("threads", "ok", f"an op uses {processors} at most, one for each processor")
+    detail = f"an op uses {max(1, int(quota))}, as the container's quota is {quota:.3g} CPUs; "
+    return Finding("threads", "ok", f"{detail}there are {processors}")
+
+
 def check_pkgconfig() -> Finding:
     found = shutil.which("pkg-config") or shutil.which("pkgconf")
     if found:
@@ -155,6 +176,7 @@ CHECKS: dict[str, Callable[[], Finding]] = {
     "go": check_go,
     "cgo": check_cc,
     "libcgotorch.so": check_library,
+    "threads": check_threads,
     "pkg-config": check_pkgconfig,
     "disk": check_disk,
 }

@@ -32,8 +32,10 @@ type modelConfig struct {
 		DefaultLevel int      `json:"default_level"`
 	} `json:"queue"`
 	Instances *int `json:"instances"`
-	Threads   *int `json:"threads"`
-	Sequences *struct {
+	// RunTimeout is how long a run may take.
+	RunTimeout *duration `json:"run_timeout"`
+	Threads    *int      `json:"threads"`
+	Sequences  *struct {
 		Max  *int64   `json:"max"`
 		Idle duration `json:"idle"`
 	} `json:"sequences"`
@@ -110,6 +112,9 @@ func (c *modelConfig) options() []ModelOption {
 	}
 	if c.Instances != nil {
 		all = append(all, Instances(*c.Instances))
+	}
+	if c.RunTimeout != nil {
+		all = append(all, RunTimeout(*c.RunTimeout))
 	}
 	if c.Threads != nil {
 		all = append(all, Threads(*c.Threads))

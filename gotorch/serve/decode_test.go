@@ -61,7 +61,7 @@ func FuzzREST(f *testing.F) {
 	raw := &version{signature: Signature{Inputs: []Spec{{Name: "x", Type: FP32, Shape: []int64{-1, 2}}}}}
 	f.Fuzz(func(t *testing.T, text []byte, head int) {
 		used := budget{limit: 1 << 20}
-		b := &body{r: bytes.NewReader(text), most: 1 << 16, whole: int64(len(text)), budget: &used}
+		b := &body{r: bytes.NewReader(text), most: 1 << 16, whole: int64(len(text)), holding: holding{budget: &used}}
 		req := &request{free: b.free}
 		r := &http.Request{Header: http.Header{}, ContentLength: int64(len(text))}
 		if head >= 0 {
@@ -94,7 +94,7 @@ func FuzzGRPC(f *testing.F) {
 		if proto.Unmarshal(text, &r) != nil {
 			return
 		}
-		if req, err := grpcRequest(&r, func(int64) error { return nil }); err == nil {
+		if req, err := grpcRequest(&r, false, func(int64) error { return nil }); err == nil {
 			whole(t, req.inputs)
 		}
 	})
@@ -320,7 +320,7 @@ func TestWhatIsNoTextIsRefused(t *testing.T) {
 		} {
 			text := strings.Replace(form, "%s", bad, 1)
 			used := budget{limit: 1 << 20}
-			b := &body{r: strings.NewReader(text), most: 1 << 16, whole: int64(len(text)), budget: &used}
+			b := &body{r: strings.NewReader(text), most: 1 << 16, whole: int64(len(text)), holding: holding{budget: &used}}
 			_, _, err := b.request(&http.Request{Header: http.Header{}, ContentLength: int64(len(text))}, &request{free: b.free}, nil)
 			b.free()
 			if err == nil || asError(err).Code != InvalidArgument {

@@ -187,6 +187,7 @@ func (s *Server) await(ctx context.Context, v *version, q *queue, j *job, timeou
 		defer timer.Stop()
 		late = timer.C
 	}
+	overdue := j.overdue
 	for {
 		select {
 		case <-j.done:
@@ -201,6 +202,11 @@ func (s *Server) await(ctx context.Context, v *version, q *queue, j *job, timeou
 			<-j.done
 			j.giveBack()
 			return v.gone(ctx.Err())
+		case <-overdue:
+			if q.leave(j) {
+				return of(v.name, v.id, newError(DeadlineExceeded, "the model has run for longer than %v, which is all that it may", v.options.runTimeout))
+			}
+			overdue = nil // it has returned in this moment
 		case <-late:
 			late = nil
 			if q.leaveIfWaiting(j) {
@@ -234,6 +240,9 @@ func (s *Server) whyCanceled(err error) error {
 // newJob checks a request against the signature. r.free stays the caller's where it fails.
 func (v *version) newJob(r *request) (*job, error) {
 	j := &job{params: r.params, free: r.free, in: make([]input, len(v.signature.Inputs))}
+	if v.options.runTimeout > 0 {
+		j.overdue = make(chan struct{})
+	}
 	for i := range r.inputs {
 		in := &r.inputs[i]
 		at := slices.IndexFunc(v.signature.Inputs, func(s Spec) bool { return s.Name == in.name })
@@ -407,7 +416,7 @@ func (v *version) attempt(ctx context.Context, jobs []*job) (err error) {
 	}()
 	gotorch.Scope0(func(*gotorch.ScopeHandle) {
 		defer v.setThreads()()
-		gotorch.InferenceMode(func() { err = v.compute(ctx, jobs) })
+		gotorch.InferenceMode(func() { err = v.timed(jobs, func() error { return v.compute(ctx, jobs) }) })
 	})
 	return err
 }

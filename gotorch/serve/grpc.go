@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"runtime"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"gotorch.dev/gotorch/internal/args"
 	pb "gotorch.dev/gotorch/serve/internal/inferencepb"
 )
 
@@ -24,23 +26,38 @@ import (
 //	err := g.Serve(listener)
 //
 // Inputs may be in raw_input_contents or in the typed contents; outputs are always in raw_output_contents. Requests of a
-// stream are answered one after the other, each by one response, whose parameter triton_final_response is true. Messages may
-// be packed with gzip or deflate, the bounds are for what they are then, and the answer is packed too. A server that
+// stream are answered one after the other, each by one response, whose parameter triton_final_response is true; a message
+// that is refused before it is decoded ends the stream. Messages may be packed with gzip or deflate, the bounds are for what they are then, and the answer is packed too. A server that
 // answers grpcurl and its like adds google.golang.org/grpc/reflection.
 //
 // A program that also imports other Go code generated for this protocol has the messages twice, which package protobuf
 // refuses when it starts: https://protobuf.dev/reference/go/faq#namespace-conflict.
 func RegisterGRPC(g grpc.ServiceRegistrar, srv *Server) {
-	pb.RegisterGRPCInferenceServiceServer(g, &grpcServer{srv: srv})
+	desc := pb.GRPCInferenceService_ServiceDesc
+	desc.Methods, desc.Streams = slices.Clone(desc.Methods), slices.Clone(desc.Streams)
+	for i, m := range desc.Methods {
+		desc.Methods[i].Handler = srv.receiving(grpcService+m.MethodName, m.Handler)
+	}
+	for i, m := range desc.Streams {
+		desc.Streams[i].Handler = srv.receivingStream(grpcService+m.StreamName, m.Handler)
+	}
+	g.RegisterService(&desc, &grpcServer{srv: srv})
 }
 
-// GRPCOptions returns what a grpc.Server needs to take messages as large as Options.MaxRequestBytes says; without it
-// grpc-go refuses those of more than 4 MB. A larger one is refused with RESOURCE_EXHAUSTED before it is read. Calls run on
-// goroutines that stay, whose stacks have grown already. An option that comes after these holds before them.
-func GRPCOptions(srv *Server) []grpc.ServerOption {
+// GRPCOptions returns the options of a grpc.Server for package serve. With them messages may be as large as
+// Options.MaxRequestBytes; a larger one is refused with RESOURCE_EXHAUSTED before it is read. What calls have sent, and what it
+// becomes when it is decoded, counts for Options.MaxBytes from the first byte, and [GRPCLimits] hold. The server must not
+// be given grpc.Creds, grpc.InTapHandle, grpc.ReadBufferSize or a codec besides. Calls run on goroutines that stay, whose
+// stacks have grown already.
+func GRPCOptions(srv *Server, limits ...GRPCLimits) []grpc.ServerOption {
+	in := newGRPCIntake(srv, args.Option(limits))
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(int(min(srv.maxBody, math.MaxInt32))),
 		grpc.NumStreamWorkers(uint32(4 * runtime.GOMAXPROCS(0))),
+		grpc.Creds(intakeCredentials{in.limits.Credentials, in}),
+		grpc.InTapHandle(in.tap),
+		grpc.ReadBufferSize(0),
+		grpc.ForceServerCodecV2(newGRPCCodec()),
 	}
 }
 
@@ -211,8 +228,8 @@ func (g *grpcServer) answer(ctx context.Context, r *pb.ModelInferRequest) (*pb.M
 		g.srv.count(nil, nil, err, begin)
 		return nil, err
 	}
-	b := &body{budget: &g.srv.bytes}
-	req, err := g.request(b, r)
+	b := &body{holding: holding{budget: &g.srv.bytes}}
+	req, err := g.request(ctx, b, r)
 	if err != nil {
 		b.free()
 		g.srv.count(v, nil, err, begin)
@@ -242,21 +259,27 @@ func (g *grpcServer) answer(ctx context.Context, r *pb.ModelInferRequest) (*pb.M
 }
 
 // request is grpcRequest within the server's bounds.
-func (g *grpcServer) request(b *body, r *pb.ModelInferRequest) (*request, error) {
-	size := int64(proto.Size(r))
-	if size > g.srv.maxBody { // grpc.Server may take more
-		return nil, errTooLarge
+func (g *grpcServer) request(ctx context.Context, b *body, r *pb.ModelInferRequest) (*request, error) {
+	counted := g.srv.callOf(ctx) != nil // when the message was decoded
+	if !counted {
+		size := int64(proto.Size(r))
+		if size > g.srv.maxBody { // grpc.Server may take more
+			return nil, errTooLarge
+		}
+		if err := b.take(size); err != nil {
+			return nil, err
+		}
 	}
-	if err := b.take(size); err != nil {
-		return nil, err
-	}
-	return grpcRequest(r, b.take)
+	return grpcRequest(r, counted, b.take)
 }
 
 // grpcParameters are parameters as the rest of the package has them.
 func grpcParameters(in map[string]*pb.InferParameter) (Parameters, error) {
 	if len(in) == 0 {
 		return nil, nil
+	}
+	if len(in) > maxParameters {
+		return nil, newError(InvalidArgument, "there are more than %d parameters", maxParameters)
 	}
 	p := make(Parameters, len(in))
 	for name, value := range in {
@@ -278,8 +301,9 @@ func grpcParameters(in map[string]*pb.InferParameter) (Parameters, error) {
 	return p, nil
 }
 
-// grpcRequest makes a request of a message. Its data is the message's; what is made besides is asked for by take.
-func grpcRequest(r *pb.ModelInferRequest, take func(int64) error) (*request, error) {
+// grpcRequest makes a request of a message. Its data is the message's; what is made besides is asked for by take, and what
+// its typed contents are in memory, unless that is counted already.
+func grpcRequest(r *pb.ModelInferRequest, counted bool, take func(int64) error) (*request, error) {
 	req := &request{model: r.ModelName, version: r.ModelVersion, id: r.Id, free: func() {}}
 	var err error
 	if req.params, err = grpcParameters(r.Parameters); err != nil {
@@ -320,7 +344,7 @@ func grpcRequest(r *pb.ModelInferRequest, take func(int64) error) (*request, err
 		}
 		switch {
 		case len(raws) == 0:
-			err = in.contents(from.GetContents(), n, take)
+			err = in.contents(from.GetContents(), n, counted, take)
 		case from.GetContents() != nil:
 			err = newError(InvalidArgument, "input %q has contents, and there are raw_input_contents", in.name)
 		case in.typ == BYTES:
@@ -350,7 +374,7 @@ func grpcRequest(r *pb.ModelInferRequest, take func(int64) error) (*request, err
 }
 
 // contents takes n elements from the typed contents. Of these the wire may have a byte each, where the message has more.
-func (in *input) contents(c *pb.InferTensorContents, n int, take func(int64) error) error {
+func (in *input) contents(c *pb.InferTensorContents, n int, counted bool, take func(int64) error) error {
 	have, each := 0, 0
 	switch in.typ {
 	case BOOL:
@@ -376,6 +400,9 @@ func (in *input) contents(c *pb.InferTensorContents, n int, take func(int64) err
 	}
 	if have != n {
 		return newError(InvalidArgument, "input %q has %d elements in the contents of its type, where shape %s has %d", in.name, have, shapeText(in.shape), n)
+	}
+	if counted {
+		each = 0
 	}
 	size := in.typ.Size()
 	if err := take(int64(have) * int64(each+size)); err != nil {

@@ -369,6 +369,9 @@ func (r *reader) skip(depth int) error {
 	return err
 }
 
+// maxParameters is how many parameters a request, an input or an output may have.
+const maxParameters = 1000
+
 // parameters reads an object of parameters. Those that are null are left out.
 func (r *reader) parameters(what string) (Parameters, error) {
 	p := Parameters{}
@@ -377,8 +380,8 @@ func (r *reader) parameters(what string) (Parameters, error) {
 
 func (r *reader) parametersInto(p Parameters, what string) error {
 	return r.object(what, func(key string) (err error) {
-		if len(p) >= 1000 {
-			return r.wrong("%s has more than 1000 entries", what)
+		if len(p) >= maxParameters {
+			return r.wrong("%s has more than %d entries", what, maxParameters)
 		}
 		switch c := r.peek(); c {
 		case '"':

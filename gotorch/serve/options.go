@@ -32,15 +32,19 @@ type Options struct {
 	// is refused, with 413 or RESOURCE_EXHAUSTED, before it is read; over gRPC for that the grpc.Server has to be made with
 	// [GRPCOptions]. default: 64 << 20
 	MaxRequestBytes gotorch.Scalar
-	// MaxBytes bounds what all requests for inference take together while they run, over REST also while they are read, what
-	// their texts become included. Beyond it requests are refused with 429, or RESOURCE_EXHAUSTED. A message of gRPC counts
-	// from when it has come: until then it is grpc.MaxConcurrentStreams that bounds how many there are. default: 1 << 30
+	// MaxBytes bounds what all requests for inference take together while they are read and run, what their texts become
+	// included; over gRPC for that the grpc.Server has to be made with [GRPCOptions], and else a message counts from when it
+	// has come. Beyond it requests whose clients have stopped sending are ended, and others are refused with 429, or
+	// RESOURCE_EXHAUSTED. default: 1 << 30
 	MaxBytes gotorch.Scalar
+	// RunTimeout is how long a run of a model may take, unless the model's [RunTimeout] says so. Default: as long as it takes.
+	RunTimeout time.Duration
 	// Control lets clients load and unload models. Who can reach the server can then put it out of service.
 	Control bool
 }
 
-// ModelOption is an argument of [Server.Add]: [Batching], [Queue], [Instances], [Version], [Threads], [Sequences], [Ragged].
+// ModelOption is an argument of [Server.Add]: [Batching], [Queue], [Instances], [Version], [Threads], [Sequences],
+// [Ragged], [RunTimeout].
 type ModelOption interface {
 	set(*modelOptions)
 }
@@ -56,6 +60,9 @@ type modelOptions struct {
 
 	threadsGiven bool
 	unasked      bool // nobody has asked for batching, so that no request is refused for it
+
+	runTimeout      time.Duration // 0: any
+	runTimeoutGiven bool
 }
 
 // Version is the version of a model; by default it is "1". A request that names no version gets the highest one:

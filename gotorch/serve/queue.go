@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -40,6 +41,8 @@ type job struct {
 	inLevel links
 	inKey   links
 	done    chan struct{} // closed when it has run, or was refused while it waited
+	late    bool          // overdue is closed
+	overdue chan struct{} // closed when it has run for longer than it may; nil where it may for ever
 
 	in      []input
 	lengths []int64 // of ragged inputs
@@ -141,7 +144,8 @@ type queue struct {
 	full     []*bucket
 	waiting  int
 	running  map[*batch]struct{}
-	gathers  bool // a goroutine is about to take a batch
+	hung     atomic.Int32 // of those, which run for longer than they may
+	gathers  bool         // a goroutine is about to take a batch
 	seq      uint64
 	closed   error // why nothing comes in any more
 	timer    *time.Timer
@@ -164,6 +168,9 @@ func (q *queue) submit(j *job) error {
 	}
 	if q.waiting >= q.limit {
 		return newError(ResourceExhausted, "%d requests wait, and no more may: try again later", q.waiting)
+	}
+	if q.hangs() {
+		return newError(Unavailable, "the model hangs: its instances have run for longer than they may")
 	}
 	q.seq++
 	j.seq, j.arrived, j.state, j.done = q.seq, time.Now(), jobWaiting, make(chan struct{})
@@ -462,15 +469,7 @@ func (q *queue) kill(why error) {
 	if q.closed == nil {
 		q.closed = why
 	}
-	var refused []*job
-	for i := range q.levelsOf {
-		for j := q.levelsOf[i].first; j != nil; j = q.levelsOf[i].first {
-			q.remove(j)
-			j.state, j.err = jobDone, why
-			refused = append(refused, j)
-			close(j.done)
-		}
-	}
+	refused := q.refuseWaiting(why)
 	for b := range q.running {
 		b.cancel()
 	}

@@ -14,8 +14,8 @@ import (
 func (s *Server) IsReady() bool { return s.CheckReady() == nil }
 
 // CheckReady returns nil if the server is ready, and else an [*Error] of code Unavailable that says why not. It is ready
-// while it has a model, everything that its repositories name is in service, [Server.SetReady] says nothing else, and
-// [Server.Close] has not been called.
+// while it has a model, everything that its repositories name is in service, no model hangs (see [RunTimeout]),
+// [Server.SetReady] says nothing else, and [Server.Close] has not been called.
 //
 // A repository names the models of RepositoryOptions.Only, which must have a version in service each; without Only all that
 // are in its folder, of which there must be one. At first every version must load: a server that begins beside a damaged
@@ -30,8 +30,8 @@ func (s *Server) CheckReady() error {
 	}
 	s.mutex.RLock()
 	repositories, models := slices.Clone(s.repositories), len(s.models)
+	why := s.hanging()
 	s.mutex.RUnlock()
-	var why []string
 	for _, r := range repositories {
 		why = append(why, r.unready()...)
 	}

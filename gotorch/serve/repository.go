@@ -179,7 +179,7 @@ func (r *repository) scan(ctx context.Context, only string) {
 		}
 		all, most, err := r.versions(name)
 		if err != nil {
-			unread[model] = err.Error()
+			unread[model] = r.tellable(err)
 			continue
 		}
 		if len(all) == 0 {
@@ -438,15 +438,19 @@ func (r *repository) look(ctx context.Context, key entryKey, at source, asked bo
 		"folder", at.dir, "in service", e.version != nil, "error", err)
 }
 
-// tellable is an error as clients may see it: paths begin in the folder, and where that is is the operator's. All of it is
-// text, as one entry of the index that is none would be the end of the whole answer over gRPC.
+// tellable is an error as clients may see it: paths begin in the folder, and of others there is the last name, as where
+// things are is the operator's. All of it is text, as one entry of the index that is none would be the end of the whole
+// answer over gRPC.
 func (r *repository) tellable(err error) string {
 	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
-	if r.dir == "/" {
-		return text
+	if r.dir != "/" {
+		text = strings.ReplaceAll(text, r.dir+"/", "")
 	}
-	return strings.ReplaceAll(text, r.dir+"/", "")
+	return foldersOfPaths.ReplaceAllString(text, "$1")
 }
+
+// foldersOfPaths are the folders of an absolute path in a text.
+var foldersOfPaths = regexp.MustCompile(`(^|[\s"'` + "`" + `(\[=:,])/(?:[^\s"'` + "`" + `()\[\]:,;/]+/)+`)
 
 var numbers = regexp.MustCompile(`[0-9a-f]*[0-9][0-9a-f]*`)
 

@@ -476,9 +476,10 @@ func TestClientsAreNotToldWhereTheFolderIs(t *testing.T) {
 	testhelp.Must(t, os.WriteFile(filepath.Join(real, "files/a.pt2"), []byte("no package"), 0o666))
 	testhelp.Must(t, os.MkdirAll(filepath.Join(real, "package/1"), 0o777))
 	testhelp.Must(t, os.WriteFile(filepath.Join(real, "package/1/a.pt2"), []byte("no package"), 0o666))
+	testhelp.Must(t, os.Symlink("loop", filepath.Join(real, "loop"))) // which cannot be read
 	srv, log := repository(t, dir, serve.Options{Control: true}, serve.RepositoryOptions{Poll: -1})
 	found := index(t, srv)
-	if len(found) != 8 {
+	if len(found) != 9 {
 		t.Errorf("the index has %d entries", len(found))
 	}
 	for key, e := range found {

@@ -56,8 +56,10 @@ func (s *Server) HTTP() http.Handler {
 	handle("GET /v2/models/stats", s.restStats)
 	handle("POST /v2/repository/index", s.restIndex)
 	handle("POST /v2/repository/models/{name}/load", func(_ http.ResponseWriter, r *http.Request) error {
-		if err := checkLoad(r.Body); err != nil && s.options.Control {
-			return of(r.PathValue("name"), "", err)
+		if s.options.Control { // else it is refused, whatever it has
+			if err := checkLoad(r.Body); err != nil {
+				return of(r.PathValue("name"), "", err)
+			}
 		}
 		return s.control(r.Context(), r.PathValue("name"), true)
 	})
@@ -388,12 +390,11 @@ func (s *Server) restIndex(w http.ResponseWriter, r *http.Request) error {
 
 // body reads a request's body, no more than is allowed, and accounts for its memory.
 type body struct {
-	r       io.Reader
-	most    int64 // that it may have
-	whole   int64 // that it has, as its header says; -1 where that is not known
-	got     int64
-	taken   int64 // of the budget
-	budget  *budget
+	r     io.Reader
+	most  int64 // that it may have
+	whole int64 // that it has, as its header says; -1 where that is not known
+	got   int64
+	holding
 	arenas  []*[]byte
 	tensors []gotorch.Tensor
 }
@@ -416,6 +417,7 @@ func (b *body) Read(p []byte) (int, error) {
 	p = p[:min(int64(len(p)), b.most-b.got, mostRead)]
 	n, err := b.r.Read(p)
 	b.got += int64(n)
+	b.waiting(n, err)
 	if full := b.take(int64(n)); full != nil {
 		return n, full
 	}
@@ -424,12 +426,13 @@ func (b *body) Read(p []byte) (int, error) {
 
 // take accounts for memory that the request has.
 func (b *body) take(n int64) error {
-	if !b.budget.take(n) {
-		return newError(ResourceExhausted, "requests that are being read or run take all of the memory that they may: try again later")
+	if !b.holding.take(n) {
+		return errMemory
 	}
-	b.taken += n
 	return nil
 }
+
+var errMemory = newError(ResourceExhausted, "requests that are being read or run take all of the memory that they may: try again later")
 
 // textHeader is what Go has for each text besides its bytes.
 const textHeader = int64(unsafe.Sizeof([]byte{}))
@@ -451,14 +454,14 @@ func (b *bounded) Read(p []byte) (int, error) {
 
 // free gives all memory back.
 func (b *body) free() {
-	b.budget.give(b.taken)
+	b.holding.free()
 	for _, a := range b.arenas {
 		freeArena(a)
 	}
 	for _, t := range b.tensors {
 		t.Close()
 	}
-	b.taken, b.arenas, b.tensors = 0, nil, nil
+	b.arenas, b.tensors = nil, nil
 }
 
 func (b *body) arena(size int) *[]byte {
@@ -524,7 +527,7 @@ type wanted struct {
 
 func (s *Server) restInfer(w http.ResponseWriter, r *http.Request) error {
 	begin := time.Now()
-	b := &body{r: r.Body, most: s.maxBody, whole: r.ContentLength, budget: &s.bytes}
+	b := s.newBody(w, r)
 	req := &request{model: r.PathValue("name"), version: r.PathValue("version"), free: b.free}
 	v, _, err := s.find(req.model, req.version)
 	if err != nil { // before a body is read for nothing
@@ -532,6 +535,10 @@ func (s *Server) restInfer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	outputs, allBinary, err := b.request(r, req, v.rawShape)
+	b.holding.whole()
+	if b.ended.Load() { // while it was read
+		err = errMemory
+	}
 	if err != nil {
 		b.free()
 		s.count(v, nil, err, begin)

@@ -59,6 +59,9 @@ func New(opts ...Options) *Server {
 	s.maxQueue = int(positive("MaxQueue", o.MaxQueue, 256))
 	s.maxBody = positive("MaxRequestBytes", o.MaxRequestBytes, 64<<20)
 	s.bytes.limit = positive("MaxBytes", o.MaxBytes, 1<<30)
+	if o.RunTimeout < 0 {
+		panic(args.ValueError(op, "RunTimeout is %v, and must not be negative", o.RunTimeout))
+	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -74,22 +77,6 @@ func New(opts ...Options) *Server {
 	}
 	return s
 }
-
-// budget bounds the bytes of all requests.
-type budget struct {
-	limit int64
-	used  atomic.Int64
-}
-
-func (b *budget) take(n int64) bool {
-	if b.used.Add(n) > b.limit {
-		b.used.Add(-n)
-		return false
-	}
-	return true
-}
-
-func (b *budget) give(n int64) { b.used.Add(-n) }
 
 // version is a version of a model.
 type version struct {
@@ -138,6 +125,9 @@ func (s *Server) Add(name string, model Model, opts ...ModelOption) error {
 	q, err := s.queueOptions(&o)
 	if err == nil {
 		err = o.checkThreads()
+	}
+	if err == nil {
+		err = s.checkRunTimeout(&o)
 	}
 	if err != nil {
 		return of(name, o.version, err)
@@ -372,6 +362,8 @@ func (s *Server) find(name, id string) (*version, *queue, error) {
 		v = s.models[name][id]
 	}
 	switch {
+	case v != nil && v.queue != nil && v.queue.hangs():
+		return nil, nil, of(name, v.id, newError(Unavailable, "the model hangs: its instances have run for longer than %v", v.options.runTimeout))
 	case v != nil && v.queue != nil:
 		return v, v.queue, nil
 	case v != nil:

@@ -21,3 +21,12 @@ var (
 // OwnThreads sets how many threads an op may use that the calling goroutine runs, which is locked to its OS thread,
 // until restore is called, whatever is set for all threads meanwhile.
 var OwnThreads func(n int) (restore func())
+
+// CPUQuota returns how many CPUs the control groups of the process allow, MemoryLimit how many bytes; 0: there is no limit.
+// root is "", or the folder that a test has made a /proc and a /sys in. WhyThreads says where the number of threads per op
+// comes from that holds when the program starts.
+var (
+	CPUQuota    func(root string) float64
+	MemoryLimit func(root string) int64
+	WhyThreads  func() string
+)

@@ -69,6 +69,7 @@ type Limits struct {
 	AllBytes     Bytes         `key:"all_bytes" help:"size of all requests together"`
 	Streams      int           `key:"streams" help:"calls at a time on a connection of gRPC"`
 	PingTime     time.Duration `key:"ping_time" help:"how often a client of gRPC may ping; one that does so more often is cut off"`
+	RunTime      time.Duration `key:"run_time" help:"how long a run of a model may take, unless its config.json says so; 0: as long as it takes"`
 	Queue        int           `key:"queue" help:"requests that may wait for a model"`
 }
 
@@ -126,7 +127,7 @@ func Default() Config {
 		TLS: TLS{MinVersion: "1.2"},
 		Limits: Limits{Connections: 1000, HeaderBytes: 64 << 10, HeaderTime: 10 * time.Second, RequestBytes: 64 << 20,
 			RequestTime: time.Minute, WriteTime: time.Minute, IdleTime: 2 * time.Minute, AllBytes: 1 << 30, Streams: 256,
-			PingTime: 10 * time.Second, Queue: 256},
+			PingTime: 10 * time.Second, RunTime: 10 * time.Minute, Queue: 256},
 		Log:     Log{Format: "text", Level: "info"},
 		Tracing: Tracing{Sample: 1},
 	}
@@ -304,6 +305,9 @@ func (c *Config) Check() error {
 		if d < time.Millisecond {
 			bad("limits."+key, d.String(), "it must be a millisecond or more: without a limit a slow client holds what it has for ever")
 		}
+	}
+	if l.RunTime < 0 {
+		bad("limits.run_time", l.RunTime.String(), "it must not be negative")
 	}
 	for key, n := range map[string]int{"connections": l.Connections, "streams": l.Streams, "queue": l.Queue} {
 		if n < 1 || n > 1<<24 {

@@ -23,8 +23,8 @@ const (
 	ExitCutShort = 3 // it was told to end, and requests were cut short
 )
 
-// Main is a program: it reads the command line, the environment and the file that --config names, serves until SIGTERM or
-// SIGINT, and returns the exit code. A second signal ends it at once.
+// Main is a program: it reads the command line, the environment and the file that --config names, serves until SIGTERM,
+// SIGINT or SIGHUP, and returns the exit code. A second signal ends it at once.
 func Main(opts ...Options) int {
 	return start(os.Args[1:], os.Environ(), os.Stdout, os.Stderr, one(opts))
 }
@@ -54,6 +54,9 @@ func start(args, environment []string, stdout, stderr io.Writer, o Options) int 
 	defer cancel()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	defer signal.Stop(signals)
 	abort, ended := make(chan struct{}), make(chan struct{})
 	defer close(ended)
@@ -77,6 +80,18 @@ func start(args, environment []string, stdout, stderr io.Writer, o Options) int 
 		case <-ended:
 		}
 	}()
+	if o.Log == nil {
+		o.Log = newLog(config.Log, stderr)
+	}
+	logLibraries(o.Log)
+	limitMemory(o.Log)
+	ready := o.Ready
+	o.Ready = func(at Addresses) {
+		limitMemory(o.Log) // beside the models that have been loaded
+		if ready != nil {
+			ready(at)
+		}
+	}
 	err = run(ctx, abort, config, o)
 	var wrong *ConfigError
 	switch {
@@ -88,7 +103,11 @@ func start(args, environment []string, stdout, stderr io.Writer, o Options) int 
 	case errors.Is(err, ErrCutShort) && ctx.Err() != nil:
 		return ExitCutShort
 	}
-	fmt.Fprintf(stderr, "%s: %v\n", o.Name, err)
+	if config.Log.Format == "json" { // whose readers want nothing else
+		o.Log.Error("daemon: failed", "error", err)
+	} else {
+		fmt.Fprintf(stderr, "%s: %v\n", o.Name, err)
+	}
 	return ExitFailed
 }
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"gotorch.dev/gotorch/serve"
+	"gotorch.dev/gotorch/serve/internal/connlimit"
 	"gotorch.dev/gotorch/serve/middleware"
 	"gotorch.dev/gotorch/serve/page"
 )
@@ -166,7 +167,7 @@ func run(ctx context.Context, abort <-chan struct{}, c Config, o Options) (err e
 	}
 
 	s.models = serve.New(serve.Options{Name: o.Name, Version: o.Version, Metrics: registry, Log: s.log, Tracer: tracer,
-		MaxQueue: c.Limits.Queue, MaxRequestBytes: int64(c.Limits.RequestBytes), MaxBytes: int64(c.Limits.AllBytes), Control: c.Control})
+		MaxQueue: c.Limits.Queue, MaxRequestBytes: int64(c.Limits.RequestBytes), MaxBytes: int64(c.Limits.AllBytes), RunTimeout: c.Limits.RunTime, Control: c.Control})
 	s.models.SetReady(false)
 	var requestLog *slog.Logger
 	if c.Log.Requests {
@@ -179,17 +180,13 @@ func run(ctx context.Context, abort <-chan struct{}, c Config, o Options) (err e
 		s.serveHTTP(s.web, listeners[0])
 	}
 	if listeners[1] != nil {
-		options := s.grpcOptions(logged)
-		if tlsConfig != nil {
-			options = append(options, grpc.Creds(credentials.NewTLS(tlsConfig)))
-		}
-		s.rpc = grpc.NewServer(append(options, o.GRPC...)...)
+		s.rpc = grpc.NewServer(append(s.grpcOptions(logged, tlsConfig), o.GRPC...)...)
 		serve.RegisterGRPC(s.rpc, s.models)
 		s.health = health.NewServer()
 		healthpb.RegisterHealthServer(s.rpc, s.health)
 		reflection.Register(s.rpc)
 		s.setServing(false)
-		l := netutil.LimitListener(listeners[1], c.Limits.Connections)
+		l := listeners[1]
 		go func() { s.failed <- s.rpc.Serve(l) }()
 	}
 	if listeners[2] != nil {
@@ -201,7 +198,8 @@ func run(ctx context.Context, abort <-chan struct{}, c Config, o Options) (err e
 	}
 	clear(listeners[:]) // they are their servers' now
 
-	s.log.Info("daemon: alive, loading models", addressAttrs(at)...)
+	s.log.Info("daemon: alive, loading models", append(addressAttrs(at), threadAttrs()...)...)
+	s.warn(at)
 	err = s.load(ctx)
 	if err == nil {
 		err = s.serve(ctx, abort, at)
@@ -247,14 +245,15 @@ func (s *server) load(ctx context.Context) error {
 // httpServer has the limits for slow and for many clients.
 func (s *server) httpServer(h http.Handler) *http.Server {
 	l := s.config.Limits
-	return &http.Server{
+	web := &http.Server{
 		Handler:           s.ending(patient(h, l.RequestTime, l.WriteTime)),
 		ReadHeaderTimeout: l.HeaderTime,
 		IdleTimeout:       l.IdleTime,
 		MaxHeaderBytes:    int(l.HeaderBytes),
-		ConnState:         middleware.LimitConnections(l.Connections),
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
+	middleware.LimitConnections(web, l.Connections)
+	return web
 }
 
 func (s *server) serveHTTP(web *http.Server, l net.Listener) {
@@ -285,7 +284,10 @@ func patient(next http.Handler, toRead, toWrite time.Duration) http.Handler {
 		control.SetWriteDeadline(time.Time{}) // what the last request on the connection has left
 		if r.Body != nil && r.Body != http.NoBody {
 			control.SetReadDeadline(time.Now().Add(toRead))
-			r.Body = &reader{r.Body, control}
+			body := &reader{ReadCloser: r.Body, control: control}
+			r.Body = body
+			defer body.leave(w, r)
+			w = &leaver{w, r, body}
 		}
 		next.ServeHTTP(&writer{w, control, toWrite}, r)
 	})
@@ -295,15 +297,45 @@ func patient(next http.Handler, toRead, toWrite time.Duration) http.Handler {
 type reader struct {
 	io.ReadCloser
 	control *http.ResponseController
+	whole   bool // all of it has been read
 }
 
 func (r *reader) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
 	if err == io.EOF {
+		r.whole = true
 		r.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
+
+// leave gives up what has not been read of the body.
+func (r *reader) leave(w http.ResponseWriter, of *http.Request) {
+	if !r.whole {
+		connlimit.LeaveBody(w, of)
+	}
+}
+
+// leaver is the answer to a request with a body. It goes out before the body has come whole where the handler does not want it.
+type leaver struct {
+	http.ResponseWriter
+	request *http.Request
+	body    *reader
+}
+
+func (l *leaver) WriteHeader(code int) {
+	if code >= 200 {
+		l.body.leave(l.ResponseWriter, l.request)
+	}
+	l.ResponseWriter.WriteHeader(code)
+}
+
+func (l *leaver) Write(p []byte) (int, error) {
+	l.body.leave(l.ResponseWriter, l.request)
+	return l.ResponseWriter.Write(p)
+}
+
+func (l *leaver) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
 type writer struct {
 	http.ResponseWriter
@@ -353,15 +385,20 @@ func (s *server) metricsHandler(registry *prometheus.Registry) http.Handler {
 	return mux
 }
 
-func (s *server) grpcOptions(logged *middleware.Requests) []grpc.ServerOption {
+func (s *server) grpcOptions(logged *middleware.Requests, tlsConfig *tls.Config) []grpc.ServerOption {
 	l := s.config.Limits
+	limits := serve.GRPCLimits{Connections: l.Connections, RequestTime: l.RequestTime, WriteTime: l.WriteTime}
+	if tlsConfig != nil {
+		limits.Credentials = credentials.NewTLS(tlsConfig)
+	}
 	unary := []grpc.UnaryServerInterceptor{logged.Unary}
 	stream := []grpc.StreamServerInterceptor{logged.Stream}
 	if s.tokens != nil {
 		unary = append(unary, s.tokens.Unary)
 		stream = append(stream, s.tokens.Stream)
+		limits.Admit = s.tokens.Admit
 	}
-	return append(serve.GRPCOptions(s.models),
+	return append(serve.GRPCOptions(s.models, limits),
 		grpc.MaxHeaderListSize(uint32(l.HeaderBytes)),
 		grpc.MaxConcurrentStreams(uint32(l.Streams)),
 		grpc.ConnectionTimeout(l.HeaderTime),

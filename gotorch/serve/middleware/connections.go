@@ -1,70 +1,119 @@
 package middleware
 
 import (
-	"container/list"
+	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"sync"
+
+	"gotorch.dev/gotorch/serve/internal/connlimit"
 )
 
-// LimitConnections returns a function for http.Server.ConnState that lets at most so many connections be. When one more
-// comes, the one is closed that has waited longest without a request; where all have one, it is the new one. So who
-// opens many connections and says nothing keeps nobody out. It panics if most is not positive.
-//
-// Connections in the middle of a request are those of http.Server's ReadHeaderTimeout and ReadTimeout.
-func LimitConnections(most int) func(net.Conn, http.ConnState) {
+// LimitConnections lets a server have at most so many connections. It sets the server's ConnContext and ConnState, calls
+// those that were there, and goes around its Handler. When one more connection comes, the one is closed that has made no
+// progress for the longest time, among those that are idle, have not sent a whole request yet, or sent it slowly; where all
+// have requests that are served, the new one is closed. So clients that open many connections and send nothing, or little,
+// keep nobody out. It panics if most is not positive.
+func LimitConnections(web *http.Server, most int) {
 	if most < 1 {
 		panic(fmt.Sprintf("middleware.LimitConnections: the most is %d, and must be positive", most))
 	}
-	c := &connections{most: most, all: map[net.Conn]*list.Element{}, waiting: list.New()}
-	return c.change
+	c := &connections{table: connlimit.New(most), all: map[net.Conn]*connlimit.Conn{}}
+	outer, state, next := web.ConnContext, web.ConnState, web.Handler
+	if next == nil {
+		next = http.DefaultServeMux
+	}
+	web.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		if outer != nil {
+			ctx = outer(ctx, conn)
+		}
+		return c.open(ctx, conn)
+	}
+	web.ConnState = func(conn net.Conn, to http.ConnState) {
+		if state != nil {
+			state(conn, to)
+		}
+		c.change(conn, to)
+	}
+	web.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, next) })
 }
 
 type connections struct {
-	most int
-
-	mutex   sync.Mutex
-	all     map[net.Conn]*list.Element // its place in waiting, or nil
-	waiting *list.List                 // of net.Conn, the longest first
+	table *connlimit.Table
+	mutex sync.Mutex
+	all   map[net.Conn]*connlimit.Conn
 }
 
-func (c *connections) change(conn net.Conn, state http.ConnState) {
+type connKey struct{ *connections }
+
+func (c *connections) open(ctx context.Context, conn net.Conn) context.Context {
+	in := c.table.Add(func() { conn.Close() })
+	if in == nil {
+		conn.Close()
+		return ctx
+	}
 	c.mutex.Lock()
-	var victim net.Conn
-	switch state {
-	case http.StateNew:
-		if len(c.all) >= c.most {
-			victim = conn
-			if first := c.waiting.Front(); first != nil {
-				victim = first.Value.(net.Conn)
-				c.waiting.Remove(first)
-				delete(c.all, victim)
-			}
-		}
-		if victim != conn {
-			c.all[conn] = c.waiting.PushBack(conn)
-		}
-	case http.StateIdle, http.StateActive:
-		at, ours := c.all[conn]
-		if !ours {
-			break
-		}
-		if at != nil {
-			c.waiting.Remove(at)
-			c.all[conn] = nil
-		}
-		if state == http.StateIdle {
-			c.all[conn] = c.waiting.PushBack(conn)
-		}
-	case http.StateClosed, http.StateHijacked:
-		if at := c.all[conn]; at != nil {
-			c.waiting.Remove(at)
-		}
+	c.all[conn] = in
+	c.mutex.Unlock()
+	return context.WithValue(ctx, connKey{c}, in)
+}
+
+func (c *connections) change(conn net.Conn, to http.ConnState) {
+	c.mutex.Lock()
+	in := c.all[conn]
+	if to == http.StateClosed || to == http.StateHijacked {
 		delete(c.all, conn)
 	}
 	c.mutex.Unlock()
-	if victim != nil {
-		victim.Close()
+	switch to {
+	case http.StateActive, http.StateIdle:
+		in.Progress()
+	case http.StateClosed, http.StateHijacked:
+		in.Remove()
+	}
+}
+
+func (c *connections) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	in, _ := r.Context().Value(connKey{c}).(*connlimit.Conn)
+	if in == nil {
+		next.ServeHTTP(w, r)
+		return
+	}
+	if r.Body == nil || r.Body == http.NoBody {
+		in.Begin()
+		defer in.End()
+	} else {
+		b := &receivedBody{ReadCloser: r.Body, in: in}
+		defer b.end()
+		r.Body = b
+	}
+	next.ServeHTTP(w, r)
+}
+
+// receivedBody is a body that a client is sending.
+type receivedBody struct {
+	io.ReadCloser
+	in    *connlimit.Conn
+	whole bool // all of it has come
+}
+
+func (b *receivedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case b.whole:
+	case err == io.EOF:
+		b.whole = true
+		b.in.Begin()
+	default:
+		b.in.Received(n)
+	}
+	return n, err
+}
+
+func (b *receivedBody) end() {
+	if b.whole {
+		b.in.End()
 	}
 }

@@ -8,14 +8,17 @@
 //	web := &http.Server{
 //		Handler:   logged.HTTP(tokens.HTTP(srv.HTTP())),
 //		TLSConfig: config.Clone(), // net/http changes it
-//		ConnState: middleware.LimitConnections(1000),
 //	}
+//	middleware.LimitConnections(web, 1000)
 //	go web.ServeTLS(listener, "", "")
-//	g := grpc.NewServer(
-//		grpc.Creds(credentials.NewTLS(config)),
+//	g := grpc.NewServer(append(serve.GRPCOptions(srv, serve.GRPCLimits{
+//		Credentials: credentials.NewTLS(config),
+//		Connections: 1000,
+//		Admit:       tokens.Admit,
+//	}),
 //		grpc.ChainUnaryInterceptor(logged.Unary, tokens.Unary),
 //		grpc.ChainStreamInterceptor(logged.Stream, tokens.Stream),
-//	)
+//	)...)
 //	serve.RegisterGRPC(g, srv)
 //
 // The files of certificates and tokens are looked at again when they are used, at most once a second, and read when they

@@ -176,7 +176,7 @@ func (l *Requests) rpcLine(ctx context.Context, n *noted, id, method string, beg
 	parent := metadata.ValueFromIncomingContext(ctx, "traceparent")
 	traceID := traceOf(strings.Join(parent, ","))
 	failed := code == codes.Internal || code == codes.Unknown || code == codes.DataLoss
-	l.line(ctx, n, begin, failed, remote, traceID, []slog.Attr{slog.String("id", id), slog.String("method", method), slog.String("code", code.String())})
+	l.line(ctx, n, begin, failed, remote, traceID, []slog.Attr{slog.String("id", id), slog.String("method", short(method)), slog.String("code", code.String())})
 }
 
 // Unary is HTTP for calls of gRPC: a grpc.UnaryServerInterceptor.

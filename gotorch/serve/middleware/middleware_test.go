@@ -246,7 +246,7 @@ func TestGRPCNeedsARole(t *testing.T) {
 		{"noslash", nil, codes.Unauthenticated},
 	} {
 		ctx := metadata.NewIncomingContext(context.Background(), metadata.MD{"authorization": c.headers})
-		if err := tokens.rpc(ctx, c.method); status.Code(err) != c.code {
+		if err := tokens.Admit(ctx, c.method); status.Code(err) != c.code {
 			t.Errorf("%s with %d headers: %v, expected %v", c.method, len(c.headers), err, c.code)
 		}
 	}
@@ -350,9 +350,7 @@ func TestConnectionsThatSayNothingKeepNobodyOut(t *testing.T) {
 	}))
 	var mutex sync.Mutex
 	open, peak := 0, 0
-	limit := LimitConnections(most)
 	srv.Config.ConnState = func(c net.Conn, s http.ConnState) {
-		limit(c, s)
 		mutex.Lock()
 		defer mutex.Unlock()
 		switch s {
@@ -363,6 +361,7 @@ func TestConnectionsThatSayNothingKeepNobodyOut(t *testing.T) {
 		}
 		peak = max(peak, open)
 	}
+	LimitConnections(srv.Config, most)
 	srv.Start()
 	defer srv.Close()
 	before := runtime.NumGoroutine()

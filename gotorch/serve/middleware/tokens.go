@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"gotorch.dev/gotorch/serve/internal/connlimit"
 )
 
 // Role is what a token is good for.
@@ -266,6 +268,7 @@ func (t *Tokens) admit(w http.ResponseWriter, r *http.Request, role Role) bool {
 		w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)
 	}
 	w.Header().Set("Content-Type", "application/json")
+	connlimit.LeaveBody(w, r)
 	w.WriteHeader(code)
 	fmt.Fprintf(w, "{\"error\":%q}", err.Error())
 	return false
@@ -298,7 +301,9 @@ func grpcRole(method string) (role Role, health bool) {
 	return Infer, false
 }
 
-func (t *Tokens) rpc(ctx context.Context, method string) error {
+// Admit returns nil if a call of gRPC has a token whose role is good for the method, and else the error that Unary and
+// Stream return. ctx has the call's metadata. As serve.GRPCLimits.Admit it refuses a call before any message of it is read.
+func (t *Tokens) Admit(ctx context.Context, method string) error {
 	role, open := grpcRole(method)
 	if open && !t.options.CloseHealth {
 		return nil
@@ -326,7 +331,7 @@ func (t *Tokens) rpc(ctx context.Context, method string) error {
 // others with UNAUTHENTICATED, or with PERMISSION_DENIED where only the role is missing. A server with streams needs
 // Stream too.
 func (t *Tokens) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if err := t.rpc(ctx, info.FullMethod); err != nil {
+	if err := t.Admit(ctx, info.FullMethod); err != nil {
 		return nil, err
 	}
 	return next(ctx, req)
@@ -334,7 +339,7 @@ func (t *Tokens) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 // Stream is Unary for streams: a grpc.StreamServerInterceptor. The token is looked at when a stream begins.
 func (t *Tokens) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	if err := t.rpc(stream.Context(), info.FullMethod); err != nil {
+	if err := t.Admit(stream.Context(), info.FullMethod); err != nil {
 		return err
 	}
 	return next(srv, stream)

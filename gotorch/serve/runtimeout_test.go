@@ -1,0 +1,74 @@
+package serve_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/internal/testhelp"
+	"gotorch.dev/gotorch/serve"
+)
+
+func TestARunThatTakesTooLongIsAnswered(t *testing.T) {
+	for _, instances := range []int{1, 2} {
+		srv := serve.New(serve.Options{RunTimeout: time.Hour})
+		release := make(chan struct{})
+		ended := make(chan error, 10)
+		model := serve.NewModel(serve.Signature{Inputs: []serve.Spec{{Name: "x", Type: serve.FP32}}, Outputs: []serve.Spec{{Name: "y", Type: serve.FP32}}},
+			func(ctx context.Context, in *serve.Request) ([]serve.Value, error) {
+				if gotorch.Item[float32](in.Inputs[0].Tensor) == 1 {
+					<-ctx.Done()
+					ended <- ctx.Err()
+					<-release // it does not care
+				}
+				return []serve.Value{{Tensor: in.Inputs[0].Tensor.MulScalar(2)}}, nil
+			})
+		testhelp.Must(t, srv.Add("m", model, serve.Instances(instances), serve.RunTimeout(300*time.Millisecond)))
+		ask := func(x float32) error {
+			input := gotorch.FromSlice([]float32{x}, 1)
+			defer input.Close()
+			out, err := srv.Infer(context.Background(), serve.InferRequest{Model: "m", Inputs: []serve.Value{{Name: "x", Tensor: input}}})
+			for _, o := range out {
+				o.Tensor.Close()
+			}
+			return err
+		}
+		testhelp.Must(t, ask(3))
+		for i := range instances {
+			if !srv.Ready("m", "") {
+				t.Errorf("%d of %d instances hang, and the model is not ready", i, instances)
+			}
+			var all sync.WaitGroup
+			all.Go(func() {
+				if err := ask(1); !errors.Is(err, serve.DeadlineExceeded) {
+					t.Errorf("a run that hangs: %v", err)
+				}
+			})
+			if i == instances-1 { // what waits does not wait for ever
+				time.Sleep(100 * time.Millisecond)
+				if err := ask(2); !errors.Is(err, serve.Unavailable) {
+					t.Errorf("a request that waits for an instance: %v", err)
+				}
+			}
+			all.Wait()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("the context of the run: %v", err)
+			}
+		}
+		soon(t, "not ready", func() bool { return !srv.Ready("m", "") && !srv.IsReady() })
+		if err := ask(2); !errors.Is(err, serve.Unavailable) {
+			t.Errorf("a request to a model that hangs: %v", err)
+		}
+		close(release)
+		soon(t, "ready again", func() bool { return srv.Ready("m", "") && srv.IsReady() })
+		testhelp.Must(t, ask(4))
+		testhelp.Must(t, srv.Close(context.Background()))
+	}
+	srv := newServer(t)
+	if err := srv.Add("m", serve.FromModel(double), serve.RunTimeout(0)); !errors.Is(err, serve.InvalidArgument) {
+		t.Errorf("no time to run: %v", err)
+	}
+}
