@@ -220,8 +220,9 @@ conformance: build ## all of PyTorch's operator samples through Go; writes docs/
 ZOO := build/zoo/venv
 $(ZOO)/ready: | setup
 	@$(PY) -m venv --without-pip $(ZOO)
-	@$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
-	  $$($(ZOO)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth
+	@site=$$($(ZOO)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+	  $(PY) -c 'import os, sys, sysconfig; print(os.path.relpath(sysconfig.get_path("purelib"), sys.argv[1]))' \
+	  "$$site" > "$$site/torch.pth"
 	@$(PY) -m pip --python $(ZOO)/bin/python install --quiet torchvision timm transformers
 	@touch $@
 

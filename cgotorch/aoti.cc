@@ -862,7 +862,9 @@ void Model::set_constants(const char *const *names, const Tensor *tensors, int64
   if (folds_) runner_->run_const_fold(/*use_inactive=*/true);
   runner_->swap_constant_buffer();
   current.clear();
-  runner_->free_inactive_constant_buffer();
+  // With computed constants the runtime crashes when a set that was freed is filled again: it looks
+  // at those that are gone. So the other set stays, and is filled in place the next time.
+  if (!folds_) runner_->free_inactive_constant_buffer();
   for (Constant &c : constants_) c.is_set = true;
   complete_ = true;
 }

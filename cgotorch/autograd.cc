@@ -17,6 +17,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <atomic>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <sstream>
@@ -410,22 +412,63 @@ class TracingEngine : public ag::Engine {
   std::unique_ptr<ag::SavedVariableHooks> get_default_saved_variable_hooks() override {
     return saving_hooks();
   }
+  // Of Python's engine the threads of devices count nodes for themselves, too.
+  void thread_init(int device, const std::shared_ptr<ag::ReadyQueue> &queue,
+                   bool should_increment = true) override {
+    tls.sequence = &sequence_reached;
+    Engine::thread_init(device, queue, should_increment);
+  }
+  ag::variable_list execute(const ag::edge_list &roots, const ag::variable_list &inputs,
+                            bool keep_graph, bool create_graph, bool accumulate_grad,
+                            const ag::edge_list &outputs = {}) override {
+    // There may be a backend that the program has loaded without this library.
+    if (backends() != known_) devices_added();
+    return Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  }
   // Starts the threads of devices that were not there when the engine's threads were started. Not
   // by start_device_threads again: that also exchanges the pool of threads for deep recursion,
-  // which passes of other threads may be using. The queues of devices they do not use yet.
+  // which passes of other threads may be using.
   void devices_added() {
-    initialize_device_threads_pool();  // does nothing where the threads have been started
+    make_queues();
+    const uint32_t now = backends();
     // Devices of all types share them: number 0 is the first of each.
-    int devices = 0;
+    size_t devices = 0;
     for_each_backend([&](at::DeviceType type) {
-      devices = std::max<int>(devices, c10::impl::VirtualGuardImpl(type).deviceCount());
+      devices = std::max<size_t>(devices, c10::impl::VirtualGuardImpl(type).deviceCount());
     });
-    for (int i = static_cast<int>(device_ready_queues_.size()); i < devices; i++) {
-      const auto queue = std::make_shared<ag::ReadyQueue>();
-      device_ready_queues_.push_back(queue);
-      std::thread([this, i, queue] { thread_init(i, queue); }).detach();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    known_ = now;
+    for (; started_ < devices; started_++) {
+      const auto i = static_cast<int>(started_);
+      std::thread([this, i, queue = device_ready_queues_[started_]] {
+        thread_init(i, queue);
+      }).detach();
     }
   }
+
+ private:
+  static uint32_t backends() {
+    uint32_t found = 1;
+    for_each_backend([&](at::DeviceType type) { found |= 2u << static_cast<int>(type); });
+    return found;
+  }
+
+  // Passes read the list of queues without a lock, so it has one for each device that there ever
+  // may be before the first pass.
+  void make_queues() {
+    constexpr size_t kMostDevices = std::numeric_limits<c10::DeviceIndex>::max() + size_t{1};
+    std::call_once(made_, [this] {
+      initialize_device_threads_pool();
+      started_ = device_ready_queues_.size();
+      while (device_ready_queues_.size() < kMostDevices)
+        device_ready_queues_.push_back(std::make_shared<ag::ReadyQueue>());
+    });
+  }
+
+  std::once_flag made_;
+  std::mutex mutex_;
+  size_t started_ = 0;  // of the threads; under mutex_ once the queues are made
+  std::atomic<uint32_t> known_ = 0;
 };
 
 // Python has an engine of its own, with its own records.

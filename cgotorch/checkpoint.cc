@@ -11,9 +11,11 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -156,6 +158,29 @@ Open *checkpoint_on_thread() {
                                     "shapes and dtypes, each time it is called"};
 }
 
+// Who asks for a saved tensor outside of any backward pass fills places for this once.
+thread_local int asking_outside = 0;
+
+// The number of the backward pass that the thread is in; outside of all a negative one.
+int pass_of_thread() {
+  const int pass = ag::get_current_graph_task_id();
+  return pass < 0 ? asking_outside : pass;
+}
+
+class Asking {
+ public:
+  Asking() : before_(asking_outside) {
+    static std::atomic<int> last{0};
+    asking_outside = -2 - (last.fetch_add(1, std::memory_order_relaxed) & 0x3fffffff);
+  }
+  ~Asking() { asking_outside = before_; }
+  Asking(const Asking &) = delete;
+  Asking &operator=(const Asking &) = delete;
+
+ private:
+  const int before_;
+};
+
 class Hooks : public ag::SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor &t) override {
@@ -176,7 +201,11 @@ class Hooks : public ag::SavedVariableHooks {
 
   at::Tensor call_unpack_hook() override {
     if (kept_.value.defined()) return kept_.unchanged();
-    const int pass = ag::get_current_graph_task_id();
+    const Asking asking;
+    const int pass = pass_of_thread();
+    // The engine drops what a backward pass has left, nobody what is left outside of one.
+    const std::optional<Pass> once =
+        pass < 0 ? std::optional<Pass>(std::in_place, frame_, pass) : std::nullopt;
     for (bool again = false;; again = true) {
       at::Tensor value = computed(pass);
       if (value.defined()) return value;
@@ -323,16 +352,20 @@ const char *LeaveRecompute(bool check) {
   open_on_thread().pop_back();
   return guard([&] {
     Frame &frame = *last.frame;
-    const int pass = ag::get_current_graph_task_id();
-    const std::lock_guard<std::mutex> lock(frame.mutex);
-    if (check && frame.complete && last.values.size() != frame.places.size())
-      changed("the function saved " + std::to_string(frame.places.size()) +
-              " tensors for the backward pass, and " + std::to_string(last.values.size()) +
-              " when it was computed again;");
-    frame.check = check;
-    const bool first = frame.values.count(pass) == 0;
-    frame.values[pass].swap(last.values);
-    if (first) {
+    const int pass = pass_of_thread();
+    bool first = false;
+    {
+      const std::lock_guard<std::mutex> lock(frame.mutex);
+      if (check && frame.complete && last.values.size() != frame.places.size())
+        changed("the function saved " + std::to_string(frame.places.size()) +
+                " tensors for the backward pass, and " + std::to_string(last.values.size()) +
+                " when it was computed again;");
+      frame.check = check;
+      first = frame.values.count(pass) == 0;
+      frame.values[pass].swap(last.values);
+    }
+    // Not with the mutex, which the pass locks when it ends: here, if nothing can be queued.
+    if (first && pass >= 0) {
       auto ends = std::make_shared<Pass>(last.frame, pass);
       ag::Engine::get_default_engine().queue_callback([ends = std::move(ends)] {});
     }

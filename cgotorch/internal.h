@@ -43,16 +43,22 @@ struct Failure {
 struct ThreadState {
   int64_t scope;  // the caller's current scope, an opaque word
   int64_t word;   // the caller's, see cgotorch_swap_word
-  int64_t made;   // handles given out and freed by this thread
+  int64_t made;   // handles given out and freed by this thread: others read them
   int64_t freed;
   int64_t settings;  // the generation of process-wide settings that this thread has applied
   // The words that calls use, see words.h: up to uses, in memory from uses_first to uses_end.
   const Tensor **uses, **uses_end, **uses_first;
   struct ClosedByThread *closed;
-  int64_t own;     // threads per op of this thread alone; 0: as many as for the others
-  int64_t before;  // while own is applied: what was so before
+  int64_t own;         // threads per op of this thread alone; 0: as many as for the others
+  int64_t before;      // while own is applied: what was so before
+  uint64_t *sequence;  // see Sequenced; set before anything else is applied
 };
 extern __thread ThreadState tls __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+// Counts in one of this thread's numbers that others read.
+inline void count_up(int64_t &number, int64_t n = 1) {
+  __atomic_store_n(&number, number + n, __ATOMIC_RELAXED);
+}
 
 // Bumped when a process-wide setting changes that each thread must apply itself. A new thread is at
 // 0, the process at 1 or more, so that the same comparison also notices new threads. One at -1 has
@@ -76,6 +82,36 @@ bool gathered_some() noexcept;
 // Has the calling thread's warnings go to the handler, if one was set.
 void forward_warnings() noexcept;
 
+// The order of autograd's nodes. A backward pass takes nodes by their sequence numbers, the latest
+// first, and sums up gradients in that order. libtorch counts on each OS thread for itself, and Go
+// moves goroutines between threads: the nodes of one forward pass would have numbers of several
+// counts, and the sums other bits in each run. So whoever enters raises its thread's number to the
+// highest that any thread has had, and publishes its own when it leaves. In a program where only
+// one goroutine at a time records, each node has the number that it has in Python. The threads that
+// libtorch's engine starts for devices keep counts of their own there, and here.
+extern uint64_t sequence_reached __attribute__((visibility("hidden")));
+// The calling thread's number.
+uint64_t *sequence_of_thread() noexcept;
+// Whether libtorch's variable was found; without it raising takes as long as counting.
+bool sequence_found() noexcept;
+void raise_sequence(uint64_t reached) noexcept;
+void publish_sequence(uint64_t number, uint64_t reached) noexcept;
+
+class Sequenced {
+ public:
+  Sequenced() {
+    const uint64_t reached = __atomic_load_n(&sequence_reached, __ATOMIC_RELAXED);
+    if (__builtin_expect(*tls.sequence != reached, 0)) raise_sequence(reached);
+  }
+  ~Sequenced() {
+    const uint64_t reached = __atomic_load_n(&sequence_reached, __ATOMIC_RELAXED);
+    const uint64_t number = *tls.sequence;
+    if (number > reached) publish_sequence(number, reached);
+  }
+  Sequenced(const Sequenced &) = delete;
+  Sequenced &operator=(const Sequenced &) = delete;
+};
+
 // Turns the exception in flight into the malloc'ed message of the C ABI. Call in a catch block.
 const char *current_error() noexcept;
 
@@ -83,6 +119,7 @@ template <class F>
 inline const char *guard(F &&f) noexcept {
   try {
     enter_thread();
+    const Sequenced sequenced;
     f();
     return nullptr;
   } catch (...) {
@@ -279,7 +316,7 @@ inline Tensor release(at::Tensor &&t) {
   if (!t.defined()) return nullptr;
   const auto handle = reinterpret_cast<Tensor>(t.unsafeReleaseTensorImpl());
   if (__builtin_expect(thread_is_late(), 0)) entered_with(handle);
-  tls.made++;
+  count_up(tls.made);
   return handle;
 }
 
@@ -288,7 +325,7 @@ inline void out(Tensor *result, at::Tensor &&t) { *result = release(std::move(t)
 // The tensor of a handle that a callback gives away.
 inline at::Tensor take(Tensor t) {
   if (t == nullptr) return {};
-  __atomic_store_n(&tls.freed, tls.freed + 1, __ATOMIC_RELAXED);
+  count_up(tls.freed);
   return at::Tensor(c10::intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>::reclaim(
       reinterpret_cast<at::TensorImpl *>(t)));
 }

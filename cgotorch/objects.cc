@@ -27,6 +27,9 @@
 extern "C" int cgotorch_install_objects(void) { return 0; }
 extern "C" int64_t cgotorch_object_bytes(void) { return 0; }
 
+void cgotorch::lock_objects() {}
+void cgotorch::unlock_objects() {}
+
 #else
 
 namespace {
@@ -268,6 +271,9 @@ extern "C" int cgotorch_install_objects(void) {
   }();
   return installed;
 }
+
+void cgotorch::lock_objects() { shared.mutex.lock(); }
+void cgotorch::unlock_objects() { shared.mutex.unlock(); }
 
 extern "C" int64_t cgotorch_object_bytes(void) {
   return static_cast<int64_t>(shared.spans.load(std::memory_order_relaxed) * kSpanBytes);

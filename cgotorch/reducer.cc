@@ -95,7 +95,7 @@ class BucketHook : public c10d::CommHookInterface {
  public:
   explicit BucketHook(const DistCommHook &hook) : hook_(hook) {}
   ~BucketHook() override {
-    if (hook_.release != nullptr) hook_.release(hook_.data);
+    if (registered && hook_.release != nullptr) hook_.release(hook_.data);
   }
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket &bucket) override {
@@ -130,15 +130,40 @@ class BucketHook : public c10d::CommHookInterface {
                     "all ranks"};
   }
 
+  bool registered = false;  // until then the caller's data is the caller's
+
  private:
   const DistCommHook hook_;
   std::atomic<bool> failed_ = false;
 };
 
+using Buckets = std::vector<std::vector<size_t>>;
+
+// c10d's, which has no functions for the layout of its buckets.
+class Reducer : public c10d::Reducer {
+ public:
+  using c10d::Reducer::Reducer;
+
+  bool laid_out() const { return has_rebuilt_bucket_; }
+
+  void lay_out(const Buckets &buckets, const Buckets &otherwise) {
+    try {
+      initialize_buckets(buckets);
+    } catch (...) {
+      initialize_buckets(otherwise);
+      throw;
+    }
+    has_rebuilt_bucket_ = true;
+    rebuilt_params_.clear();
+    rebuilt_param_indices_.clear();
+  }
+};
+
 struct State {
   Group group;
-  std::shared_ptr<c10d::Reducer> reducer;
-  BucketHook *hook = nullptr;  // the reducer's, if there is one
+  std::shared_ptr<Reducer> reducer;
+  std::unordered_map<const c10::TensorImpl *, size_t> indices;  // of the parameters
+  BucketHook *hook = nullptr;                                   // the reducer's, if there is one
   bool compressed = false;
   std::shared_ptr<c10d::Logger>
       logger;  // which the reducer asks without looking whether it is there
@@ -203,15 +228,25 @@ class Sink : public torch::autograd::Function<Sink> {
 };
 
 // The constructor has grown from one release of torch to the next.
-template <class Reducer, class... Args>
-std::shared_ptr<Reducer> make(Args &&...args) {
+template <class T, class... Args>
+std::shared_ptr<T> make(Args &&...args) {
   using Limits = std::vector<int64_t>;
-  if constexpr (std::is_constructible_v<Reducer, Args..., bool, bool, Limits>)
-    return std::make_shared<Reducer>(std::forward<Args>(args)..., false, false, Limits());
-  else if constexpr (std::is_constructible_v<Reducer, Args..., bool, bool>)
-    return std::make_shared<Reducer>(std::forward<Args>(args)..., false, false);
+  if constexpr (std::is_constructible_v<T, Args..., bool, bool, Limits>)
+    return std::make_shared<T>(std::forward<Args>(args)..., false, false, Limits());
+  else if constexpr (std::is_constructible_v<T, Args..., bool, bool>)
+    return std::make_shared<T>(std::forward<Args>(args)..., false, false);
   else
-    return std::make_shared<Reducer>(std::forward<Args>(args)...);
+    return std::make_shared<T>(std::forward<Args>(args)...);
+}
+
+Buckets buckets_of(State &state) {
+  Buckets buckets;
+  for (c10d::GradBucket &bucket : state.reducer->get_grad_buckets(false)) {
+    buckets.emplace_back();
+    for (const at::Tensor &parameter : bucket.getParameters())
+      buckets.back().push_back(state.indices.at(parameter.unsafeGetTensorImpl()));
+  }
+  return buckets;
 }
 
 StatePtr new_reducer(const Group &group, const Tensors &parameters, const DistReducerOptions &o) {
@@ -237,9 +272,9 @@ StatePtr new_reducer(const Group &group, const Tensors &parameters, const DistRe
   state->group = group;
   state->find_unused = o.find_unused_parameters;
   state->static_graph = o.static_graph;
-  state->reducer =
-      make<c10d::Reducer>(parameters, buckets, group, sparse, most, o.find_unused_parameters,
-                          o.gradient_as_bucket_view, names, first);
+  for (size_t i = 0; i < n; i++) state->indices[parameters[i].unsafeGetTensorImpl()] = i;
+  state->reducer = make<Reducer>(parameters, buckets, group, sparse, most, o.find_unused_parameters,
+                                 o.gradient_as_bucket_view, names, first);
   state->logger = std::make_shared<c10d::Logger>(state->reducer);
   state->reducer->set_logger(state->logger);
   state->logger->set_construction_data_and_log("gotorch", {}, -1, false, false, o.static_graph);
@@ -324,6 +359,54 @@ const char *DistReducerBackward(DistReducer reducer, const Tensor *outputs, int6
   });
 }
 
+const char *DistReducerBuckets(DistReducer reducer, int64_t *parameters, int64_t *buckets,
+                               int64_t n, bool *laid_out) {
+  return guard([&] {
+    State &state = *of(reducer);
+    check(state);
+    if (static_cast<size_t>(n) != state.indices.size())
+      throw_value("there is another number of parameters");
+    // A static graph's first pass notes no order. Who saves after it needs one that a resumed job
+    // has, too.
+    if (state.delayed) state.reducer->push_rebuilt_params_for_all_indices();
+    state.reducer->rebuild_buckets();  // if it knows the order by now
+    *laid_out = state.reducer->laid_out();
+    if (!*laid_out) return;
+    int64_t next = 0, bucket = 0;
+    for (const auto &indices : buckets_of(state)) {
+      for (const size_t index : indices) {
+        parameters[next] = static_cast<int64_t>(index);
+        buckets[next++] = bucket;
+      }
+      bucket++;
+    }
+  });
+}
+
+const char *DistReducerSetBuckets(DistReducer reducer, const int64_t *parameters,
+                                  const int64_t *buckets, int64_t n) {
+  return guard([&] {
+    State &state = *of(reducer);
+    check(state);
+    std::vector<bool> seen(state.indices.size());
+    Buckets made;
+    for (int64_t i = 0; i < n; i++) {
+      const auto index = static_cast<size_t>(parameters[i]);
+      const auto known = static_cast<int64_t>(made.size());
+      if (parameters[i] < 0 || index >= seen.size() || seen[index])
+        throw_value("there is no such parameter, or it is there twice");
+      seen[index] = true;
+      if (buckets[i] == known)
+        made.emplace_back();
+      else if (known == 0 || buckets[i] != known - 1)
+        throw_value("buckets must be numbered from 0, one after the other");
+      made.back().push_back(index);
+    }
+    if (static_cast<size_t>(n) != seen.size()) throw_value("a parameter is in no bucket");
+    state.reducer->lay_out(made, buckets_of(state));
+  });
+}
+
 void DistReducerFree(DistReducer reducer) { delete reinterpret_cast<StatePtr *>(reducer); }
 
 // Hooks ------------------------------------------------------------------------------------------
@@ -337,6 +420,7 @@ const char *DistReducerRegisterHook(DistReducer reducer, const DistCommHook *hoo
     auto made = std::make_unique<BucketHook>(*hook);
     BucketHook *kept = made.get();
     state.reducer->register_comm_hook(std::move(made));
+    kept->registered = true;
     state.hook = kept;
   });
 }

@@ -35,6 +35,18 @@ CGOTORCH_API const char *DistReducerForward(DistReducer reducer, bool reduced)
  * n tensors. */
 CGOTORCH_API const char *DistReducerBackward(DistReducer reducer, const Tensor *outputs, int64_t n,
                                              Tensor *results) CGOTORCH_SYMBOL(DistReducerBackward);
+/* The buckets that gradients are reduced in, once the reducer has laid them out by the order in
+ * which the first ones came: of each of the n parameters, in the order of the buckets, its index
+ * among those of DistNewReducer and that of its bucket. laid_out is false before, and nothing is
+ * written then. After a backward pass it may exchange tensors: all ranks must call it. */
+CGOTORCH_API const char *DistReducerBuckets(DistReducer reducer, int64_t *parameters,
+                                            int64_t *buckets, int64_t n, bool *laid_out)
+    CGOTORCH_SYMBOL(DistReducerBuckets);
+/* Lays the buckets out so, for good. All ranks must call it with the same, between passes.
+ * ValueError if a parameter is missing or comes twice, or if buckets are not numbered from 0. */
+CGOTORCH_API const char *DistReducerSetBuckets(DistReducer reducer, const int64_t *parameters,
+                                               const int64_t *buckets, int64_t n)
+    CGOTORCH_SYMBOL(DistReducerSetBuckets);
 CGOTORCH_API void DistReducerFree(DistReducer reducer) CGOTORCH_SYMBOL(DistReducerFree);
 
 /* Hooks that reduce gradients

@@ -105,6 +105,20 @@ class Registration {
 
 void register_thread() { thread_local Registration registration(&tls); }
 
+// In the child of a fork, with the mutex locked: only the calling thread has come with it, and the
+// memory of the others' state becomes that of new threads.
+void keep_this_thread() noexcept {
+  Threads &all = threads();
+  for (ThreadState *s : all.alive) {
+    if (s == &tls) continue;
+    all.made += s->made;
+    all.freed += s->freed;
+    end_words(*s);
+  }
+  std::erase_if(all.alive, [](const ThreadState *s) { return s != &tls; });
+  __atomic_store_n(&all.count, static_cast<int64_t>(all.alive.size()), __ATOMIC_RELAXED);
+}
+
 std::mutex &threads_mutex() { return threads().mutex; }
 const std::vector<ThreadState *> &living_threads() { return threads().alive; }
 
@@ -112,11 +126,11 @@ void apply_settings(ThreadState &s) noexcept {
   if (const ThreadState *last = last_thread.load(); last != nullptr && last != &s) {
     for (;;) pause();
   }
+  if (s.sequence == nullptr) s.sequence = sequence_of_thread();
   try {
     register_thread();
     const bool own_alone = s.settings < 0;
     const int64_t generation = __atomic_load_n(&settings_generation, __ATOMIC_ACQUIRE);
-    s.settings = gathered_some() ? 0 : generation;
     forward_warnings();
     const int64_t all = own_alone ? 0 : num_threads.load();
     if (const int64_t part = own_alone ? 0 : share.load(); all > 0) {
@@ -133,6 +147,7 @@ void apply_settings(ThreadState &s) noexcept {
       s.before = at::get_num_threads();
       set_omp_threads()(static_cast<int>(s.own));
     }
+    s.settings = gathered_some() ? 0 : generation;
   } catch (...) {
     // Out of memory: this thread computes with the default and is tried again at its next call.
   }
@@ -151,6 +166,12 @@ Tokens &tokens() {
   static Tokens *const t = new Tokens;
   return *t;
 }
+
+}  // namespace
+
+std::mutex &tokens_mutex() { return tokens().mutex; }
+
+namespace {
 
 // Versions ----------------------------------------------------------------------------------------
 

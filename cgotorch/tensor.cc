@@ -22,7 +22,7 @@ namespace {
 inline void free_one(Tensor t) {
   if (t == nullptr) return;
   enter_thread();
-  __atomic_store_n(&tls.freed, tls.freed + 1, __ATOMIC_RELAXED);
+  count_up(tls.freed);
   c10::raw::intrusive_ptr::decref(reinterpret_cast<at::TensorImpl *>(t));
 }
 

@@ -85,6 +85,8 @@ std::atomic<bool> forwarding{false};
 
 }  // namespace
 
+std::mutex &warnings_mutex() { return current().mutex; }
+
 void forward_warnings() noexcept {
   if (!forwarding.load()) return;
   // A handler that is not libtorch's own is Python's, or that of a backward pass, which passes on

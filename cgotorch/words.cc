@@ -149,12 +149,15 @@ void close_now(int64_t n, F &&word) noexcept {
   }
 }
 
+void take(ClosedByThread &c) {
+  while (c.busy.test_and_set(std::memory_order_acquire)) sched_yield();
+}
+void give(ClosedByThread &c) { c.busy.clear(std::memory_order_release); }
+
 class Busy {
  public:
-  explicit Busy(ClosedByThread &c) : c_(c) {
-    while (c.busy.test_and_set(std::memory_order_acquire)) sched_yield();
-  }
-  ~Busy() { c_.busy.clear(std::memory_order_release); }
+  explicit Busy(ClosedByThread &c) : c_(c) { take(c); }
+  ~Busy() { give(c_); }
   Busy(const Busy &) = delete;
   Busy &operator=(const Busy &) = delete;
 
@@ -215,11 +218,11 @@ void close_words(int64_t n, F &&word, bool small) noexcept {
     c.live = std::min(c.live, alive);
     const bool grown = alive - c.live > kMostGrowth + c.live / kGrowthPart;
     const auto all_now = [&] {
-      std::copy_n(c.some, c.n, now + n_now);
-      n_now += c.n;
-      c.n = c.bytes = 0;
+      std::copy_n(c.some, c.count(), now + n_now);
+      n_now += c.count();
+      c.empty();
     };
-    if (c.n + n > kMost) all_now();
+    if (c.count() + n > kMost) all_now();
     for (int64_t i = 0; i < n; i++) {
       const Word w = word(i);
       const Tensor t = take_out(w);
@@ -229,8 +232,7 @@ void close_words(int64_t n, F &&word, bool small) noexcept {
       if (alive == 0 && bytes >= 0 && !small)
         bytes = std::max(bytes, ClosedByThread::kMostBytes / 4);
       if (bytes >= 0 && bytes <= ClosedByThread::kMostBytes - c.bytes) {
-        c.some[c.n++] = {w, t};
-        c.bytes += bytes;
+        c.add({w, t}, bytes);
       } else {
         now[n_now++] = {w, t};
       }
@@ -242,18 +244,27 @@ void close_words(int64_t n, F &&word, bool small) noexcept {
   tls.closed->live = live_bytes();
 }
 
-bool some_wait() {
-  return (tls.closed != nullptr && __atomic_load_n(&tls.closed->n, __ATOMIC_RELAXED) > 0) ||
-         waiting().some;
-}
+bool some_wait() { return (tls.closed != nullptr && tls.closed->count() > 0) || waiting().some; }
 
 }  // namespace
+
+void lock_words() {
+  for (ThreadState *s : living_threads())
+    if (s->closed != nullptr) take(*s->closed);
+  waiting().mutex.lock();
+}
+
+void unlock_words() {
+  waiting().mutex.unlock();
+  for (ThreadState *s : living_threads())
+    if (s->closed != nullptr) give(*s->closed);
+}
 
 void end_words(ThreadState &s) noexcept {
   delete[] s.uses_first;
   s.uses = s.uses_end = s.uses_first = nullptr;
   if (s.closed == nullptr) return;
-  wait(s.closed->some, s.closed->n);
+  wait(s.closed->some, s.closed->count());
   delete s.closed;
   s.closed = nullptr;
 }
@@ -294,8 +305,8 @@ bool cgotorch_free_closed(void) {
       if (s->closed == nullptr) continue;
       const Busy busy(*s->closed);
       try {
-        all.insert(all.end(), s->closed->some, s->closed->some + s->closed->n);
-        s->closed->n = s->closed->bytes = 0;
+        all.insert(all.end(), s->closed->some, s->closed->some + s->closed->count());
+        s->closed->empty();
       } catch (...) {
         // Out of memory: they stay with their thread.
       }
@@ -314,7 +325,7 @@ Tensor cgotorch_hold(int64_t word) {
     const Tensor t = __atomic_load_n(w, __ATOMIC_ACQUIRE);
     if (t == nullptr) return nullptr;
     c10::raw::intrusive_ptr::incref(reinterpret_cast<at::TensorImpl *>(t));
-    tls.made++;
+    count_up(tls.made);
     return t;
   } catch (...) {
     return nullptr;

@@ -114,10 +114,22 @@ struct ClosedByThread {
   static constexpr int64_t kMost = 32;
   // By their elements, and beside those of which Go knows that they were small when they were made.
   static constexpr int64_t kMostBytes = 256 << 10;
-  std::atomic_flag busy = ATOMIC_FLAG_INIT;
-  int64_t n = 0, bytes = 0;
-  int64_t live = 0;  // the fewest bytes that were alive since it freed the last time
+  std::atomic_flag busy = ATOMIC_FLAG_INIT;  // held by who changes what follows
+  std::atomic<int64_t> n{0};
+  int64_t bytes = 0;
+  int64_t live = 0;  // the thread's alone: the fewest bytes alive since it freed the last time
   Closed some[kMost];
+
+  int64_t count() const { return n.load(std::memory_order_relaxed); }
+  void add(const Closed &closed, int64_t of) {
+    some[count()] = closed;
+    n.store(count() + 1, std::memory_order_relaxed);
+    bytes += of;
+  }
+  void empty() {
+    n.store(0, std::memory_order_relaxed);
+    bytes = 0;
+  }
 };
 
 // FreeTensors for n handles that lie `step` apart.
@@ -126,6 +138,10 @@ void free_handles(const Tensor *first, int64_t n, size_t step) noexcept;
 // For the thread that ends, with the mutex of threads locked: what it has closed goes to the
 // others.
 void end_words(ThreadState &s) noexcept;
+
+// Around a fork, with the mutex of threads locked.
+void lock_words();
+void unlock_words();
 
 // What f returns, which reads words: the message of what is thrown where one was closed.
 template <class F>

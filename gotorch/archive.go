@@ -13,15 +13,15 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"math"
 	"math/big"
 	"os"
 	"path"
 	"reflect"
 	"runtime"
 	"slices"
+	"sort"
+	"strconv"
 	"strings"
-	"unicode/utf8"
 	"unsafe"
 
 	"gotorch.dev/gotorch/internal/counting"
@@ -47,9 +47,7 @@ var storageTypes = map[string]DType{
 var storageTypeOf = func() map[DType]string {
 	of := map[DType]string{}
 	for name, d := range storageTypes {
-		if !d.IsQuantized() {
-			of[d] = name
-		}
+		of[d] = name
 	}
 	return of
 }()
@@ -60,7 +58,7 @@ var storageTypeOf = func() map[DType]string {
 // Python takes from the file's name.
 func Encode(w io.Writer, name string, value any) (err error) {
 	defer catch(&err)
-	a := &archiveWriter{name: name, pickle: pickle.NewEncoder(), keys: map[storageKey]int{}, bases: map[C.int64_t]Tensor{}}
+	a := &archiveWriter{name: name, pickle: pickle.NewEncoder(), keys: map[C.int64_t]savedStorage{}}
 	if err := a.value(value, 0); err != nil {
 		return err
 	}
@@ -70,16 +68,15 @@ func Encode(w io.Writer, name string, value any) (err error) {
 type archiveWriter struct {
 	name     string
 	pickle   *pickle.Encoder
-	keys     map[storageKey]int
-	storages []Tensor             // by key: CPU tensors that cover a storage
-	bases    map[C.int64_t]Tensor // CPU copies of storages elsewhere
+	keys     map[C.int64_t]savedStorage // by the identities of storages
+	storages []Tensor                   // each all of a storage, as bytes; while it is alive its identity is unique
 }
 
-// storageKey tells storages apart. One that is seen as several dtypes becomes several files, because
-// Python gives each storage one dtype.
-type storageKey struct {
-	id    C.int64_t
-	dtype DType
+// savedStorage is a storage that has a record. Python gives each one dtype: one that is seen as another, too, is then
+// referred to as bytes.
+type savedStorage struct {
+	number int
+	dtype  DType // 0 where it is bytes
 }
 
 // Deeper values are taken for ones that contain themselves.
@@ -102,7 +99,7 @@ func (a *archiveWriter) value(v any, depth int) error {
 	case bool:
 		p.Bool(v)
 	case string:
-		if !utf8.ValidString(v) { // two names could become one
+		if !pickle.ValidText(v) { // two names could become one
 			return saveError(ValueError, "the string %q is not UTF-8, as Python's are: save a []byte", v)
 		}
 		if !p.String(v) {
@@ -150,13 +147,20 @@ func (a *archiveWriter) value(v any, depth int) error {
 		p.Tuple()
 		p.Call()
 	case Dict:
-		p.Dict()
-		for _, item := range v {
-			if err := errors.Join(a.value(item.Key, depth+1), a.value(item.Value, depth+1)); err != nil {
-				return err
-			}
+		return a.dict(v, depth)
+	case Layout:
+		if v == 0 {
+			return saveError(TypeError, "a value is the zero Layout")
 		}
-		p.SetAll()
+		a.layout(v)
+	case *Storage:
+		if v == nil {
+			p.None()
+			return nil
+		}
+		return a.bareStorage(v)
+	case *PickledObject:
+		return unsaved(v)
 	default:
 		return a.reflected(v, depth)
 	}
@@ -193,15 +197,14 @@ func (a *archiveWriter) reflected(v any, depth int) error {
 		}
 		p.AppendAll()
 	case reflect.Map:
-		keys := r.MapKeys()
-		slices.SortFunc(keys, compareKeys)
-		p.Dict()
-		for _, key := range keys {
-			if err := errors.Join(a.value(key.Interface(), depth+1), a.value(r.MapIndex(key).Interface(), depth+1)); err != nil {
-				return err
-			}
+		var keys []reflect.Value
+		dict := make(Dict, 0, r.Len())
+		for i := r.MapRange(); i.Next(); { // for NaN as a key is not found again
+			keys = append(keys, i.Key())
+			dict = append(dict, DictItem{i.Key().Interface(), i.Value().Interface()})
 		}
-		p.SetAll()
+		sort.Stable(byKeys{keys, dict})
+		return a.dict(dict, depth)
 	case reflect.Pointer, reflect.Interface:
 		if r.IsNil() {
 			p.None()
@@ -214,8 +217,99 @@ func (a *archiveWriter) reflected(v any, depth int) error {
 	return nil
 }
 
-// compareKeys orders the keys of a map, so that equal maps make equal files.
+// unsaved is the error for what Load reads and Save does not write.
+func unsaved(o *PickledObject) *Error {
+	return saveError(TypeError, "a value is %s, which Save does not write: leave it out", o.wayOut())
+}
+
+// dict writes a dict. In Python its keys are hashable, and those that are equal are one.
+func (a *archiveWriter) dict(d Dict, depth int) error {
+	if depth > maxDepth {
+		return saveError(ValueError, "the value is nested too deeply, or contains itself")
+	}
+	seen := make(map[any]bool, len(d))
+	a.pickle.Dict()
+	for _, item := range d {
+		key, pickled, err := asKey(item.Key)
+		if err != nil {
+			return err
+		}
+		same, err := pickle.Key(pickled)
+		if err != nil {
+			return saveError(ValueError, "%v", err)
+		}
+		if seen[same] {
+			return saveError(ValueError, "two keys of a dict are one in Python, where integers, floats and bools of the same value are: %v", item.Key)
+		}
+		seen[same] = true
+		if err := a.value(key, depth+1); err != nil {
+			return err
+		}
+		if err := a.value(item.Value, depth+1); err != nil {
+			return err
+		}
+	}
+	a.pickle.SetAll()
+	return nil
+}
+
+// asKey returns a key as it is written, in which arrays are tuples, and as package pickle has it.
+func asKey(key any) (written, pickled any, err error) {
+	switch k := key.(type) {
+	case nil, DType, Device, Layout, []byte, *big.Int, Tensor, *Storage:
+		return k, k, nil
+	case *PickledObject:
+		return nil, nil, unsaved(k)
+	}
+	r := reflect.ValueOf(key)
+	switch {
+	case r.Kind() == reflect.Bool:
+		return key, r.Bool(), nil
+	case r.CanInt():
+		return key, r.Int(), nil
+	case r.CanUint():
+		return key, new(big.Int).SetUint64(r.Uint()), nil
+	case r.CanFloat():
+		return key, r.Float(), nil
+	case r.CanComplex():
+		return key, r.Complex(), nil
+	case r.Kind() == reflect.String:
+		return key, r.String(), nil
+	case r.Kind() == reflect.Array || r.Type() == reflect.TypeFor[Tuple]():
+		tuple, of := make(Tuple, r.Len()), &pickle.Tuple{Items: make([]any, r.Len())}
+		for i := range tuple {
+			if tuple[i], of.Items[i], err = asKey(r.Index(i).Interface()); err != nil {
+				return nil, nil, err
+			}
+		}
+		return tuple, of, nil
+	}
+	return nil, nil, saveError(TypeError, "a dict has a key of type %T, which cannot be one in Python", key)
+}
+
+// byKeys orders a map by its keys, so that equal maps make equal files.
+type byKeys struct {
+	keys []reflect.Value
+	dict Dict
+}
+
+func (b byKeys) Len() int           { return len(b.keys) }
+func (b byKeys) Less(i, j int) bool { return compareKeys(b.keys[i], b.keys[j]) < 0 }
+func (b byKeys) Swap(i, j int) {
+	b.keys[i], b.keys[j] = b.keys[j], b.keys[i]
+	b.dict[i], b.dict[j] = b.dict[j], b.dict[i]
+}
+
 func compareKeys(x, y reflect.Value) int {
+	if x.Kind() == reflect.Interface && y.Kind() == reflect.Interface {
+		x, y = x.Elem(), y.Elem()
+		if !x.IsValid() || !y.IsValid() {
+			return cmp.Compare(fmt.Sprint(x.IsValid()), fmt.Sprint(y.IsValid()))
+		}
+		if x.Type() != y.Type() {
+			return cmp.Compare(x.Type().String(), y.Type().String())
+		}
+	}
 	switch {
 	case x.CanInt() && y.CanInt():
 		return cmp.Compare(x.Int(), y.Int())
@@ -236,51 +330,55 @@ func (a *archiveWriter) tensor(t Tensor) error {
 	switch {
 	case i.flags&C.TensorHasStorage == 0 && t.isTransformed():
 		return saveError(RuntimeError, "inside of a function that is transformed a tensor cannot be saved: return it, and save the result")
-	case Layout(i.layout+1) != Strided, i.flags&(C.TensorQuantized|C.TensorNested) != 0, i.flags&C.TensorHasStorage == 0,
-		t.Device().Type() == DeviceTypeMeta:
-		return saveError(NotImplementedError, "sparse, quantised, nested and meta tensors cannot be saved")
 	case i.ndim > maxDims:
 		return saveError(NotImplementedError, "a tensor has %d dimensions, and Load takes no more than %d", i.ndim, maxDims)
-	case i.flags&(C.TensorConj|C.TensorNeg) != 0:
-		t = t.Detach().ResolveConj().ResolveNeg()
-		i = t.info("Save")
+	case i.flags&C.TensorNested != 0:
+		return saveError(NotImplementedError, "nested tensors cannot be saved: save their parts")
 	}
-	dtype := DType(i.dtype + 1)
-	key, err := a.storage(t, storageKey{i.storage_id, dtype})
-	if err != nil {
-		return err
-	}
-	class, untyped := storageTypeOf[dtype], false
-	if class == "" {
-		untyped = true
+	dtype, layout := DType(i.dtype+1), Layout(i.layout+1)
+	defer runtime.KeepAlive(t.T)
+	switch {
+	case t.Device().Type() == DeviceTypeMeta && layout == Strided:
+		a.pickle.Global("torch._utils", "_rebuild_meta_tensor_no_storage")
+		a.pickle.Mark()
+		a.pickle.Global("torch", dtype.Name())
+		a.ints(i.copySizes())
+		a.ints(i.copyStrides())
+		a.pickle.Bool(i.flags&C.TensorRequiresGrad != 0)
+		a.pickle.Tuple()
+		a.pickle.Call()
+		return nil
+	case slices.Contains([]Layout{SparseCOO, SparseCSR, SparseCSC, SparseBSR, SparseBSC}, layout):
+		return a.sparse(t.Detach(), layout)
+	case layout != Strided, i.flags&C.TensorHasStorage == 0:
+		return saveError(NotImplementedError, "a tensor of layout %s without memory of its own cannot be saved", layout)
 	}
 
 	p := a.pickle
+	saved := a.saved(i.storage_id, t.Storage(), dtype, int64(i.storage_nbytes))
+	untyped := saved.dtype != dtype && !dtype.IsQuantized()
 	rebuild := "_rebuild_tensor_v2"
-	if untyped {
+	switch {
+	case i.flags&C.TensorQuantized != 0:
+		rebuild = "_rebuild_qtensor"
+	case untyped:
 		rebuild = "_rebuild_tensor_v3"
 	}
 	p.Global("torch._utils", rebuild)
 	p.Mark()
-	p.Mark()
-	p.String("storage")
 	if untyped {
-		p.Global("torch.storage", "UntypedStorage")
+		a.reference(saved, 0, int64(i.storage_nbytes))
 	} else {
-		p.Global("torch", class)
+		a.reference(saved, dtype, int64(i.storage_nbytes))
 	}
-	p.String(fmt.Sprint(key))
-	p.String("cpu")
-	if untyped {
-		p.Int(int64(i.storage_nbytes))
-	} else {
-		p.Int(int64(i.storage_nbytes / i.itemsize))
-	}
-	p.Tuple()
-	p.Persistent()
 	p.Int(int64(i.storage_offset))
 	a.ints(i.copySizes())
 	a.ints(i.copyStrides())
+	if i.flags&C.TensorQuantized != 0 {
+		if err := a.quantizer(t); err != nil {
+			return err
+		}
+	}
 	p.Bool(i.flags&C.TensorRequiresGrad != 0)
 	p.Global("collections", "OrderedDict") // of hooks, which are not saved
 	p.Mark()
@@ -289,9 +387,88 @@ func (a *archiveWriter) tensor(t Tensor) error {
 	if untyped {
 		p.Global("torch", dtype.Name())
 	}
+	if i.flags&(C.TensorConj|C.TensorNeg) != 0 { // what is pending, for the elements are those of the storage
+		p.Dict()
+		if i.flags&C.TensorConj != 0 {
+			p.String("conj")
+			p.Bool(true)
+		}
+		if i.flags&C.TensorNeg != 0 {
+			p.String("neg")
+			p.Bool(true)
+		}
+		p.SetAll()
+	}
 	p.Tuple()
 	p.Call()
-	runtime.KeepAlive(t.T)
+	return nil
+}
+
+func (a *archiveWriter) layout(l Layout) {
+	a.pickle.Global("torch.serialization", "_get_layout")
+	a.pickle.Mark()
+	a.pickle.String(l.String())
+	a.pickle.Tuple()
+	a.pickle.Call()
+}
+
+// sparse writes a sparse tensor: its layout, and a tuple of what it consists of.
+func (a *archiveWriter) sparse(t Tensor, layout Layout) error {
+	if t.Device().Type() == DeviceTypeMeta {
+		return saveError(NotImplementedError, "sparse tensors on the meta device cannot be saved")
+	}
+	var parts []Tensor
+	switch layout {
+	case SparseCOO:
+		parts = []Tensor{Call("aten::_indices", "", t)[0].(Tensor), Call("aten::_values", "", t)[0].(Tensor)}
+	case SparseCSR, SparseBSR:
+		parts = []Tensor{t.CrowIndices(), t.ColIndices(), t.Values()}
+	default:
+		parts = []Tensor{t.CcolIndices(), t.RowIndices(), t.Values()}
+	}
+	p := a.pickle
+	p.Global("torch._utils", "_rebuild_sparse_tensor")
+	p.Mark()
+	a.layout(layout)
+	p.Mark()
+	for _, part := range parts {
+		if err := a.tensor(part); err != nil {
+			return err
+		}
+	}
+	p.Global("torch", "Size")
+	p.Mark()
+	a.ints(t.Shape())
+	p.Tuple()
+	p.Call()
+	if layout == SparseCOO {
+		p.Bool(t.IsCoalesced())
+	}
+	p.Tuple()
+	p.Tuple()
+	p.Call()
+	return nil
+}
+
+// quantizer writes how a tensor is quantised.
+func (a *archiveWriter) quantizer(t Tensor) error {
+	p := a.pickle
+	p.Mark()
+	switch t.QSchemeOf() {
+	case 0:
+		p.Global("torch", "per_tensor_affine")
+		p.Float(t.QScale())
+		p.Int(t.QZeroPoint())
+	case 1, 4: // which PyTorch tells by the dtype of the scales
+		p.Global("torch", "per_channel_affine")
+		if err := errors.Join(a.tensor(t.QPerChannelScales()), a.tensor(t.QPerChannelZeroPoints())); err != nil {
+			return err
+		}
+		p.Int(t.QPerChannelAxis())
+	default:
+		return saveError(NotImplementedError, "a tensor is quantised in a way that cannot be saved")
+	}
+	p.Tuple()
 	return nil
 }
 
@@ -303,22 +480,49 @@ func (a *archiveWriter) ints(ns []int64) {
 	a.pickle.Tuple()
 }
 
-// storage returns the number of the file with t's storage.
-func (a *archiveWriter) storage(t Tensor, key storageKey) (int, error) {
-	if n, ok := a.keys[key]; ok {
-		return n, nil
+// bareStorage writes a storage that stands for itself.
+func (a *archiveWriter) bareStorage(s *Storage) error {
+	n := s.Bytes()
+	of := tensorOn(s, Uint8, 0, []int64{n}, []int64{1})
+	if of.Device().Type() == DeviceTypeMeta {
+		return saveError(NotImplementedError, "a storage on the meta device cannot be saved")
 	}
-	base, ok := a.bases[key.id]
+	i := of.info("Save")
+	a.reference(a.saved(i.storage_id, s, 0, n), 0, n)
+	runtime.KeepAlive(of.T)
+	return nil
+}
+
+// saved returns the record of a storage of n bytes, in which all of it is. A new one is of dtype, if it can be.
+func (a *archiveWriter) saved(id C.int64_t, s *Storage, dtype DType, n int64) savedStorage {
+	saved, ok := a.keys[id]
 	if !ok {
-		// All of the storage as bytes. It is alive as long as base is, so its identity is unique.
-		s := t.Storage()
-		base = tensorOn(s, Uint8, 0, []int64{s.Bytes()}, []int64{1})
-		a.bases[key.id] = base
+		saved.number = len(a.storages)
+		if storageTypeOf[dtype] != "" && n%int64(dtype.Size()) == 0 {
+			saved.dtype = dtype
+		}
+		a.keys[id] = saved
+		a.storages = append(a.storages, tensorOn(s, Uint8, 0, []int64{n}, []int64{1}))
 	}
-	n := len(a.storages)
-	a.keys[key] = n
-	a.storages = append(a.storages, base)
-	return n, nil
+	return saved
+}
+
+// reference writes a reference to a storage of n bytes, as one of a dtype, or 0 for bytes.
+func (a *archiveWriter) reference(saved savedStorage, dtype DType, n int64) {
+	p := a.pickle
+	p.Mark()
+	p.String("storage")
+	if dtype == 0 {
+		p.Global("torch.storage", "UntypedStorage")
+	} else {
+		p.Global("torch", storageTypeOf[dtype])
+		n /= int64(dtype.Size())
+	}
+	p.String(fmt.Sprint(saved.number))
+	p.String("cpu")
+	p.Int(n)
+	p.Tuple()
+	p.Persistent()
 }
 
 // tensorOn makes a tensor on a storage. It panics with a ValueError if it would reach outside.
@@ -385,22 +589,48 @@ func (a *archiveWriter) write(w io.Writer) error {
 
 // Reading -------------------------------------------------------------------------------------------------
 
+// archive is the records of a file, by their names in its folder.
 type archive struct {
-	file     *os.File // nil where there is none
-	opt      LoadOptions
-	files    map[string]*zip.File
-	storages map[string]*loadedStorage
-	left     int64 // bytes that storages may still take
-	budget   *pickle.Budget
+	file            *os.File // nil where there is none
+	ignoreChecksums bool
+	files           map[string]*zip.File
 }
 
-type loadedStorage struct {
-	storage *Storage
-	nbytes  int64
-}
-
-func loadError(kind ErrorKind, format string, args ...any) *Error {
-	return newError("Load", kind, fmt.Sprintf(format, args...))
+// decodeArchive reads a file of torch.save.
+func decodeArchive(file *os.File, r io.ReaderAt, size int64, opt LoadOptions) (any, error) {
+	a, err := openArchive(file, r, size, opt)
+	if err != nil {
+		return nil, err
+	}
+	u := &unpickler{opt: opt, records: a, left: size, work: 4 * size}
+	if f := a.files["byteorder"]; f != nil {
+		order, err := a.whole(f)
+		if err != nil {
+			return nil, err
+		}
+		switch string(order) {
+		case "little":
+		case "big":
+			u.bigEndian = true
+			u.left *= 4 // a storage is there once for each order that its bytes are read in
+		default:
+			return nil, loadError(ValueError, "the file was written in the unknown byte order %.20q", order)
+		}
+	}
+	if f := a.files[".storage_alignment"]; f != nil { // nothing depends on it, but torch.load wants a number
+		text, err := a.whole(f)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err != nil {
+			return nil, loadError(ValueError, "the file has the alignment %.20q, which is no number", text)
+		}
+	}
+	data, err := a.whole(a.files["data.pkl"])
+	if err != nil {
+		return nil, err
+	}
+	return u.decode(data)
 }
 
 func openArchive(file *os.File, r io.ReaderAt, size int64, opt LoadOptions) (*archive, error) {
@@ -412,52 +642,96 @@ func openArchive(file *os.File, r io.ReaderAt, size int64, opt LoadOptions) (*ar
 		}
 		return nil, loadError(ValueError, "the file is damaged: %v", err)
 	}
-	a := &archive{file: file, opt: opt, files: map[string]*zip.File{}, storages: map[string]*loadedStorage{}, left: size}
+	a := &archive{file: file, ignoreChecksums: opt.IgnoreChecksums, files: map[string]*zip.File{}}
 	folder := ""
 	for _, f := range z.File {
 		if strings.HasSuffix(f.Name, "/data.pkl") && strings.Count(f.Name, "/") == 1 {
 			folder = strings.TrimSuffix(f.Name, "data.pkl")
+			break
 		}
 	}
-	if folder == "" {
-		return nil, loadError(ValueError, "the file is a zip archive, but none of torch.save's")
-	}
-	if slices.ContainsFunc(z.File, func(f *zip.File) bool { return f.Name == folder+"constants.pkl" }) {
-		return nil, loadError(NotImplementedError, "the file is a TorchScript program, not only data")
+	if err := otherArchive(z.File, folder); err != nil {
+		return nil, err
 	}
 	for _, f := range z.File {
 		name, inside := strings.CutPrefix(f.Name, folder)
 		if !inside {
-			continue
+			return nil, loadError(ValueError, "the file has its records in two folders: %.100q is not in %.100q", f.Name, folder)
+		}
+		if strings.HasSuffix(f.Name, "/") && f.UncompressedSize64 == 0 {
+			continue // the folder itself, which some programs write
 		}
 		if a.files[name] != nil {
 			return nil, loadError(ValueError, "the file has two records %q", f.Name)
 		}
 		if f.Method != zip.Store || f.CompressedSize64 != f.UncompressedSize64 {
-			return nil, loadError(NotImplementedError, "record %q is compressed, which torch.save never does", f.Name)
+			return nil, loadError(NotImplementedError, "record %q is compressed, which torch.save never does: load and save the file once in Python", f.Name)
 		}
 		if f.UncompressedSize64 > uint64(size) {
 			return nil, loadError(ValueError, "record %q is truncated", f.Name)
 		}
 		a.files[name] = f
 	}
-	if f := a.files["byteorder"]; f != nil {
-		order := make([]byte, f.UncompressedSize64)
-		if err := a.read(f, order); err != nil {
-			return nil, err
-		}
-		if string(order) != "little" {
-			return nil, loadError(NotImplementedError, "the file was written in byte order %q", order)
-		}
-	}
-	return a, nil
+	return a, a.checkVersion()
 }
 
-// read fills b with a record, which must have that length.
-func (a *archive) read(f *zip.File, b []byte) error {
+// otherArchive says what a zip archive is that torch.save has not written.
+func otherArchive(files []*zip.File, folder string) error {
+	has := func(match func(name string) bool) bool {
+		return slices.ContainsFunc(files, func(f *zip.File) bool { return match(f.Name) })
+	}
+	switch {
+	case folder != "" && has(func(name string) bool { return name == folder+"constants.pkl" }):
+		return loadError(NotImplementedError, "the file is a TorchScript program, not only data: read it with jit.Load of gotorch/jit, or in Python save the model's state_dict()")
+	case has(func(name string) bool { return strings.Contains(name, "/data/aotinductor/") }):
+		return loadError(NotImplementedError, "the file is a package of AOTInductor (.pt2), not only data: run it with gotorch/aoti")
+	case has(func(name string) bool {
+		return path.Base(name) == "archive_format" || path.Base(name) == "serialized_exported_program.json" || strings.HasPrefix(path.Base(name), "model") && strings.HasSuffix(name, ".json")
+	}):
+		return loadError(NotImplementedError, "the file is a program of torch.export (.pt2), not only data: in Python write it as a Go package with pytorch_bridge.export_go or export_model, or save the weights, torch.save(model.state_dict(), path)")
+	case folder == "":
+		return loadError(ValueError, "the file is a zip archive, but none of torch.save's")
+	}
+	return nil
+}
+
+// The versions of the format that there are.
+const oldestVersion, newestVersion = 1, 10
+
+// checkVersion looks at the version of the format, which torch.load wants to be there.
+func (a *archive) checkVersion() error {
+	f := a.files[".data/version"]
+	if f == nil {
+		f = a.files["version"]
+	}
+	if f == nil {
+		return loadError(ValueError, "the file has no record \"version\"")
+	}
+	text, err := a.whole(f)
+	if err != nil {
+		return err
+	}
+	version, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil || version < oldestVersion {
+		return loadError(ValueError, "the file has the version %.20q, which is none", text)
+	}
+	if version > newestVersion {
+		return loadError(NotImplementedError, "the file has version %d of the format, and those up to %d are known", version, newestVersion)
+	}
+	return nil
+}
+
+// whole returns the content of a record.
+func (a *archive) whole(f *zip.File) ([]byte, error) {
+	b := make([]byte, f.UncompressedSize64)
+	return b, a.fill(f, b)
+}
+
+// fill fills b with a record, which must have that length.
+func (a *archive) fill(f *zip.File, b []byte) error {
 	var r io.Reader
 	var err error
-	if a.opt.IgnoreChecksums {
+	if a.ignoreChecksums {
 		r, err = f.OpenRaw()
 	} else {
 		r, err = f.Open()
@@ -483,279 +757,21 @@ func (a *archive) read(f *zip.File, b []byte) error {
 	return err
 }
 
-func (a *archive) decode() (any, error) {
-	f := a.files["data.pkl"]
-	data := make([]byte, f.UncompressedSize64)
-	if err := a.read(f, data); err != nil {
-		return nil, err
-	}
-	a.budget = pickle.NewBudget(len(data))
-	v, err := pickle.Decode(data, a, a.budget)
-	if err == nil {
-		f := &flattener{done: map[any]flat{}}
-		v, err = f.flatten(v)
-		// In a hostile file a value may be in 2^50 places. Whoever prints it, saves it or compares it
-		// comes to each of them.
-		if err == nil && pickle.NewBudget(len(data)).Take(f.places) != nil {
-			err = loadError(UnpicklingError, "its values are in so many places at once that it would be far larger if it were written out")
-		}
-	}
-	if err != nil {
-		var e *Error
-		if errors.As(err, &e) {
-			return nil, e
-		}
-		return nil, loadError(UnpicklingError, "%v", err)
-	}
-	return v, nil
-}
-
-// flattener turns what the pickle package makes into this package's types. A value that occurs in
-// several places is turned once.
-type flattener struct {
-	done   map[any]flat
-	depth  int
-	places int // what has been turned comes to, were it written out: about the bytes of its text
-}
-
-// flat is a value that was turned; one that is under way has no places.
-type flat struct {
-	value  any
-	places int
-}
-
-// add counts places, and stays where it is once there are too many to count.
-func (f *flattener) add(places int) { f.places = min(f.places+places, math.MaxInt/2) }
-
-func (f *flattener) flatten(v any) (any, error) {
-	if f.depth > maxDepth {
-		return nil, loadError(UnpicklingError, "the value is nested too deeply")
-	}
-	f.add(16)
-	var items []any
-	switch v := v.(type) {
-	case *pickle.List:
-		items = v.Items
-	case *pickle.Tuple:
-		items = v.Items
-	case *pickle.Set:
-		items = v.Items
-	case *pickle.Dict:
-	case global:
-		return v.value()
-	case typedStorage:
-		return nil, loadError(NotImplementedError, "the file holds a storage that belongs to no tensor")
-	case string:
-		f.add(len(v))
-		return v, nil
-	case []byte:
-		f.add(len(v))
-		return v, nil
-	case *big.Int:
-		f.add(v.BitLen())
-		return v, nil
-	case Tensor:
-		f.add(512)
-		return v, nil
-	default:
-		return v, nil
-	}
-	if done, ok := f.done[v]; ok {
-		if done.places == 0 {
-			return nil, loadError(UnpicklingError, "the value contains itself")
-		}
-		f.add(done.places)
-		return done.value, nil
-	}
-	f.done[v] = flat{}
-	before := f.places
-	f.places = 1
-	f.depth++
-	result, err := f.container(v, items)
-	if err != nil {
-		return nil, err
-	}
-	f.depth--
-	f.done[v] = flat{result, f.places}
-	f.add(before)
-	return result, nil
-}
-
-// container turns a dict, or another container with these items.
-func (f *flattener) container(v any, items []any) (any, error) {
-	if d, ok := v.(*pickle.Dict); ok {
-		dict := make(Dict, len(d.Items))
-		for i, item := range d.Items {
-			key, err := f.flatten(item.Key)
-			if err != nil {
-				return nil, err
-			}
-			value, err := f.flatten(item.Value)
-			if err != nil {
-				return nil, err
-			}
-			dict[i] = DictItem{key, value}
-		}
-		return dict, nil
-	}
-	list := make([]any, len(items))
-	for i, item := range items {
-		value, err := f.flatten(item)
-		if err != nil {
-			return nil, err
-		}
-		list[i] = value
-	}
-	if _, ok := v.(*pickle.Tuple); ok {
-		return Tuple(list), nil
-	}
-	return list, nil
-}
-
-// global is a class or function that a file names.
-type global string
-
-// value returns what a global is that stands for itself.
-func (g global) value() (any, error) {
-	if name, ok := strings.CutPrefix(string(g), "torch."); ok {
-		if d, err := ParseDType(name); err == nil {
-			return d, nil
-		}
-	}
-	return nil, loadError(UnpicklingError, "the file holds the Python object %s, which is no data", g)
-}
-
-func (g global) dtype() (DType, bool) {
-	v, err := g.value()
-	d, ok := v.(DType)
-	return d, err == nil && ok
-}
-
-// The names that a file may mention, besides dtypes and storage classes.
-var globals = map[global]bool{
-	"collections.OrderedDict": true, "collections.defaultdict": true, "collections.Counter": true,
-	"builtins.set": true, "builtins.frozenset": true, "builtins.complex": true, "builtins.bytearray": true,
-	"builtins.dict": true, "builtins.int": true, "builtins.float": true, "builtins.list": true, "_codecs.encode": true,
-	"torch.Size": true, "torch.device": true, "torch.storage.UntypedStorage": true,
-	"torch.Tensor": true, "torch.nn.parameter.Parameter": true,
-	"torch._utils._rebuild_tensor": true, "torch._utils._rebuild_tensor_v2": true, "torch._utils._rebuild_tensor_v3": true,
-	"torch._utils._rebuild_parameter": true, "torch._utils._rebuild_parameter_with_state": true,
-	"torch._tensor._rebuild_from_type_v2": true,
-}
-
-// Global is part of pickle.Host.
-func (a *archive) Global(module, name string) (any, error) {
-	if module == "__builtin__" {
-		module = "builtins"
-	}
-	if module == "torch.tensor" {
-		module = "torch._tensor"
-	}
-	g := global(module + "." + name)
-	if globals[g] {
-		return g, nil
-	}
-	if class, ok := strings.CutPrefix(string(g), "torch."); ok {
-		if _, ok := storageTypes[class]; ok {
-			return g, nil
-		}
-	}
-	if _, ok := g.dtype(); ok {
-		return g, nil
-	}
-	if strings.HasPrefix(string(g), "torch._utils._rebuild_") {
-		return nil, loadError(NotImplementedError, "the file holds a tensor of a kind that cannot be loaded (%s)", name)
-	}
-	return nil, loadError(UnpicklingError, "the file asks for the Python object %s, which is no data", g)
-}
-
-// Persistent is part of pickle.Host: it returns a storage.
-func (a *archive) Persistent(id any) (any, error) {
-	t, _ := id.(*pickle.Tuple)
-	if t == nil || len(t.Items) != 5 || t.Items[0] != "storage" {
-		return nil, loadError(UnpicklingError, "the file refers to something that is no storage")
-	}
-	class, ok1 := t.Items[1].(global)
-	key, ok2 := t.Items[2].(string)
-	numel, ok3 := t.Items[4].(int64)
-	if !ok1 || !ok2 || !ok3 {
-		return nil, loadError(UnpicklingError, "a reference to a storage is malformed")
-	}
-	s := typedStorage{dtype: Uint8}
-	if class != "torch.storage.UntypedStorage" {
-		if s.dtype = storageTypes[strings.TrimPrefix(string(class), "torch.")]; s.dtype == 0 {
-			return nil, loadError(UnpicklingError, "a storage has the type %s", class)
-		}
-	}
-	if s.dtype.IsQuantized() {
-		return nil, loadError(NotImplementedError, "the file holds a quantised tensor")
-	}
-	if err := a.budget.Take(len(key)); err != nil { // to look it up
-		return nil, err
-	}
-	loaded := a.storages[key]
-	if loaded == nil {
-		var err error
-		if loaded, err = a.loadStorage(key, numel == 0); err != nil {
-			return nil, err
-		}
-		a.storages[key] = loaded
-	}
-	if numel < 0 || numel > loaded.nbytes/int64(s.dtype.Size()) {
-		return nil, loadError(ValueError, "storage %q is truncated", key)
-	}
-	s.storage = loaded.storage
-	return s, nil
-}
-
-type typedStorage struct {
-	storage *Storage
-	dtype   DType
-}
-
-func (a *archive) loadStorage(key string, empty bool) (*loadedStorage, error) {
+// size is part of records.
+func (a *archive) size(key string) (int64, bool) {
 	f := a.files["data/"+key]
 	if f == nil {
-		if !empty {
-			return nil, loadError(ValueError, "storage %q is missing", key)
-		}
-		f = &zip.File{}
+		return 0, false
 	}
-	n := int64(f.UncompressedSize64)
-	// Records may overlap, so that a small file could ask for much memory.
-	if a.left -= n; a.left < 0 {
-		return nil, loadError(ValueError, "the file holds more data than it is long")
-	}
-	if a.opt.Map && n > 0 {
-		if s, err := a.mapStorage(f, n); s != nil || err != nil {
-			return &loadedStorage{s, n}, err
-		}
-	}
-	var h C.Tensor
-	shape := C.int64_t(n)
-	if err := C.TensorFromData(nil, shape, &shape, 1, C.ScalarType(Uint8-1), &h); err != nil {
-		return nil, takeError("Load", unsafe.Pointer(err))
-	}
-	t := wrapHandle(unsafe.Pointer(h))
-	if n > 0 {
-		if err := a.read(f, RawData(t)); err != nil {
-			t.Close()
-			return nil, err
-		}
-	}
-	s := a.toDevice(t)
-	return &loadedStorage{s, n}, nil
+	return int64(f.UncompressedSize64), true
 }
 
-func (a *archive) toDevice(t Tensor) *Storage {
-	if a.opt.Device == 0 {
-		return t.Storage()
-	}
-	return t.To(a.opt.Device).Storage()
-}
+// read is part of records.
+func (a *archive) read(key string, b []byte) error { return a.fill(a.files["data/"+key], b) }
 
-// mapStorage returns nil where the bytes lie in a way that no tensor may.
-func (a *archive) mapStorage(f *zip.File, n int64) (*Storage, error) {
+// mapped is part of records. It returns nil where the bytes lie in a way that no tensor may.
+func (a *archive) mapped(key string) (*Storage, error) {
+	f := a.files["data/"+key]
 	offset, err := f.DataOffset()
 	if err != nil {
 		return nil, loadError(ValueError, "record %q is damaged: %v", f.Name, err)
@@ -763,221 +779,26 @@ func (a *archive) mapStorage(f *zip.File, n int64) (*Storage, error) {
 	if offset%16 != 0 {
 		return nil, nil
 	}
-	cPath := C.CString(a.file.Name())
+	return mapOpen(a.file, offset, int64(f.UncompressedSize64))
+}
+
+// mapOpen maps a part of a file.
+func mapOpen(file *os.File, offset, n int64) (*Storage, error) {
+	cPath := C.CString(file.Name())
 	defer C.free(unsafe.Pointer(cPath))
 	var h C.Storage
-	if err := C.cgotorch_map_open_file(C.int(a.file.Fd()), cPath, C.int64_t(offset), C.int64_t(n), &h); err != nil {
+	if err := C.cgotorch_map_open_file(C.int(file.Fd()), cPath, C.int64_t(offset), C.int64_t(n), &h); err != nil {
 		return nil, takeError("Load", unsafe.Pointer(err))
 	}
-	s := newStorage(h)
-	if a.opt.Device != 0 && a.opt.Device.Type() != DeviceTypeCPU {
-		return a.toDevice(tensorOn(s, Uint8, 0, []int64{n}, []int64{1})), nil
-	}
-	return s, nil
+	return newStorage(h), nil
 }
 
-// Build is part of pickle.Host. The state of what is data otherwise, like the _metadata of a state
-// dict, are attributes that only Python has a use for.
-func (a *archive) Build(object, _ any) error {
-	switch object.(type) {
-	case *pickle.Dict, Tensor:
-		return nil
+// emptyBytes makes a tensor of n bytes, which are not set.
+func emptyBytes(n int64) (Tensor, error) {
+	var h C.Tensor
+	shape := C.int64_t(n)
+	if err := C.TensorFromData(nil, shape, &shape, 1, C.ScalarType(Uint8-1), &h); err != nil {
+		return Tensor{}, takeError("Load", unsafe.Pointer(err))
 	}
-	return loadError(UnpicklingError, "the file sets the state of a %T", object)
-}
-
-// Reduce is part of pickle.Host.
-func (a *archive) Reduce(callable any, args *pickle.Tuple) (any, error) {
-	g, ok := callable.(global)
-	if !ok {
-		return nil, loadError(UnpicklingError, "the file calls a %T", callable)
-	}
-	bad := func() error { return loadError(UnpicklingError, "%s is called with the wrong arguments", g) }
-	in := args.Items
-	arg := func(i int) any {
-		if i < len(in) {
-			return in[i]
-		}
-		return nil
-	}
-	switch g {
-	case "collections.OrderedDict", "collections.Counter", "builtins.dict":
-		return a.dictOf(arg(0), bad)
-	case "collections.defaultdict":
-		return &pickle.Dict{}, nil // the first argument is a class, the rest follows as items
-	case "builtins.set", "builtins.frozenset":
-		if arg(0) == nil {
-			return &pickle.Set{}, nil
-		}
-		if items, ok := itemsOf(arg(0)); ok {
-			items, err := a.copied(items)
-			return &pickle.Set{Items: items}, err
-		}
-	case "builtins.complex":
-		re, ok1 := arg(0).(float64)
-		im, ok2 := arg(1).(float64)
-		if ok1 && ok2 {
-			return complex(re, im), nil
-		}
-	case "_codecs.encode", "builtins.bytearray":
-		if b, ok := arg(0).([]byte); ok {
-			return b, nil
-		}
-		s, ok := arg(0).(string)
-		if ok && arg(1) == "latin1" {
-			if err := a.budget.Take(len(s)); err != nil {
-				return nil, err
-			}
-			b := make([]byte, 0, len(s))
-			for _, r := range s {
-				if r > 0xff {
-					return nil, bad()
-				}
-				b = append(b, byte(r))
-			}
-			return b, nil
-		}
-		if ok && s == "" || len(in) == 0 {
-			return []byte{}, nil
-		}
-	case "torch.Size":
-		if dims, ok := itemsOf(arg(0)); ok {
-			dims, err := a.copied(dims)
-			return &pickle.Tuple{Items: dims}, err
-		}
-	case "torch.device":
-		if name, ok := arg(0).(string); ok {
-			if err := a.budget.Take(len(name)); err != nil {
-				return nil, err
-			}
-			if i, ok := arg(1).(int64); ok {
-				name += ":" + fmt.Sprint(i)
-			}
-			return ParseDevice(name)
-		}
-	case "torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3":
-		return a.rebuild(g, arg, bad)
-	case "torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state", "torch.nn.parameter.Parameter":
-		t, ok1 := arg(0).(Tensor)
-		requiresGrad, ok2 := arg(1).(bool)
-		if ok1 && ok2 {
-			return t.RequiresGrad_(requiresGrad), nil
-		}
-	case "torch._tensor._rebuild_from_type_v2":
-		// A tensor with attributes, or of a subclass: function, class, arguments, attributes.
-		inner, ok := arg(2).(*pickle.Tuple)
-		class, _ := arg(1).(global)
-		if f, isGlobal := arg(0).(global); ok && isGlobal && f != g && (class == "torch.Tensor" || class == "torch.nn.parameter.Parameter") {
-			return a.Reduce(f, inner)
-		}
-	}
-	return nil, bad()
-}
-
-func itemsOf(v any) ([]any, bool) {
-	switch v := v.(type) {
-	case *pickle.Tuple:
-		return v.Items, true
-	case *pickle.List:
-		return v.Items, true
-	}
-	return nil, false
-}
-
-// copied returns a copy of items: what is added to the one container must not show in the other.
-func (a *archive) copied(items []any) ([]any, error) {
-	if err := a.budget.Take(16 * len(items)); err != nil {
-		return nil, err
-	}
-	return slices.Clone(items), nil
-}
-
-func (a *archive) dictOf(pairs any, bad func() error) (any, error) {
-	d := &pickle.Dict{}
-	switch pairs := pairs.(type) {
-	case nil:
-	case *pickle.Dict:
-		return pairs.Copy(a.budget)
-	case *pickle.List:
-		for _, pair := range pairs.Items {
-			items, _ := itemsOf(pair)
-			if len(items) != 2 {
-				return nil, bad()
-			}
-			if err := d.Set(items[0], items[1], a.budget); err != nil {
-				return nil, err
-			}
-		}
-	default:
-		return nil, bad()
-	}
-	return d, nil
-}
-
-// rebuild makes a tensor: of a storage, an offset, sizes and strides; whether it requires grad; hooks,
-// which are none; a dtype, where the storage has none; and which lazy operations are pending.
-func (a *archive) rebuild(g global, arg func(int) any, bad func() error) (any, error) {
-	// About what libtorch and Go keep of a tensor.
-	if err := a.budget.Take(1024); err != nil {
-		return nil, err
-	}
-	s, ok1 := arg(0).(typedStorage)
-	offset, ok2 := arg(1).(int64)
-	sizes, ok3 := dimsOf(arg(2))
-	strides, ok4 := dimsOf(arg(3))
-	if !ok1 || !ok2 || !ok3 || !ok4 || len(sizes) != len(strides) {
-		return nil, bad()
-	}
-	dtype, pending := s.dtype, arg(6)
-	if g == "torch._utils._rebuild_tensor_v3" {
-		of, ok := arg(6).(global)
-		if !ok {
-			return nil, bad()
-		}
-		if dtype, ok = of.dtype(); !ok || dtype.Size() == 0 {
-			return nil, bad()
-		}
-		pending = arg(7)
-	}
-	var t Tensor
-	if err := Try0(func() { t = tensorOn(s.storage, dtype, offset, sizes, strides) }); err != nil {
-		return nil, err
-	}
-	if bits, ok := pending.(*pickle.Dict); ok {
-		if err := a.budget.Take(16 * len(bits.Items)); err != nil { // to look through them
-			return nil, err
-		}
-		if on, _ := bits.Get("conj"); on == true {
-			t = t.Conj().Detach()
-		}
-		if on, _ := bits.Get("neg"); on == true {
-			t = Call("aten::_neg_view", "", t)[0].(Tensor).Detach()
-		}
-	}
-	if requiresGrad, _ := arg(4).(bool); requiresGrad {
-		if err := Try0(func() { t.RequiresGrad_() }); err != nil {
-			return nil, err
-		}
-	}
-	return t, nil
-}
-
-// maxDims is more dimensions than any operator takes.
-const maxDims = 64
-
-// dimsOf returns sizes or strides.
-func dimsOf(v any) ([]int64, bool) {
-	items, ok := itemsOf(v)
-	if !ok || len(items) > maxDims {
-		return nil, false
-	}
-	ns := make([]int64, len(items))
-	for i, item := range items {
-		n, ok := item.(int64)
-		if !ok {
-			return nil, false
-		}
-		ns[i] = n
-	}
-	return ns, true
+	return wrapHandle(unsafe.Pointer(h)), nil
 }

@@ -418,3 +418,41 @@ func ExampleCheckpoint() {
 	// computing
 	// tensor([ 3., 12.])
 }
+
+// savesElsewhere asks for its saved tensor in another goroutine, which is in no backward pass.
+type savesElsewhere struct{}
+
+func (savesElsewhere) Forward(ctx *gotorch.FunctionContext, in []gotorch.Tensor) []gotorch.Tensor {
+	ctx.SaveForBackward(in[0])
+	return []gotorch.Tensor{in[0].Mul(in[0])}
+}
+
+func (savesElsewhere) Backward(ctx *gotorch.FunctionContext, grads []gotorch.Tensor) []gotorch.Tensor {
+	saved := make(chan gotorch.Tensor)
+	go func() {
+		ctx.SavedTensors() // each time it is computed again
+		saved <- ctx.SavedTensors()[0]
+	}()
+	return []gotorch.Tensor{grads[0].Mul(<-saved).MulScalar(2)}
+}
+
+func TestWhatACheckpointSavesIsThereOutsideOfBackward(t *testing.T) {
+	x := floats(1, 2, 3).RequiresGrad_()
+	called := 0
+	f := func(x gotorch.Tensor) gotorch.Tensor {
+		called++
+		return gotorch.Apply(savesElsewhere{}, x.Exp())[0].Sin()
+	}
+	f(x).Sum().Backward()
+	want := x.Grad().Clone()
+	x.SetGrad(gotorch.Tensor{})
+	called = 0
+	leavesNothing(t, func() {
+		gotorch.Checkpoint(f, x).Sum().Backward()
+		sameBits(t, "the gradient", x.Grad(), want)
+		x.SetGrad(gotorch.Tensor{})
+	})
+	if called != 8 { // twice: forward, for the backward pass, and for each of two questions
+		t.Error(called)
+	}
+}

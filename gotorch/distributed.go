@@ -198,6 +198,35 @@ func init() {
 			checkBack("DataParallel", unsafe.Pointer(err), leaveBack(state))
 			return wrapHandles(results)
 		},
+		ReducerBuckets: func(r door.Reducer, n int) [][]int {
+			params, buckets := make([]C.int64_t, n), make([]C.int64_t, n)
+			var laidOut C.bool
+			if err := C.DistReducerBuckets(reducerOf(r), unsafe.SliceData(params), unsafe.SliceData(buckets), C.int64_t(n), &laidOut); err != nil {
+				panicC("DataParallel.Buckets", unsafe.Pointer(err))
+			}
+			if !laidOut {
+				return nil
+			}
+			var all [][]int
+			for i, p := range params {
+				if int(buckets[i]) == len(all) {
+					all = append(all, nil)
+				}
+				all[buckets[i]] = append(all[buckets[i]], int(p))
+			}
+			return all
+		},
+		SetReducerBuckets: func(r door.Reducer, all [][]int) {
+			var params, buckets []C.int64_t
+			for b, bucket := range all {
+				for _, p := range bucket {
+					params, buckets = append(params, C.int64_t(p)), append(buckets, C.int64_t(b))
+				}
+			}
+			if err := C.DistReducerSetBuckets(reducerOf(r), unsafe.SliceData(params), unsafe.SliceData(buckets), C.int64_t(len(params))); err != nil {
+				panicC("DataParallel.SetBuckets", unsafe.Pointer(err))
+			}
+		},
 		FreeReducer: func(r door.Reducer) { C.DistReducerFree(reducerOf(r)) },
 		BroadcastCoalesced: func(g door.Group, tensors []Tensor, bytes int64, root int) {
 			var held holder

@@ -1,11 +1,12 @@
 package gotorch
 
 import (
-	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"gotorch.dev/gotorch/internal/fileformat"
@@ -18,7 +19,8 @@ const UnpicklingError ErrorKind = "UnpicklingError"
 
 // LoadOptions are the arguments of [Load], [LoadTensors] and [LoadSafetensors] that have defaults.
 type LoadOptions struct {
-	// Device receives the tensors. Default: the CPU, wherever they were when they were saved.
+	// Device receives the tensors. Default: the CPU, wherever they were when they were saved, and meta for
+	// those on the meta device. With it the file may name devices that this PyTorch does not know.
 	Device Device
 	// Map leaves the tensors in the file and reads each when it is first used. Writing to them does
 	// not change the file. The file must not be changed in place while they are in use; replacing
@@ -36,6 +38,9 @@ type LoadOptions struct {
 // A file at path is replaced when the new one is complete, and not before: neither a crash nor a full
 // disk leaves half a file there.
 func SaveTensors(path string, tensors map[string]Tensor) error {
+	if path == "" {
+		return newError("SaveTensors", ValueError, noPath)
+	}
 	switch fileformat.Of(path) {
 	case fileformat.Safetensors:
 		return SaveSafetensors(path, tensors, nil)
@@ -45,9 +50,35 @@ func SaveTensors(path string, tensors map[string]Tensor) error {
 	return newError("SaveTensors", ValueError, "the format of "+path+" is unknown: its name should end in .safetensors or .pt")
 }
 
+// DecodeTensors is [LoadTensors] for size bytes from anywhere, such as a bytes.Reader. It cannot map them, and an index of
+// files in parts is an error, for the parts are files.
+func DecodeTensors(r io.ReaderAt, size int64, opts ...LoadOptions) (map[string]Tensor, error) {
+	if option(opts).Map {
+		return nil, newError("DecodeTensors", ValueError, "only a file can be mapped: use LoadTensors")
+	}
+	var head [9]byte
+	if _, err := r.ReadAt(head[:], 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if head[8] == '{' {
+		data := make([]byte, size)
+		if _, err := io.ReadFull(io.NewSectionReader(r, 0, size), data); err != nil {
+			return nil, err
+		}
+		tensors, _, err := ParseSafetensors(data, opts...)
+		return tensors, err
+	}
+	v, err := load(nil, r, size, opts)
+	if err != nil {
+		return nil, err
+	}
+	return namedTensors("the data", v)
+}
+
 // LoadTensors reads the tensors of a file, by their names: a safetensors file, the index of one in parts
 // (model.safetensors.index.json), or a file of [Save] or torch.save that holds a dict of tensors. Which it
-// is does not depend on the file's name. What is wrong with the parts of an index is a *ShardError.
+// is does not depend on the file's name. What is wrong with the parts of an index is a *ShardError. What else
+// is in the dict is left out; [LoadAs] and [Load] read it.
 func LoadTensors(path string, opts ...LoadOptions) (map[string]Tensor, error) {
 	v, err := loadAny(path, opts)
 	if err != nil {
@@ -80,41 +111,88 @@ func loadAny(path string, opts []LoadOptions) (any, error) {
 	return load(f, f, size, opts)
 }
 
-// namedTensors returns a dict of tensors as a map.
-func namedTensors(path string, v any) (map[string]Tensor, error) {
+// namedTensors returns the tensors of a dict by their names. Whatever else is in it, numbers, other dicts and objects of
+// Python's, is left out.
+func namedTensors(what string, v any) (map[string]Tensor, error) {
 	d, ok := v.(Dict)
 	if !ok {
-		return nil, newError("LoadTensors", ValueError, path+" does not hold a dict of tensors: read it with Load")
+		return nil, newError("LoadTensors", ValueError, fmt.Sprintf("%s holds %s, and no dict of tensors: read it with Load", what, pythonKind(v)))
 	}
 	tensors := make(map[string]Tensor, len(d))
+	var elsewhere []string
 	for key, value := range d.All() {
-		name, ok1 := key.(string)
-		t, ok2 := value.(Tensor)
-		if !ok1 || !ok2 {
-			return nil, newError("LoadTensors", ValueError, path+" holds other things than named tensors: read it with Load")
+		switch value := value.(type) {
+		case Tensor:
+			name, ok := key.(string)
+			if !ok {
+				return nil, newError("LoadTensors", ValueError, fmt.Sprintf("%s holds a tensor under %v, which is no name: read it with Load", what, key))
+			}
+			tensors[name] = value
+		case *PickledObject:
+			if value.isModule() || value.Class == dtensorClass {
+				return nil, newError("LoadTensors", NotImplementedError, fmt.Sprintf("%s: %s is %s", what, placeIn(key), value.wayOut()))
+			}
+		case Dict:
+			if hasTensor(value) {
+				elsewhere = append(elsewhere, placeIn(key))
+			}
 		}
-		tensors[name] = t
+	}
+	if len(tensors) == 0 && len(d) > 0 {
+		way := "read it with Load"
+		if len(elsewhere) > 0 {
+			way = "there are some in " + strings.Join(elsewhere, ", ") + ", which LoadAs reads into a struct that has a field for it"
+		}
+		return nil, newError("LoadTensors", ValueError, what+" holds a dict without tensors: "+way)
 	}
 	return tensors, nil
+}
+
+func hasTensor(d Dict) bool {
+	return slices.ContainsFunc(d, func(item DictItem) bool { _, ok := item.Value.(Tensor); return ok })
+}
+
+// pythonKind says in Python's words what a value of a file is.
+func pythonKind(v any) string {
+	switch v := v.(type) {
+	case Dict:
+		return "a dict"
+	case []any:
+		return "a list"
+	case Tuple:
+		return "a tuple"
+	case map[string]Tensor:
+		return "a dict of tensors"
+	case *Storage:
+		return "a storage"
+	case *PickledObject:
+		return v.wayOut()
+	}
+	return describe(v)
 }
 
 // Save writes a value as torch.save does, so that torch.load reads it, also with weights_only=True. It
 // takes
 //
-//	Tensor, and slices, maps, [Dict], [Counter] and [Tuple] of what it takes
-//	nil, bool, numbers, *big.Int, string, []byte, DType, Device
+//	Tensor, *Storage, and slices, maps, [Dict], [Counter] and [Tuple] of what it takes
+//	nil, bool, numbers, *big.Int, string, []byte, DType, Device, Layout
 //
-// Maps become dicts with sorted keys. Tensors that share memory do so in the file, and in Python;
+// Maps become dicts with sorted keys, and arrays that are keys tuples. Two keys that are equal in Python, as 1
+// and 1.0 are, are an error. Tensors that share memory do so in the file, and in Python;
 // of what they are views of, all is written. Tensors of other devices are written as CPU tensors.
-// Sparse, quantised and nested tensors, and those on the meta device, are an error of kind
-// NotImplementedError.
+// Nested tensors are an error of kind NotImplementedError, and a [PickledObject] is one of kind TypeError.
 //
 // A file at path is replaced when the new one is complete, and not before. Until then it is beside it,
 // as gotorch-*.part; what a process that was killed has left so, the next one that saves in the folder
 // removes.
 func Save(path string, value any) error {
+	if path == "" {
+		return newError("Save", ValueError, noPath)
+	}
 	return replace.File(path, func(w io.Writer) error { return Encode(w, archiveName(path), value) })
 }
+
+const noPath = "the path is empty: name the file to write"
 
 // archiveName is the name of the folder inside of the archive, which Python takes from the file.
 func archiveName(path string) string {
@@ -125,12 +203,18 @@ func archiveName(path string) string {
 	return name
 }
 
-// Load reads a file that [Save] or Python's torch.save has written, but nothing that Python would
-// have to run code for: as torch.load with weights_only=True. It returns
+// Load reads a file that [Save] or Python's torch.save has written, in the format of today or in that of before
+// PyTorch 1.6, in any pickle protocol, on a machine of any byte order. It runs nothing of the file. It returns
 //
-//	Tensor                for tensors and parameters
+//	Tensor                for tensors, parameters, NumPy's arrays of numbers, and storages that have a dtype
+//	*Storage              for other storages
 //	Dict, []any, Tuple    for dicts and OrderedDicts, lists and sets, tuples and torch.Size
-//	nil, bool, int64 (beyond its range *big.Int), float64, complex128, string, []byte, DType, Device
+//	nil, bool, int64 (beyond its range *big.Int), float64, complex128, string, []byte, also of NumPy's scalars
+//	DType, Device, Layout
+//	*PickledObject        for everything else: what Python would have to run code for
+//
+// A file that is a pickled module is an error of kind NotImplementedError, which says how to save its weights; so is a
+// TorchScript or torch.export program.
 //
 // The error says if the file is truncated, changed, or something else; its kind is then
 // UnpicklingError or ValueError. So it does of a file that asks for far more memory or time than one of
@@ -157,30 +241,9 @@ func load(file *os.File, r io.ReaderAt, size int64, opts []LoadOptions) (v any, 
 	// A tensor that cannot be made, for lack of memory or of a GPU, panics.
 	defer catch(&err)
 	opt := option(opts)
-	a, err := openArchive(file, r, size, opt)
-	if err != nil {
-		return nil, err
+	var head [9]byte
+	if n, _ := r.ReadAt(head[:], 0); mayBeLegacy(head[:n]) {
+		return decodeLegacy(r, size, opt)
 	}
-	return a.decode()
-}
-
-// Files ---------------------------------------------------------------------------------------------------
-
-var legacyMagic = []byte{0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19}
-
-// foreign says what a file is that is no archive.
-func foreign(r io.ReaderAt, size int64) string {
-	head := make([]byte, min(size, 16))
-	if n, _ := r.ReadAt(head, 0); n < len(head) {
-		head = head[:n]
-	}
-	switch {
-	case bytes.HasPrefix(head, legacyMagic):
-		return "the file is in the format that torch.save had before version 1.6: load and save it once in Python"
-	case len(head) > 8 && head[8] == '{':
-		return "the file is a safetensors file: read it with LoadTensors"
-	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
-		return "the file is truncated or damaged"
-	}
-	return "the file is none of torch.save's"
+	return decodeArchive(file, r, size, opt)
 }

@@ -2,8 +2,12 @@ package gotorch
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"math/big"
 	"reflect"
+	"slices"
+	"strings"
 
 	"gotorch.dev/gotorch/internal/door"
 )
@@ -15,10 +19,23 @@ func init() { door.Assign = assign }
 //	state, err := gotorch.LoadAs[map[string]gotorch.Tensor]("state.pt")
 //	epochs, err := gotorch.LoadAs[map[string][]int](path)
 //
-// Dicts become maps, lists and tuples slices, and numbers Go's of any size, if they hold them; [Dict],
+//	type Checkpoint struct {
+//		Model     map[string]gotorch.Tensor
+//		Epoch     int
+//		BestAcc   float64 `torch:"best_accuracy"`
+//		Scheduler map[string]any `torch:",optional"`
+//	}
+//	checkpoint, err := gotorch.LoadAs[Checkpoint]("checkpoint.pt")
+//
+// Dicts become maps or structs, lists and tuples slices, and numbers Go's of any size, if they hold them; [Dict],
 // [Tuple], [Tensor] and any take what is in the file as it is. A safetensors file is a map of tensors. An
 // error of kind TypeError names the place of a value that is of another type, and one of kind ValueError
 // that of a number that T does not hold.
+//
+// A field of a struct has the value whose key is the field's name, in any case, with or without underscores between
+// words: BestAcc is BestAcc, bestacc or best_acc. Its tag may have another name; with "-" the field stays as it is. A
+// key that is missing is an error of kind ValueError, unless the tag has optional; keys that no field has are left
+// out. The attributes of a [PickledObject], such as an argparse.Namespace, become a map or struct, too.
 func LoadAs[T any](path string, opts ...LoadOptions) (result T, err error) {
 	v, err := loadAny(path, opts)
 	if err != nil {
@@ -62,31 +79,32 @@ func assign(to reflect.Value, v any, place string) error {
 		return assignMap(to, v, place)
 	case reflect.Slice:
 		return assignSlice(to, v, place)
+	case reflect.Struct:
+		if to.Type() == reflect.TypeFor[Tensor]() {
+			return wrongType(to, pythonKind(v), place)
+		}
+		return assignStruct(to, v, place)
 	}
 	return assignNumber(to, from, place)
 }
 
 func assignMap(to reflect.Value, v any, place string) error {
 	if m, ok := v.(map[string]Tensor); ok { // of a safetensors file
-		d := make(Dict, 0, len(m))
-		for key, t := range m {
-			d = append(d, DictItem{key, t})
-		}
-		v = d
+		v = dictOfTensors(m)
 	}
-	d, ok := v.(Dict)
+	d, ok := pairsOf(v)
 	if !ok {
-		return wrongType(to, fmt.Sprintf("%T", v), place)
+		return wrongType(to, pythonKind(v), place)
 	}
 	made := reflect.MakeMapWithSize(to.Type(), len(d))
 	for _, item := range d {
-		at := fmt.Sprintf("%s[%#v]", place, item.Key)
+		at := place + placeIn(item.Key)
 		key, value := reflect.New(to.Type().Key()).Elem(), reflect.New(to.Type().Elem()).Elem()
 		if err := assign(key, item.Key, "the key "+at); err != nil {
 			return err
 		}
 		if !key.Comparable() {
-			return wrongType(key, fmt.Sprintf("%T", item.Key), "the key "+at)
+			return wrongType(key, pythonKind(item.Key), "the key "+at)
 		}
 		if err := assign(value, item.Value, at); err != nil {
 			return err
@@ -100,6 +118,114 @@ func assignMap(to reflect.Value, v any, place string) error {
 	return nil
 }
 
+// pairsOf returns the pairs of a dict, or the attributes of an object.
+func pairsOf(v any) (Dict, bool) {
+	if o, ok := v.(*PickledObject); ok {
+		if o.Pairs != nil {
+			return o.Pairs, true
+		}
+		return o.attributes()
+	}
+	d, ok := v.(Dict)
+	return d, ok
+}
+
+func assignStruct(to reflect.Value, v any, place string) error {
+	if m, ok := v.(map[string]Tensor); ok { // of a safetensors file
+		v = dictOfTensors(m)
+	}
+	d, ok := pairsOf(v)
+	if !ok {
+		return wrongType(to, pythonKind(v), place)
+	}
+	made := reflect.New(to.Type()).Elem()
+	fields := 0
+	for i := range made.NumField() {
+		f := to.Type().Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("torch"), ",")
+		if !f.IsExported() || name == "-" {
+			continue
+		}
+		fields++
+		if f.Anonymous && name == "" && f.Type.Kind() == reflect.Struct {
+			if err := assignStruct(made.Field(i), d, place); err != nil {
+				return err
+			}
+			continue
+		}
+		if options != "" && options != "optional" {
+			return newError("LoadAs", TypeError, fmt.Sprintf("the field %s of %s has the tag %q; it may have a name, and then optional", f.Name, to.Type(), f.Tag))
+		}
+		key, found, err := keyOfField(d, name, f.Name)
+		switch {
+		case err != nil:
+			return newError("LoadAs", ValueError, fmt.Sprintf("%s: %v", place, err))
+		case !found && options == "optional":
+			continue
+		case !found:
+			if name == "" {
+				name = f.Name
+			}
+			return newError("LoadAs", ValueError, fmt.Sprintf("%s has no %q for the field %s of %s; it has %s. A tag `torch:\",optional\"` lets it be missing", place, name, f.Name, to.Type(), someKeys(d)))
+		}
+		if err := assign(made.Field(i), d.Get(key), place+placeIn(key)); err != nil {
+			return err
+		}
+	}
+	if fields == 0 { // a struct that has nothing to do with the file
+		return wrongType(to, pythonKind(v), place)
+	}
+	to.Set(made)
+	return nil
+}
+
+// keyOfField returns the key that is meant for a field: the tag's name, or else that of the field.
+func keyOfField(d Dict, tag, name string) (key string, found bool, err error) {
+	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "")) }
+	var like []string
+	for _, item := range d {
+		key, ok := item.Key.(string)
+		switch {
+		case !ok:
+		case tag != "" && key == tag || tag == "" && key == name:
+			return key, true, nil
+		case tag == "" && plain(key) == plain(name):
+			like = append(like, key)
+		}
+	}
+	if len(like) > 1 {
+		return "", false, fmt.Errorf("the keys %q are all meant by the field %s: give it a tag", like, name)
+	}
+	if len(like) == 1 {
+		return like[0], true, nil
+	}
+	return "", false, nil
+}
+
+// someKeys names keys of a dict, for error messages.
+func someKeys(d Dict) string {
+	var keys []string
+	for _, item := range d[:min(len(d), 10)] {
+		keys = append(keys, strings.Trim(placeIn(item.Key), "[]"))
+	}
+	if len(d) > len(keys) {
+		keys = append(keys, "...")
+	}
+	if len(keys) == 0 {
+		return "no keys"
+	}
+	return strings.Join(keys, ", ")
+}
+
+// dictOfTensors is the dict of a safetensors file.
+func dictOfTensors(m map[string]Tensor) Dict {
+	d := make(Dict, 0, len(m))
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		d = append(d, DictItem{name, m[name]})
+	}
+	return d
+}
+
 func assignSlice(to reflect.Value, v any, place string) error {
 	var list []any
 	switch v := v.(type) {
@@ -108,7 +234,7 @@ func assignSlice(to reflect.Value, v any, place string) error {
 	case Tuple:
 		list = v
 	default:
-		return wrongType(to, fmt.Sprintf("%T", v), place)
+		return wrongType(to, pythonKind(v), place)
 	}
 	made := reflect.MakeSlice(to.Type(), len(list), len(list))
 	for i, element := range list {
@@ -166,7 +292,13 @@ func assignNumber(to, from reflect.Value, place string) error {
 		}
 		to.Set(from.Convert(to.Type()))
 	default:
-		return wrongType(to, from.Type().String(), place)
+		n, ok := from.Interface().(*big.Int)
+		if !ok || !to.CanInt() && !to.CanUint() && !to.CanFloat() {
+			return wrongType(to, pythonKind(from.Interface()), place)
+		}
+		if fits = n.IsUint64() && to.CanUint() && !to.OverflowUint(n.Uint64()); fits {
+			to.SetUint(n.Uint64())
+		}
 	}
 	if !fits {
 		return newError("LoadAs", ValueError, fmt.Sprintf("%s is %v, which %s does not hold", place, from, to.Type()))

@@ -23,6 +23,9 @@ import (
 // them, as Python's safetensors.torch.save_file. The file holds no code and no references: tensors that
 // share memory are written once each. A file at path is replaced when the new one is complete.
 func SaveSafetensors(path string, tensors map[string]Tensor, metadata map[string]string) error {
+	if path == "" {
+		return newError("SaveSafetensors", ValueError, noPath)
+	}
 	return replace.File(path, func(w io.Writer) error { return EncodeSafetensors(w, tensors, metadata) })
 }
 

@@ -100,6 +100,7 @@ class Environment:
         """Does whatever is not done yet."""
         # Whoever is interrupted from here on has no stamp, and starts again from what is there.
         self.stamp.unlink(missing_ok=True)
+        self._name_checkout()
         self._make_venv()
         self._mend_packages()
         self._provide_go()
@@ -108,6 +109,7 @@ class Environment:
             say("Installing the Python packages of pyproject.toml")
             self._remove_former()
             self._pip("install", "-e", f"{ROOT}[dev]", "-c", str(CONSTRAINTS))
+            self._name_checkout()
             self._fetch_digits()
         write(self.stamp, json.dumps(self.wanted(), indent=2) + "\n")
 
@@ -123,6 +125,20 @@ class Environment:
                 f"sudo apt install python{version}-venv",
             )
         _check_call([sys.executable, "-m", "venv", "--clear", str(self.venv)])
+
+    def _name_checkout(self) -> None:
+        """Has the environment find the checkout by a relative path.
+
+        Before 3.13, Python reads .pth files in the locale's encoding, also in its UTF-8 mode. With
+        LC_ALL=C it would not start if the path that pip writes had a letter outside ASCII.
+        """
+        for file in self.venv.glob("lib/python3.*/site-packages/pytorch_bridge.pth"):
+            folders = os.fsdecode(file.read_bytes()).split("\n")
+            relative = [
+                f and os.path.relpath(f, file.parent) if os.path.isabs(f) else f for f in folders
+            ]
+            if relative != folders:
+                file.write_bytes(os.fsencode("\n".join(relative)))
 
     def _mend_packages(self) -> None:
         """Removes what a killed pip leaves behind, which the next one would take for installed."""

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from pytorch_bridge.targets.go_package.golden import chosen
 from pytorch_bridge.testing import packages
 from pytorch_bridge.toolchain import ROOT
 
@@ -41,7 +42,9 @@ def test_another_model_is_another_package(package, tmp_path, monkeypatch):
     assert packages.package() == other
 
 
-def test_from_c_without_python_or_environment(library, package, tmp_path):
+def test_from_c_without_python_or_environment(library, tmp_path_factory, tmp_path):
+    package = tmp_path_factory.mktemp("package")
+    packages.copy(package)
     lib = library.library.parent
     flags = ["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-pedantic", "-Wall", "-Werror"]
     link = ["-lcgotorch", "-lpthread", f"-Wl,-rpath,{lib}", "-Wl,--allow-shlib-undefined"]
@@ -50,7 +53,7 @@ def test_from_c_without_python_or_environment(library, package, tmp_path):
     done = subprocess.run(
         [tmp_path / "test", package],
         cwd=tmp_path,
-        env={"TMPDIR": str(tmp_path)},
+        env={"TMPDIR": str(tmp_path), **chosen()},
         capture_output=True,
         text=True,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -104,6 +105,23 @@ def test_what_a_killed_pip_left_is_removed(venv):
     (whole / "RECORD").touch()
     Environment(venv, None, None)._mend_packages()
     assert [path.name for path in site.iterdir()] == [whole.name]
+
+
+def test_python_starts_in_any_folder_and_locale(tmp_path):
+    """Also where LC_ALL is C, for which Python reads .pth files as ASCII."""
+    venv = tmp_path / "prüfung ü/.venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (site,) = venv.glob("lib/python3.*/site-packages")
+    (venv.parent / "checkout").mkdir()
+    (venv.parent / "checkout/found.py").touch()
+    (site / "pytorch_bridge.pth").write_text(f"{venv.parent / 'checkout'}\n", encoding="utf-8")
+    environment = Environment(venv, None, None)
+    environment._name_checkout()
+    environment._name_checkout()
+    assert (site / "pytorch_bridge.pth").read_text() == "../../../../checkout\n"
+    for locale in ("C", "POSIX", "C.UTF-8"):
+        env = {**os.environ, "LC_ALL": locale}
+        subprocess.run([venv / "bin/python", "-c", "import found"], env=env, check=True)
 
 
 def test_python_without_venv_names_the_debian_package(tmp_path, monkeypatch):

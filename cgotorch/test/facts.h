@@ -15,7 +15,7 @@ static void fact(bool holds, const char *what) {
   failures += !holds;
 }
 
-static void must(const char *err) {
+static __attribute__((unused)) void must(const char *err) {
   if (err != NULL) {
     printf("FAIL unexpected error: %s\n", err);
     exit(1);
@@ -23,7 +23,7 @@ static void must(const char *err) {
 }
 
 /* Whether err holds this text; frees it. */
-static bool fails_like(const char *err, const char *part) {
+static __attribute__((unused)) bool fails_like(const char *err, const char *part) {
   bool has = err != NULL && strstr(err, part) != NULL;
   if (!has) printf("     got: %s\n", err ? err : "(success)");
   FreeString(err);
@@ -31,7 +31,7 @@ static bool fails_like(const char *err, const char *part) {
 }
 
 /* Handles that live. */
-static int64_t live(void) {
+static __attribute__((unused)) int64_t live(void) {
   int64_t made, freed;
   cgotorch_handles(&made, &freed);
   return made - freed;

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,21 +27,27 @@ import (
 	"gotorch.dev/gotorch/internal/testhelp"
 )
 
-// The tests run in a folder with model.pt2, the package of docs/aoti.md, and expected.safetensors, with
-// what Python gets from it. Python makes them when they are not there.
-func TestMain(m *testing.M) {
-	folder, err := packageFolder()
+// The tests run in a folder with model.pt2, the package of docs/aoti.md, and expected.safetensors, with what Python gets from
+// it in this run: the last bits depend on the processor, and on the variables that tell libtorch which of its kernels to take.
+func TestMain(m *testing.M) { os.Exit(inFolder(m.Run)) }
+
+func inFolder(run func() int) int {
+	folder, err := os.MkdirTemp("", "aoti")
+	if err == nil {
+		defer os.RemoveAll(folder)
+		err = copyPackage(folder)
+	}
 	if err == nil {
 		err = os.Chdir(folder)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "the package to test with:", err)
-		os.Exit(1)
+		return 1
 	}
-	os.Exit(m.Run())
+	return run()
 }
 
-func packageFolder() (string, error) {
+func copyPackage(to string) error {
 	// The Python to which the torch belongs that is in use.
 	python := filepath.Join(gotorch.TorchLib(), "../../../../../bin/python")
 	if _, err := os.Stat(python); err != nil {
@@ -47,12 +55,11 @@ func packageFolder() (string, error) {
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
-		return "", err
+		return err
 	}
-	cmd := exec.Command(python, "-m", "pytorch_bridge.testing.packages")
+	cmd := exec.Command(python, "-m", "pytorch_bridge.testing.packages", to)
 	cmd.Dir, cmd.Stderr = root, os.Stderr
-	out, err := cmd.Output()
-	return strings.TrimSpace(string(out)), err
+	return cmd.Run()
 }
 
 func open(t *testing.T, opts ...aoti.LoadOptions) *aoti.Model {
@@ -100,6 +107,40 @@ func TestResultsAreThoseOfPython(t *testing.T) {
 				gotorchtest.AssertClose(t, results[i], want[n+".eager."+name])
 			}
 		}
+	}
+}
+
+// Constants that are computed from others follow them, whatever was run and set before.
+func TestComputedConstants(t *testing.T) {
+	for seed := range uint64(testhelp.Rounds(20)) {
+		choose := rand.New(rand.NewPCG(seed, 0))
+		m, err := aoti.Load("folding.pt2", aoti.LoadOptions{SingleThreaded: seed%2 == 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := m.ConstantValues()
+		for range 10 {
+			set, some := m.LoadConstants, map[string]gotorch.Tensor{"weight": gotorch.Randn([]int64{16, 8}), "scale": gotorch.Randn([]int64{16, 1})}
+			switch choose.IntN(4) {
+			case 0:
+				delete(some, "weight")
+				set = m.UpdateConstants
+			case 1:
+				delete(some, "scale")
+				set = m.UpdateConstants
+			case 2:
+				some, set = nil, m.UpdateConstants
+			}
+			if err := set(some); err != nil {
+				t.Fatal(err)
+			}
+			maps.Copy(now, some)
+			for range choose.IntN(3) {
+				x := gotorch.Randn([]int64{5, 8})
+				gotorchtest.AssertClose(t, m.Run(x)[0], x.MM(now["weight"].Tanh().Mul(now["scale"]).Transpose(0, 1)))
+			}
+		}
+		m.Close()
 	}
 }
 

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"sync"
@@ -135,19 +136,21 @@ func collate[S any](samples []S) (S, error) {
 		stacked, err := gotorch.Try(func() gotorch.Tensor { return gotorch.Stack(any(samples).([]gotorch.Tensor)) })
 		return any(stacked).(S), err
 	}
-	if t := reflect.TypeFor[S](); t.Kind() != reflect.String {
-		if _, err := joinerOf(t, t); err == nil {
-			return DefaultCollate[S, S](samples)
-		}
+	t := reflect.TypeFor[S]()
+	if _, err := joinerOf(t, t); err != nil {
+		return none, &gotorch.Error{Op: "data.Loader", Kind: gotorch.TypeError, Msg: fmt.Sprintf(
+			"samples of type %v cannot be joined to a batch of the same type: %s. Use data.NewLoaderWith with data.DefaultCollate and another type of batch or with a function of your own, "+
+				"or give the type a method Collate([]%[1]v) (%[1]v, error)", t, why(err))}
 	}
-	return none, notCollatable[S]()
+	return DefaultCollate[S, S](samples)
 }
 
-// notCollatable is the error for a type of sample that cannot be joined.
-func notCollatable[S any]() error {
-	return &gotorch.Error{Op: "data.Loader", Kind: gotorch.TypeError, Msg: fmt.Sprintf(
-		"samples of type %T cannot be joined to batches: give the type a method Collate([]%[1]T) (%[1]T, error), or NewLoaderWith a function that does",
-		*new(S))}
+// why is the text of an error without its kind.
+func why(err error) string {
+	if e, is := errors.AsType[*gotorch.Error](err); is && error(e) == err {
+		return e.Msg
+	}
+	return err.Error()
 }
 
 // How to join ---------------------------------------------------------------------------------------
@@ -200,7 +203,33 @@ var (
 )
 
 func cannot(from, to reflect.Type, why string) error {
-	return &gotorch.Error{Op: "data.DefaultCollate", Kind: gotorch.TypeError, Msg: fmt.Sprintf("a %v cannot be made of samples of type %v%s", to, from, why)}
+	if why == "" {
+		why = ": " + becomes(from)
+	}
+	return &gotorch.Error{Op: "data.DefaultCollate", Kind: gotorch.TypeError, Msg: fmt.Sprintf("values of type %v cannot be joined to one of type %v%s", from, to, why)}
+}
+
+// becomes says what a batch may have of values of a type.
+func becomes(t reflect.Type) string {
+	switch {
+	case t == tensorType:
+		return "they become a gotorch.Tensor or a data.Padded"
+	case isNumber(t):
+		return fmt.Sprintf("they become a gotorch.Tensor or a %v", reflect.SliceOf(t))
+	case t.Kind() == reflect.String:
+		return fmt.Sprintf("they become a %v", reflect.SliceOf(t))
+	case isBytes(t):
+		return fmt.Sprintf("they become a %v, a gotorch.Tensor or a data.Padded", reflect.SliceOf(t))
+	case isList(t) && isNumber(t.Elem()):
+		return "they become a gotorch.Tensor or a data.Padded"
+	case isList(t):
+		return "they become a slice"
+	case t.Kind() == reflect.Struct, t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct:
+		return "they become a struct that has the same fields"
+	case t.Kind() == reflect.Map:
+		return fmt.Sprintf("they become a map with keys of type %v", t.Key())
+	}
+	return "there is no batch of such values"
 }
 
 func isNumber(t reflect.Type) bool {
@@ -233,15 +262,17 @@ func findJoiner(from, to reflect.Type, within []reflect.Type) (joiner, error) {
 	case to.Kind() == reflect.Interface && to.NumMethod() == 0:
 		return joinDynamic, nil
 	case from.Kind() == reflect.Interface:
-		return nil, cannot(from, to, ", of which Go does not know more: the batch must have an interface there, too")
+		return nil, cannot(from, to, ": an interface becomes an interface{}")
 	case isNumber(from) && to == tensorType:
 		return numbersToTensor, nil
 	case to == reflect.SliceOf(from) && (isNumber(from) || from.Kind() == reflect.String || isBytes(from)):
 		return list, nil
 	case isList(from) && isNumber(from.Elem()) && to == tensorType:
-		return ofLists(stackTensors), nil
+		return ofLists(stackTensors, false), nil
 	case isList(from) && isNumber(from.Elem()) && to == paddedType:
-		return ofLists(padTensors), nil
+		return ofLists(padTensors, true), nil
+	case isList(from) && isNumber(from.Elem()) && isList(to) && isNumber(to.Elem()):
+		return nil, cannot(from, to, "")
 	case from.Kind() == reflect.Pointer && from.Elem().Kind() == reflect.Struct:
 		return pointers(from, to, within)
 	case from.Kind() == reflect.Struct && to.Kind() == reflect.Struct:
@@ -262,14 +293,38 @@ func byMethod(t reflect.Type, method int) joiner {
 	return func(values rows, into reflect.Value) {
 		out := reflect.Zero(t).Method(method).Call([]reflect.Value{values.values})
 		if err, _ := out[1].Interface().(error); err != nil {
-			panic(failure{err})
+			panic(failure{err: err})
 		}
 		into.Set(out[0])
 	}
 }
 
+// inPlace is a joiner whose errors say of what they are.
+func inPlace(join joiner, what string) joiner {
+	return func(values rows, into reflect.Value) {
+		defer func() {
+			switch v := recover().(type) {
+			case nil:
+			case failure:
+				if v.placed {
+					v.err = fmt.Errorf("%s: %w", what, v.err)
+				}
+				panic(v)
+			case *gotorch.Error:
+				panic(failure{fmt.Errorf("%s: %w", what, v), true})
+			default:
+				panic(v)
+			}
+		}()
+		join(values, into)
+	}
+}
+
 // failure is the error of a method Collate, or of finding out how to join, on its way to DefaultCollate.
-type failure struct{ err error }
+type failure struct {
+	err    error
+	placed bool // it says in what of the samples it is
+}
 
 func tensorsOf(values rows) []gotorch.Tensor { return values.values.Interface().([]gotorch.Tensor) }
 
@@ -286,9 +341,15 @@ func numbersToTensor(values rows, into reflect.Value) {
 	into.Set(reflect.ValueOf(gotorch.NewTensor(values.values.Interface())))
 }
 
-// ofLists joins lists of numbers as tensors.
-func ofLists(join joiner) joiner {
+// ofLists joins lists of numbers as tensors, which may differ in length where they are padded.
+func ofLists(join joiner, padded bool) joiner {
 	return func(values rows, into reflect.Value) {
+		for i := range values.len() {
+			if n, first := values.at(i).Len(), values.at(0).Len(); n != first && !padded {
+				panic(&gotorch.Error{Op: "data.DefaultCollate", Kind: gotorch.RuntimeError, Msg: fmt.Sprintf(
+					"each element in list of batch should be of equal size: sample 0 has a list of %d, and sample %d one of %d; a data.Padded in the batch takes both", first, i, n)})
+			}
+		}
 		tensors := values.of(tensorType, tensorOf)
 		defer gotorch.Tensors(tensorsOf(tensors)).Close()
 		join(tensors, into)
@@ -353,7 +414,7 @@ func structs(from, to reflect.Type, within []reflect.Type) (joiner, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the field %s of %v: %w", f.Name, from, err)
 		}
-		fields = append(fields, field{i, into.Index[0], f.Type, join})
+		fields = append(fields, field{i, into.Index[0], f.Type, inPlace(join, fmt.Sprintf("the field %s", f.Name))})
 	}
 	if len(fields) == 0 {
 		return nil, cannot(from, to, ", which have no fields")
@@ -374,7 +435,7 @@ func mapsOf(from, to reflect.Type, within []reflect.Type) (joiner, error) {
 		joined := reflect.MakeMap(to)
 		for _, key := range values.at(0).MapKeys() {
 			value := reflect.New(to.Elem()).Elem()
-			inner(values.of(from.Elem(), func(i int, v reflect.Value) reflect.Value {
+			inPlace(inner, fmt.Sprintf("the key %v", key))(values.of(from.Elem(), func(i int, v reflect.Value) reflect.Value {
 				one := v.MapIndex(key)
 				if !one.IsValid() {
 					panic(&gotorch.Error{Op: "data.DefaultCollate", Kind: gotorch.KeyError, Msg: fmt.Sprintf("sample %d of the batch has no %v, which the first has", i, key)})
@@ -414,14 +475,17 @@ func joinDynamic(values rows, into reflect.Value) {
 	if t.Kind() == reflect.Interface {
 		first := values.at(0).Elem()
 		if !first.IsValid() {
-			panic(&gotorch.Error{Op: "data.DefaultCollate", Kind: gotorch.TypeError, Msg: "a sample is nil"})
+			panic(&gotorch.Error{Op: "data.DefaultCollate", Kind: gotorch.TypeError, Msg: "sample 0 of the batch is nil"})
 		}
 		t = first.Type()
 		values = values.of(t, func(i int, v reflect.Value) reflect.Value {
 			v = v.Elem()
-			if !v.IsValid() || v.Type() != t {
+			switch {
+			case !v.IsValid():
+				panic(&gotorch.Error{Op: "data.DefaultCollate", Kind: gotorch.TypeError, Msg: fmt.Sprintf("sample 0 of the batch is a %v, and sample %d is nil", t, i)})
+			case v.Type() != t:
 				panic(&gotorch.Error{Op: "data.DefaultCollate", Kind: gotorch.TypeError, Msg: fmt.Sprintf(
-					"samples are of different types: %v, and sample %d of the batch is another", t, i)})
+					"samples are of different types: sample 0 of the batch is a %v, and sample %d a %v", t, i, v.Type())})
 			}
 			return v
 		})
@@ -429,7 +493,7 @@ func joinDynamic(values rows, into reflect.Value) {
 	to := dynamicType(t)
 	join, err := joinerOf(t, to)
 	if err != nil {
-		panic(failure{err})
+		panic(failure{err: err})
 	}
 	joined := reflect.New(to).Elem()
 	join(values, joined)

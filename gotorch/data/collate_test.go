@@ -94,7 +94,7 @@ func TestWhatCannotBeJoinedSaysWhy(t *testing.T) {
 		"hidden":  {func() error { _, err := data.DefaultCollate[hidden, hidden]([]hidden{{1}}); return err }, gotorch.TypeError, "x is not exported"},
 		"itself":  {func() error { _, err := data.DefaultCollate[self, self]([]self{{}}); return err }, gotorch.TypeError, "within"},
 		"missing": {func() error { _, err := data.DefaultCollate[point, unlike]([]point{{}}); return err }, gotorch.TypeError, "no field X"},
-		"types":   {func() error { _, err := data.DefaultCollate[point, point]([]point{{}}); return err }, gotorch.TypeError, "float64 cannot be made"},
+		"types":   {func() error { _, err := data.DefaultCollate[point, point]([]point{{}}); return err }, gotorch.TypeError, "float64 cannot be joined to one of type float64: they become a gotorch.Tensor or a []float64"},
 		"none":    {func() error { _, err := data.DefaultCollate[int, gotorch.Tensor](nil); return err }, gotorch.ValueError, "no samples"},
 		"nil": {func() error { _, err := data.DefaultCollate[*point, pointsOf]([]*point{{}, nil}); return err }, gotorch.ValueError,
 			"sample 1 of the batch is nil"},
@@ -110,8 +110,17 @@ func TestWhatCannotBeJoinedSaysWhy(t *testing.T) {
 			_, err := data.DefaultCollate[gotorch.Tensor, gotorch.Tensor]([]gotorch.Tensor{ones, ones.Unsqueeze(0)})
 			return err
 		}, gotorch.RuntimeError, "stack"},
-		"mixed": {func() error { _, err := data.DefaultCollate[any, any]([]any{1, "a"}); return err }, gotorch.TypeError, "different types"},
-		"nils":  {func() error { _, err := data.DefaultCollate[any, any]([]any{nil}); return err }, gotorch.TypeError, "nil"},
+		"ragged": {func() error {
+			_, err := data.DefaultCollate[ragged, struct{ Tokens gotorch.Tensor }]([]ragged{{[]int{1}}, {[]int{1, 2}}})
+			return err
+		}, gotorch.RuntimeError, "the field Tokens: data.DefaultCollate: RuntimeError: each element in list of batch should be of equal size: sample 0 has a list of 1, and sample 1 one of 2; a data.Padded"},
+		"shapes in a map": {func() error {
+			_, err := data.DefaultCollate[map[string]gotorch.Tensor, map[string]gotorch.Tensor]([]map[string]gotorch.Tensor{{"a": ones}, {"a": ones.Unsqueeze(0)}})
+			return err
+		}, gotorch.RuntimeError, "the key a: stack"},
+		"a struct in an interface": {func() error { _, err := data.DefaultCollate[any, any]([]any{ragged{}}); return err }, gotorch.TypeError, "values of type []int cannot be joined to one of type []int: they become a gotorch.Tensor or a data.Padded"},
+		"mixed":                    {func() error { _, err := data.DefaultCollate[any, any]([]any{1, "a"}); return err }, gotorch.TypeError, "sample 0 of the batch is a int, and sample 1 a string"},
+		"nils":                     {func() error { _, err := data.DefaultCollate[any, any]([]any{nil}); return err }, gotorch.TypeError, "nil"},
 		"scalars": {func() error { _, err := data.Pad([]gotorch.Tensor{gotorch.FromScalar(1)}); return err }, gotorch.ValueError,
 			"has no dimensions"},
 		"nothing": {func() error { _, err := data.Pad(nil); return err }, gotorch.ValueError, "no sequences"},
@@ -124,6 +133,37 @@ func TestWhatCannotBeJoinedSaysWhy(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
+}
+
+type ragged struct{ Tokens []int }
+
+// A loader says why it cannot join its samples, by the names of their types.
+func TestALoaderSaysWhyItCannotJoin(t *testing.T) {
+	of := func(fn func() error, parts ...string) {
+		t.Helper()
+		err := fn()
+		for _, part := range append(parts, "data.NewLoaderWith with data.DefaultCollate") {
+			if !errors.Is(err, gotorch.TypeError) || !strings.Contains(err.Error(), part) {
+				t.Errorf("got %v, want %q", err, part)
+			}
+		}
+	}
+	first := func(l interface{ errors() error }) func() error { return l.errors }
+	of(first(loaderOf[string]{}), "samples of type string", "they become a []string")
+	of(first(loaderOf[ragged]{}), "the field Tokens", "they become a gotorch.Tensor or a data.Padded")
+	of(first(loaderOf[fmt.Stringer]{}), "samples of type fmt.Stringer", "Collate([]fmt.Stringer) (fmt.Stringer, error)")
+	of(first(loaderOf[struct{ hidden int }]{}), "the field hidden is not exported")
+	of(first(loaderOf[chan int]{}), "samples of type chan int", "there is no batch of such values")
+}
+
+type loaderOf[S any] struct{}
+
+func (loaderOf[S]) errors() (got error) {
+	set := data.Transform[number](&numbers{n: 2}, func(number, *rand.Rand) (none S, err error) { return none, nil })
+	for _, err := range data.NewLoader(set).All() {
+		got = err
+	}
+	return got
 }
 
 // Structs and maps of tensors need no method, and a method within is called.

@@ -2,11 +2,14 @@ package data
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
@@ -25,6 +28,10 @@ type LoaderOptions struct {
 	Scoped       bool               // free what samples are made of when they are joined; see [Loader.All] for what may not be kept
 	Workers      int                // goroutines that prepare batches; default: the one that takes them
 	Prefetch     gotorch.Scalar     // batches that each worker prepares ahead; default: 2
+	Timeout      time.Duration      // how long a batch is waited for, with Workers; default: as long as it takes
+	WorkerInit   func(int) error    // called by each worker of an epoch with its number, from 0, before it prepares a batch
+	AnyOrder     bool               // give batches as they are ready, not in their order; of use with Workers
+	PinMemory    bool               // copy batches into memory from which copies to an accelerator are faster
 	MaxErrors    int                // how many samples of an epoch may fail and are left out, -1 for any number
 	OnError      func(*SampleError) // hears of each sample that is left out, in the goroutine that takes batches
 }
@@ -42,12 +49,17 @@ type Loader[B any] struct {
 	batchSampler        Sampler[[]int]
 	batchSize           int
 	dropLast, noBatches bool
-	scoped              bool
+	scoped, pin         bool
+	anyOrder            bool
+	timeout             time.Duration
+	workerInit          func(int) error
 	generator           *gotorch.Generator // nil: the default one
 
 	mu     sync.Mutex
-	at     *progress // of the epoch that was begun last; nil before the first
-	resume *resume   // what the next epoch goes on from
+	at     *progress    // of the epoch that was begun last; nil before the first
+	resume *resume      // what the next epoch goes on from
+	epochs int          // that were begun
+	dealt  atomic.Int64 // samples of the next epoch that another number of ranks had, of an Iterable
 }
 
 // NewLoader makes a loader of a data set whose samples are joined to batches of the same type: by the data set, if it is
@@ -139,7 +151,7 @@ func newLoader[B any](op string, src source[B], opt LoaderOptions) *Loader[B] {
 		source: src, shuffle: opt.Shuffle, dropLast: opt.DropLast, workers: opt.Workers, sampler: opt.Sampler,
 		batchSampler: opt.BatchSampler, noBatches: opt.NoBatching, scoped: opt.Scoped, maxErrors: opt.MaxErrors, onError: opt.OnError,
 		batchSize: int(args.Int(op, "BatchSize", opt.BatchSize, 1)), prefetch: int(args.Int(op, "Prefetch", opt.Prefetch, 2)),
-		generator: opt.Generator,
+		generator: opt.Generator, timeout: opt.Timeout, workerInit: opt.WorkerInit, anyOrder: opt.AnyOrder, pin: opt.PinMemory,
 	}
 	seed, seeded := args.Seed(op, "Seed", opt.Seed)
 	switch {
@@ -149,6 +161,10 @@ func newLoader[B any](op string, src source[B], opt LoaderOptions) *Loader[B] {
 		panic(args.ValueError(op, "Workers must not be negative, but got %d; with 0 the goroutine that takes batches prepares them", l.workers))
 	case l.prefetch < 0:
 		panic(args.ValueError(op, "Prefetch must not be negative, but got %d", l.prefetch))
+	case l.timeout < 0:
+		panic(args.ValueError(op, "Timeout must not be negative, but got %v", l.timeout))
+	case l.timeout > 0 && l.workers == 0:
+		panic(args.ValueError(op, "Timeout needs Workers: without them the goroutine that waits for a batch makes it"))
 	case l.maxErrors < -1:
 		panic(args.ValueError(op, "MaxErrors must not be negative, but for -1, but got %d", l.maxErrors))
 	case l.sampler != nil && l.shuffle:
@@ -162,6 +178,10 @@ func newLoader[B any](op string, src source[B], opt LoaderOptions) *Loader[B] {
 	case seeded:
 		l.generator = gotorch.NewGenerator(gotorch.CPU).ManualSeed(seed)
 	}
+	if _, is := gotorch.Accelerator(); l.pin && !is {
+		l.pin = false
+		gotorch.Warn(gotorch.Warning{Kind: "UserWarning", Msg: op + ": PinMemory is given, and there is no accelerator: batches stay in plain memory"})
+	}
 	return l
 }
 
@@ -174,15 +194,19 @@ func (l *Loader[B]) Len() int {
 	case l.sampler != nil:
 		return numBatches(l.sampler.Len(), l.batchSize, l.dropLast)
 	}
-	n, known := l.source.samples()
+	n, known := l.source.samples(int(l.dealt.Load()))
 	if !known {
 		return -1
 	}
 	return numBatches(n, l.batchSize, l.dropLast)
 }
 
-// SetEpoch tells the sampler which epoch is next, from 0, if it has such a method, as that of [DistributedSampler] has.
+// SetEpoch says which epoch is next, from 0, where it is not the one after the last: the sampler, if it has such a method, as
+// that of [DistributedSampler] has, and an [Iterable] by Start.Epoch.
 func (l *Loader[B]) SetEpoch(epoch int) {
+	l.mu.Lock()
+	l.epochs = epoch
+	l.mu.Unlock()
 	for _, s := range []any{l.sampler, l.batchSampler} {
 		if s, is := s.(interface{ SetEpoch(epoch int) }); is {
 			s.SetEpoch(epoch)
@@ -191,7 +215,8 @@ func (l *Loader[B]) SetEpoch(epoch int) {
 }
 
 // All is one epoch: it yields each batch once. After an error, which comes with an empty batch, it
-// ends; what a data set, a transform or a function that joins samples returns or panics with is a [SampleError].
+// ends; what a data set, a transform or a function that joins samples returns or panics with is a [SampleError]. Where an [Iterable]
+// panics because the loop was left, the panic comes out of the loop, or is joined to the error that ended it.
 // A loop that is left early stops the workers and waits for them; what they had prepared is
 // closed, if it has a method Close.
 //
@@ -203,6 +228,14 @@ func (l *Loader[B]) SetEpoch(epoch int) {
 // batch, but for those that it makes in [gotorch.Unscoped]; what it keeps nevertheless is a closed tensor, and using it a
 // ValueError. Of an [Iterable] it is what transforms and joining make that is freed, and not what was read.
 //
+// With Timeout, a batch that does not come in that time is a RuntimeError, and a context.DeadlineExceeded. The workers are waited
+// for no longer than that when the loop is left. Those that hang then are left behind, until what hangs returns.
+//
+// With AnyOrder, a batch that takes long holds up no other. Which batches there are does not change. The state knows which were taken.
+//
+// With PinMemory, workers copy the tensors of batches into page-locked memory: those in structs, maps and slices too. A batch with a
+// method PinMemory that returns a batch says itself what that is. Where there is no accelerator, NewLoader warns, and nothing is copied.
+//
 // Besides the batch that was taken last, at most Workers·Prefetch of them are prepared or being made (one, if Prefetch is
 // 0); of an [Iterable], the samples of two more are read.
 //
@@ -212,7 +245,8 @@ func (l *Loader[B]) SetEpoch(epoch int) {
 func (l *Loader[B]) All() iter.Seq2[B, error] { return l.AllContext(context.Background()) }
 
 // AllContext is [Loader.All] until ctx ends: then the loop gets ctx's error, with its cause, also where it is waiting for
-// a batch, and ends, with no goroutine left. Samples that are being made are waited for; a [ContextDataset] hears of it.
+// a batch, and ends, with no goroutine left. Samples that are being made are waited for, at most for Timeout; a [ContextDataset]
+// hears of it.
 func (l *Loader[B]) AllContext(ctx context.Context) iter.Seq2[B, error] {
 	return func(yield func(B, error) bool) {
 		w := walk[B]{loader: l, ctx: ctx}
@@ -267,23 +301,25 @@ type jobs struct {
 func (w *walk[B]) next() (batch B, err error, ok bool) {
 	for !w.done {
 		if err := w.canceled(); err != nil {
-			w.stop()
-			return batch, err, true
+			return batch, w.fail(err), true
 		}
 		if !w.started {
 			w.started = true
 			if err := w.begin(); err != nil {
-				w.stop()
-				return batch, err, true
+				return batch, w.fail(err), true
 			}
 		}
-		r, more := w.take()
-		if err := w.canceled(); err != nil {
+		r, more, late := w.take()
+		err := w.canceled()
+		if err == nil && late {
+			err = fmt.Errorf("%w: %w", &gotorch.Error{Op: "data.Loader", Kind: gotorch.RuntimeError, Msg: fmt.Sprintf(
+				"timed out: no batch came within %v after the first %d of the epoch", w.loader.timeout, w.at.batches)}, context.DeadlineExceeded)
+		}
+		if err != nil {
 			if r.n > 0 {
 				w.loader.source.discard(r.batch)
 			}
-			w.stop()
-			return batch, err, true
+			return batch, w.fail(err), true
 		}
 		switch {
 		case !more:
@@ -299,8 +335,7 @@ func (w *walk[B]) next() (batch B, err error, ok bool) {
 				if r.n > 0 {
 					w.loader.source.discard(r.batch)
 				}
-				w.stop()
-				return batch, err, true
+				return batch, w.fail(err), true
 			}
 		}
 		w.loader.taken(w.at, r.job, w.failed)
@@ -309,6 +344,18 @@ func (w *walk[B]) next() (batch B, err error, ok bool) {
 		}
 	}
 	return batch, nil, false
+}
+
+// fail ends the epoch. It returns err, and what the data set panics with because it was left.
+func (w *walk[B]) fail(err error) error {
+	_, panicked := guarded(func() (none struct{}, err error) {
+		w.stop()
+		return none, nil
+	})
+	if panicked != nil {
+		return errors.Join(err, panicked)
+	}
+	return err
 }
 
 // leftOut is called for each sample that failed. An error ends the epoch.
@@ -346,7 +393,7 @@ func (w *walk[B]) begin() (err error) {
 	if l.workers > 0 {
 		w.ahead = l.loadAhead(w.ctx, w.epoch, w.at)
 		// Where stop is not called, the workers are stopped when nobody can call next any more.
-		w.cleanup = runtime.AddCleanup(w, func(a *ahead[B]) { go a.close() }, w.ahead)
+		w.cleanup = runtime.AddCleanup(w, func(a *ahead[B]) { go func() { a.close() }() }, w.ahead)
 		return nil
 	}
 	next, stop := l.source.pull(w.epoch, w.at.batches, w.at.samples)
@@ -355,43 +402,49 @@ func (w *walk[B]) begin() (err error) {
 }
 
 // take returns the next batch that is prepared.
-func (w *walk[B]) take() (r result[B], more bool) {
+func (w *walk[B]) take() (r result[B], more, late bool) {
 	if w.ahead != nil {
 		return w.ahead.take(w.ctx)
 	}
 	j, more := w.pull.next()
 	if !more {
-		return r, false
+		return r, false, false
 	}
-	return prepared(w.ctx, w.loader.source, w.epoch, j), true
+	return prepared(w.ctx, w.loader.source, w.epoch, j), true, false
 }
 
 // stop ends the epoch.
 func (w *walk[B]) stop() {
 	w.done = true
-	if w.ahead != nil {
-		w.cleanup.Stop()
-		w.ahead.close()
+	if a := w.ahead; a != nil {
 		w.ahead = nil
+		w.cleanup.Stop()
+		left := a.close()
+		left.carryOn()
 	}
-	if w.pull != nil {
-		w.pull.stop()
+	if p := w.pull; p != nil {
 		w.pull = nil
+		p.stop()
 	}
 }
 
 // epoch is the plan for one walk through the data set.
 type epoch struct {
 	seed    uint64  // of random transforms
+	number  int     // from 0
+	dealt   int     // samples that another number of ranks had
 	size    int     // samples; of an Iterable, 0
 	order   []int   // of them; nil: as they come
 	groups  [][]int // batches, if the data set's samples are not taken one after the other
 	batches int
-	length  int    // of the data set
-	goOn    bool   // where a sample fails
-	noBatch bool   // samples are not joined
-	scoped  bool   // a batch is prepared in a Scope
-	end     func() // what is drawn when it is over
+	length  int  // of the data set; -1: not known
+	goOn    bool // where a sample fails
+	noBatch bool // samples are not joined
+	scoped  bool // a batch is prepared in a Scope
+	pin     bool // a batch is copied to pinned memory
+
+	taken map[int]int // batches that were taken before others: where their samples end, by the number
+	end   func()      // what is drawn when it is over
 
 	batchSize int
 }
@@ -415,12 +468,12 @@ func (e *epoch) indices(i int) []int {
 
 // draw plans an epoch. It draws the same random numbers, in the same order, as an iterator over PyTorch's DataLoader; base
 // takes the place of the default generator.
-func (l *Loader[B]) draw(base *gotorch.Generator) *epoch {
-	n, known := l.source.samples()
+func (l *Loader[B]) draw(base *gotorch.Generator, dealt int) *epoch {
+	n, known := l.source.samples(dealt)
 	if known && n < 0 {
 		panic(args.ValueError("data.Loader", "the data set's Len is %d", n))
 	}
-	e := &epoch{length: n, batchSize: l.batchSize, goOn: l.maxErrors != 0, noBatch: l.noBatches, scoped: l.scoped, end: nothing}
+	e := &epoch{length: n, batchSize: l.batchSize, goOn: l.maxErrors != 0, noBatch: l.noBatches, scoped: l.scoped, pin: l.pin, end: nothing}
 	own := l.generator
 	if own == nil {
 		own = base

@@ -274,7 +274,8 @@ func TestInterleavedSetsAreReadBoundedAndInTurn(t *testing.T) {
 	for i := range data.Interleave(2, []data.Iterable[int]{part(0, 3), part(10, 1), part(20, 2), part(30, 4)}).All() {
 		got = append(got, i)
 	}
-	if want := []int{0, 10, 1, 30, 2, 31, 20, 32, 21, 33}; !slices.Equal(got, want) {
+	// The lane of 10 goes on with 20, and the first that is free then with 30.
+	if want := []int{0, 10, 1, 20, 2, 21, 30, 31, 32, 33}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	testhelp.NoMoreGoroutines(t, before)

@@ -2,10 +2,11 @@ package data
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"iter"
 	"math/rand/v2"
 	"sync"
+	"time"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
@@ -31,8 +32,8 @@ type result[B any] struct {
 
 // source is a data set and how its samples are joined.
 type source[B any] interface {
-	// samples returns how many there are, if that is known.
-	samples() (n int, known bool)
+	// samples returns how many there are, if that is known: in the rest of an epoch of which other numbers of ranks had so many.
+	samples(dealt int) (n int, known bool)
 	// streams reports whether it is an Iterable.
 	streams() bool
 	// push gives what is to be prepared, from a batch and a sample on; pull does when it is asked.
@@ -42,15 +43,32 @@ type source[B any] interface {
 	prepare(ctx context.Context, e *epoch, j job) result[B]
 	// discard closes a batch that nobody took.
 	discard(batch B)
+	// states returns the iterables that have a state of their own.
+	states() []stateful
+	// shared returns how ranks share it, if it is an Iterable that they do.
+	shared() (sharing, bool)
 }
 
 // prepared makes a batch, and frees what it was made of, if the loader is to.
 func prepared[B any](ctx context.Context, src source[B], e *epoch, j job) (r result[B]) {
+	prepare := func() (r result[B]) {
+		r = src.prepare(ctx, e, j)
+		if !e.pin || r.n == 0 {
+			return r
+		}
+		batch, err := guarded(func() (B, error) { return pinned(r.batch) })
+		if err != nil {
+			return result[B]{job: r.job, errs: append(r.errs, &SampleError{Index: -1, Batch: j.number, Indices: j.indices, Err: err})}
+		}
+		src.discard(r.batch)
+		r.batch = batch
+		return r
+	}
 	if !e.scoped {
-		return src.prepare(ctx, e, j)
+		return prepare()
 	}
 	r.batch = gotorch.Scope(func(*gotorch.ScopeHandle) B {
-		r = src.prepare(ctx, e, j)
+		r = prepare()
 		return r.batch
 	})
 	return r
@@ -79,7 +97,11 @@ type mapped[S, B any] struct {
 	unjoined bool // samples are given as they are
 }
 
-func (m *mapped[S, B]) samples() (int, bool) { return m.set.Len(), true }
+func (m *mapped[S, B]) samples(int) (int, bool) { return m.set.Len(), true }
+
+func (m *mapped[S, B]) states() []stateful { return nil }
+
+func (m *mapped[S, B]) shared() (sharing, bool) { return nil, false }
 
 func (m *mapped[S, B]) streams() bool { return false }
 
@@ -91,7 +113,7 @@ func (m *mapped[S, B]) job(e *epoch, i int) job {
 func (m *mapped[S, B]) push(e *epoch, batch, _ int) iter.Seq[job] {
 	return func(yield func(job) bool) {
 		for i := batch; i < e.batches; i++ {
-			if !yield(m.job(e, i)) {
+			if _, taken := e.taken[i]; !taken && !yield(m.job(e, i)) {
 				return
 			}
 		}
@@ -101,10 +123,12 @@ func (m *mapped[S, B]) push(e *epoch, batch, _ int) iter.Seq[job] {
 func (m *mapped[S, B]) pull(e *epoch, batch, _ int) (func() (job, bool), func()) {
 	i := batch - 1
 	return func() (j job, more bool) {
-		if i++; i >= e.batches {
-			return j, false
+		for i++; i < e.batches; i++ {
+			if _, taken := e.taken[i]; !taken {
+				return m.job(e, i), true
+			}
 		}
-		return m.job(e, i), true
+		return j, false
 	}, nothing
 }
 
@@ -234,51 +258,64 @@ type streamed[S, B any] struct {
 	unjoined  bool // samples are given as they are
 }
 
-func (s *streamed[S, B]) samples() (int, bool) {
+func (s *streamed[S, B]) samples(dealt int) (int, bool) {
 	n := lenOf(s.set)
+	if by, is := sharedBy(s.set); is {
+		n = by.rest(dealt)
+	}
 	return n, n >= 0
 }
 
 func (s *streamed[S, B]) streams() bool { return true }
 
+func (s *streamed[S, B]) states() []stateful { return statesIn(s.set) }
+
+func (s *streamed[S, B]) shared() (sharing, bool) { return sharedBy(s.set) }
+
 func (s *streamed[S, B]) push(e *epoch, batch, sample int) iter.Seq[job] {
 	return func(yield func(job) bool) {
 		var laters []later[S]
+		left := false
 		give := func() bool {
 			j := job{number: batch, laters: laters, first: sample, count: len(laters)}
 			batch++
 			sample += len(laters)
 			laters = nil
-			return yield(j)
-		}
-		_, err := guarded(func() (none struct{}, err error) {
-			ended := false
-			for l := range latersOf(s.set, Start{e.seed, sample}) {
-				if laters = append(laters, l); len(laters) == s.batchSize && !give() {
-					ended = true
-					break
-				}
+			if _, taken := e.taken[j.number]; taken {
+				return true
 			}
-			if ended {
-				return none, errLeft
-			}
-			return none, nil
-		})
-		if err == errLeft {
-			return
+			left = true // also where yield panics
+			left = !yield(j)
+			return !left
 		}
-		if err != nil {
-			laters = append(laters, func() (none S, _ error) { return none, err })
-			give()
-			return
+		defer func() {
+			switch v := recover(); {
+			case v == nil:
+			case left: // nobody is there to hear of it
+				panic(v)
+			default:
+				err := recovered(v)
+				laters = append(laters, func() (none S, _ error) { return none, err })
+				give()
+			}
+		}()
+		warned := e.length < 0
+		for l := range latersOf(s.set, Start{Seed: e.seed, Epoch: e.number, Skip: sample, dealt: e.dealt}) {
+			laters = append(laters, l)
+			if n := sample + len(laters); !warned && n > e.length {
+				warned = true
+				gotorch.Warn(gotorch.Warning{Kind: "UserWarning", Msg: fmt.Sprintf(
+					"data.Loader: the Len of the %T is %d, and an epoch has more samples: Loader.Len and what is planned with it are wrong", s.set, e.length)})
+			}
+			if len(laters) == s.batchSize && !give() {
+				return
+			}
 		}
 		if len(laters) > 0 && !s.dropLast {
 			give()
 		}
 	}
 }
-
-var errLeft = errors.New("data: nobody wants more")
 
 func (s *streamed[S, B]) pull(e *epoch, batch, sample int) (func() (job, bool), func()) {
 	next, stop := Pull2(func(yield func(job, struct{}) bool) {
@@ -321,10 +358,14 @@ func (s *streamed[S, B]) prepare(ctx context.Context, e *epoch, j job) result[B]
 // next place that is not taken and puts its batch there.
 type ahead[B any] struct {
 	source  source[B]
-	queue   chan place[B]
-	held    *place[B] // whoever takes batches waits for it
+	queue   chan place[B] // as many places as there may be at a time
+	ready   chan place[B] // where the order is any, those that have a batch; else nil
+	held    *place[B]     // whoever takes batches waits for it
 	stop    context.CancelFunc
 	running sync.WaitGroup
+	reader  ended // to be read when none is running
+	timeout time.Duration
+	late    bool
 }
 
 type place[B any] struct {
@@ -344,76 +385,148 @@ func (l *Loader[B]) loadAhead(ctx context.Context, e *epoch, at *progress) *ahea
 	if workers > 0 && l.prefetch < prepared/workers {
 		prepared = workers * l.prefetch
 	}
+	if l.anyOrder { // who takes batches waits for one that is ready
+		prepared = max(prepared, 1)
+	}
 	ctx, stop := context.WithCancel(ctx)
-	a := &ahead[B]{source: l.source, queue: make(chan place[B], prepared), stop: stop}
+	a := &ahead[B]{source: l.source, queue: make(chan place[B], prepared), stop: stop, timeout: l.timeout}
+	if l.anyOrder {
+		a.ready = make(chan place[B], prepared+1) // more are never queued
+	}
 	todo := make(chan place[B])
 	jobs := l.source.push(e, at.batches, at.samples)
 	a.running.Go(func() {
+		a.reader.exited = true
 		defer close(a.queue)
 		defer close(todo)
-		exited := true
 		defer func() {
-			if exited { // reading has ended the goroutine: whoever takes batches is to do the same
+			a.reader.note(recover())
+			if a.reader.exited { // reading has ended the goroutine: whoever takes batches is to do the same
 				p := place[B]{result: make(chan result[B], 1)}
 				p.result <- result[B]{ended: true}
+				next := a.queue
+				if a.ready != nil {
+					next = a.ready
+				}
 				select {
-				case a.queue <- p:
+				case next <- p:
 				case <-ctx.Done():
 				}
 			}
 		}()
+	reading:
 		for j := range jobs {
 			p := place[B]{j, make(chan result[B], 1)}
 			select {
 			case a.queue <- p:
 			case <-ctx.Done():
-				exited = false
-				return
+				break reading
 			}
 			select {
 			case todo <- p:
 			case <-ctx.Done():
-				exited = false
-				return
+				break reading
 			}
 		}
-		exited = false
+		a.reader.exited = false
 	})
 	src := l.source
-	for range workers {
+	var working sync.WaitGroup
+	for worker := range workers {
+		working.Add(1)
 		a.running.Go(func() {
-			for p := range todo {
-				work(ctx, src, e, p)
+			defer working.Done()
+			var failed error
+			if l.workerInit != nil {
+				failed = initialized(l.workerInit, worker)
 			}
+			for p := range todo {
+				work(ctx, src, e, p, failed)
+				if a.ready != nil {
+					a.ready <- p
+				}
+			}
+		})
+	}
+	if a.ready != nil {
+		a.running.Go(func() {
+			working.Wait()
+			close(a.ready)
 		})
 	}
 	return a
 }
 
-// take waits for the next batch; there is none at the end, and if ctx ends.
-func (a *ahead[B]) take(ctx context.Context) (r result[B], more bool) {
+// take waits for the next batch; there is none at the end, and if ctx ends or it takes too long.
+func (a *ahead[B]) take(ctx context.Context) (r result[B], more, late bool) {
+	var timedOut <-chan time.Time
+	if a.timeout > 0 {
+		timer := time.NewTimer(a.timeout)
+		defer timer.Stop()
+		timedOut = timer.C
+	}
+	next := a.queue
+	if a.ready != nil {
+		next = a.ready
+	}
 	select {
-	case p, more := <-a.queue:
+	case p, more := <-next:
 		if !more {
-			return r, false
+			return r, false, false
 		}
 		a.held = &p
 	case <-ctx.Done():
-		return r, false
+		return r, false, false
+	case <-timedOut:
+		a.late = true
+		return r, false, true
 	}
 	select {
 	case r = <-a.held.result:
 		a.held = nil
-		return r, true
+		if a.ready != nil {
+			<-a.queue // makes room for another
+		}
+		return r, true, false
 	case <-ctx.Done():
-		return r, false
+		return r, false, false
+	case <-timedOut:
+		a.late = true
+		return r, false, true
 	}
 }
 
-// close stops the workers, waits for them, and closes what they had prepared.
-func (a *ahead[B]) close() {
+// close stops the workers, waits for them, and closes what they had prepared. It returns how reading ended. Those that hang
+// when the time is over are left behind.
+func (a *ahead[B]) close() (reader ended) {
 	a.stop()
-	a.running.Wait()
+	if a.timeout == 0 {
+		a.running.Wait()
+		a.drop()
+		return a.reader
+	}
+	done := make(chan struct{})
+	go func() {
+		a.running.Wait()
+		a.drop()
+		close(done)
+	}()
+	wait := a.timeout
+	if a.late { // it was waited for already
+		wait = 0
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return a.reader
+	case <-timer.C:
+		return reader
+	}
+}
+
+// drop closes the batches that nobody took.
+func (a *ahead[B]) drop() {
 	drop := func(p place[B]) {
 		select {
 		case r := <-p.result:
@@ -429,12 +542,30 @@ func (a *ahead[B]) close() {
 	for p := range a.queue {
 		drop(p)
 	}
+	if a.ready != nil {
+		for p := range a.ready {
+			drop(p)
+		}
+	}
+}
+
+// initialized calls what a worker begins with. The end of its goroutine is an error.
+func initialized(init func(int) error, worker int) error {
+	_, err := guarded(func() (none struct{}, err error) { return none, init(worker) })
+	if err != nil {
+		return fmt.Errorf("WorkerInit of worker %d: %w", worker, err)
+	}
+	return nil
 }
 
 // work is prepare in a worker. The end of the goroutine, as by t.Fatal, would leave whoever takes the batch waiting: he
-// does the same instead.
-func work[B any](ctx context.Context, src source[B], e *epoch, p place[B]) {
+// does the same instead. failed is an error that the worker has begun with.
+func work[B any](ctx context.Context, src source[B], e *epoch, p place[B], failed error) {
 	r := result[B]{ended: true}
 	defer func() { p.result <- r }()
+	if failed != nil {
+		r = result[B]{job: p.job, errs: []*SampleError{{Index: -1, Batch: p.number, Indices: p.indices, Err: failed}}}
+		return
+	}
 	r = prepared(ctx, src, e, p.job)
 }

@@ -1,7 +1,11 @@
 package data
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
@@ -13,17 +17,22 @@ type progress struct {
 	generator []byte       // state of the loader's generator at the begin; nil if it has none
 	random    []byte       // of the default generator
 	sampler   gotorch.Dict // of the sampler, if it has a state
+	set       []any        // of the iterables that have a state
+	epoch     int          // how many were begun before
+	dealt     int          // samples that another number of ranks had
 
-	batches int // that were taken, or left out because all of their samples failed
-	samples int // of an Iterable
+	batches int         // that were taken, or left out because all of their samples failed: all before this one
+	samples int         // of an Iterable, in those batches
+	taken   map[int]int // batches that were taken before others: where their samples end, by the number
 	failed  int
 	ended   bool
 }
 
 // resume is where an epoch is to begin.
 type resume struct {
-	random                   []byte
-	batches, samples, failed int
+	random                          []byte
+	batches, samples, failed, dealt int
+	taken                           map[int]int
 }
 
 // stateOf returns the state of a generator; nil for nil.
@@ -51,15 +60,41 @@ func (l *Loader[B]) samplerState() stateful {
 	return s
 }
 
+// statesOf returns the states of iterables.
+func statesOf(sets []stateful) (all []any) {
+	gotorch.Unscoped(func() {
+		for _, set := range sets {
+			all = append(all, set.StateDict())
+		}
+	})
+	return all
+}
+
+// loadStates gives iterables their states, or none of them.
+func loadStates(sets []stateful, states []any) (err error) {
+	before := statesOf(sets)
+	for i, set := range sets {
+		state, _ := states[i].(gotorch.Dict)
+		if err = set.LoadStateDict(state); err != nil {
+			for k := range i {
+				err = errors.Join(err, sets[k].LoadStateDict(before[k].(gotorch.Dict)))
+			}
+			return err
+		}
+	}
+	return nil
+}
+
 // begin plans the next epoch.
 func (l *Loader[B]) begin() (*epoch, *progress, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := &progress{}
+	p := &progress{epoch: l.epochs, dealt: int(l.dealt.Load()), taken: map[int]int{}}
 	e, err := guarded(func() (*epoch, error) {
 		var base *gotorch.Generator
 		if r := l.resume; r != nil {
-			p.random, p.batches, p.samples, p.failed = r.random, r.batches, r.samples, r.failed
+			p.random, p.batches, p.samples, p.failed, p.dealt = r.random, r.batches, r.samples, r.failed, r.dealt
+			maps.Copy(p.taken, r.taken)
 			base = gotorch.NewGenerator(gotorch.CPU)
 			setState(base, r.random)
 		} else {
@@ -69,7 +104,10 @@ func (l *Loader[B]) begin() (*epoch, *progress, error) {
 		if s := l.samplerState(); s != nil {
 			gotorch.Unscoped(func() { p.sampler = s.StateDict() })
 		}
-		return l.draw(base), nil
+		p.set = statesOf(l.source.states())
+		e := l.draw(base, p.dealt)
+		e.number, e.dealt, e.taken = p.epoch, p.dealt, maps.Clone(p.taken)
+		return e, nil
 	})
 	if err != nil {
 		// The next call begins the same epoch, at the same place.
@@ -78,7 +116,8 @@ func (l *Loader[B]) begin() (*epoch, *progress, error) {
 		}
 		return nil, nil, err
 	}
-	l.at, l.resume = p, nil
+	l.at, l.resume, l.epochs = p, nil, p.epoch+1
+	l.dealt.Store(0)
 	return e, p, nil
 }
 
@@ -86,7 +125,16 @@ func (l *Loader[B]) begin() (*epoch, *progress, error) {
 func (l *Loader[B]) taken(p *progress, j job, failed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p.batches, p.samples, p.failed = j.number+1, j.first+j.count, failed
+	p.failed = failed
+	p.taken[j.number] = j.first + j.count
+	for {
+		end, is := p.taken[p.batches]
+		if !is {
+			return
+		}
+		delete(p.taken, p.batches)
+		p.batches, p.samples = p.batches+1, end
+	}
 }
 
 // finish notes that an epoch is over.
@@ -112,7 +160,7 @@ func (l *Loader[B]) Skipped() int {
 	return 0
 }
 
-const stateVersion = 1
+const stateVersion = 2 // 1 had no epoch
 
 // order says how an epoch's samples are chosen.
 func (l *Loader[B]) order() string {
@@ -132,14 +180,15 @@ func (l *Loader[B]) order() string {
 // StateDict returns where the loader is: which batch of the epoch that was begun last is next, also where a loop over it was
 // left, and what its order was drawn from. Batches that were prepared and not taken do not count. A loader that is made in
 // the same way, with as many workers as it likes, goes on from it by LoadStateDict with the same batches, bit for bit, and
-// reads nothing that was taken before; of an [Iterable] that is not [Seekable], what was taken is read and dropped.
+// reads nothing that was taken before; of an [Iterable] that is not [Seekable], what was taken is read and dropped. The state
+// has those of iterables and samplers that have one.
 //
 // Where neither Seed nor Generator was given, later epochs go on as gotorch's default generator does, whose state is not a
 // part. train.LoopOf.Checkpoints saves both.
 func (l *Loader[B]) StateDict() gotorch.Dict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, known := l.source.samples()
+	n, known := l.source.samples(0)
 	if !known {
 		n = -1
 	}
@@ -149,12 +198,13 @@ func (l *Loader[B]) StateDict() gotorch.Dict {
 	}
 	begun := l.resume != nil || !p.ended
 	if l.resume != nil || p.ended {
-		p = progress{generator: stateOf(l.generator)}
+		p = progress{generator: stateOf(l.generator), set: statesOf(l.source.states()), epoch: l.epochs, dealt: int(l.dealt.Load())}
 		if s := l.samplerState(); s != nil {
 			p.sampler = s.StateDict()
 		}
 		if r := l.resume; r != nil {
-			p.random, p.batches, p.samples, p.failed = r.random, r.batches, r.samples, r.failed
+			p.random, p.batches, p.samples, p.failed, p.dealt = r.random, r.batches, r.samples, r.failed, r.dealt
+			p.taken = r.taken
 		}
 	}
 	dict := gotorch.Dict{
@@ -164,6 +214,7 @@ func (l *Loader[B]) StateDict() gotorch.Dict {
 		{Key: "batch_size", Value: l.batchSize},
 		{Key: "drop_last", Value: l.dropLast},
 		{Key: "batching", Value: !l.noBatches},
+		{Key: "epoch", Value: p.epoch},
 		{Key: "begun", Value: begun},
 		{Key: "batches", Value: p.batches},
 		{Key: "samples", Value: p.samples},
@@ -178,6 +229,22 @@ func (l *Loader[B]) StateDict() gotorch.Dict {
 	if l.samplerState() != nil {
 		dict = append(dict, gotorch.DictItem{Key: "sampler", Value: p.sampler})
 	}
+	if len(p.set) > 0 {
+		dict = append(dict, gotorch.DictItem{Key: "set", Value: p.set})
+	}
+	if by, is := l.source.shared(); is {
+		dict = append(dict, gotorch.DictItem{Key: "ranks", Value: by.ranks()}, gotorch.DictItem{Key: "whole", Value: by.whole()})
+	}
+	if len(p.taken) > 0 {
+		var taken []any
+		for _, number := range slices.Sorted(maps.Keys(p.taken)) {
+			taken = append(taken, number, p.taken[number])
+		}
+		dict = append(dict, gotorch.DictItem{Key: "taken", Value: taken})
+	}
+	if p.dealt > 0 {
+		dict = append(dict, gotorch.DictItem{Key: "dealt", Value: p.dealt})
+	}
 	return dict
 }
 
@@ -189,7 +256,7 @@ func (l *Loader[B]) LoadStateDict(dict gotorch.Dict) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	wrong := func(format string, values ...any) error { return args.ValueError(op, format, values...) }
-	n, known := l.source.samples()
+	n, known := l.source.samples(0)
 	if !known {
 		n = -1
 	}
@@ -206,15 +273,22 @@ func (l *Loader[B]) LoadStateDict(dict gotorch.Dict) (err error) {
 		return wrong("begun is a %T, where a bool is expected", dict.Get("begun"))
 	}
 	var r resume
+	epoch := 0
 	for _, number := range []struct {
 		key  string
 		into *int
-	}{{"batches", &r.batches}, {"samples", &r.samples}, {"failed", &r.failed}} {
+	}{{"batches", &r.batches}, {"samples", &r.samples}, {"failed", &r.failed}, {"epoch", &epoch}, {"dealt", &r.dealt}} {
+		if number.key == "dealt" && dict.Get("dealt") == nil {
+			continue
+		}
 		value, is := plain(dict.Get(number.key)).(int)
 		if !is || value < 0 {
 			return wrong("%s is %v, where a number is expected that is not negative", number.key, shown(dict.Get(number.key)))
 		}
 		*number.into = value
+	}
+	if r.taken, err = takenOf(dict); err != nil {
+		return wrong("%v", err)
 	}
 	generator, err := generatorState(dict, "generator", l.generator != nil)
 	if err != nil {
@@ -222,6 +296,19 @@ func (l *Loader[B]) LoadStateDict(dict gotorch.Dict) (err error) {
 	}
 	if r.random, err = generatorState(dict, "random", begun); err != nil {
 		return wrong("%v", err)
+	}
+	sets := l.source.states()
+	set, _ := dict.Get("set").([]any)
+	if len(set) != len(sets) {
+		return wrong("the state is of a data set with %d iterables that have a state, and this one has %d", len(set), len(sets))
+	}
+	for _, state := range set {
+		if _, is := state.(gotorch.Dict); !is {
+			return wrong("the state of an iterable is a %T, where a dict is expected", state)
+		}
+	}
+	if err := loadStates(sets, set); err != nil {
+		return fmt.Errorf("%s: the data set: %w", op, err)
 	}
 	if s := l.samplerState(); s != nil {
 		state, is := dict.Get("sampler").(gotorch.Dict)
@@ -235,39 +322,63 @@ func (l *Loader[B]) LoadStateDict(dict gotorch.Dict) (err error) {
 	if generator != nil {
 		setState(l.generator, generator)
 	}
-	l.at, l.resume = nil, nil
+	l.at, l.resume, l.epochs = nil, nil, epoch
+	l.dealt.Store(int64(r.dealt))
 	if begun {
 		l.resume = &r
 	}
 	return nil
 }
 
+// takenOf returns which batches a state says that were taken before others.
+func takenOf(dict gotorch.Dict) (taken map[int]int, err error) {
+	value, is := dict.Get("taken").([]any)
+	if dict.Get("taken") != nil && (!is || len(value)%2 != 0) {
+		return nil, fmt.Errorf("taken is %v, where a list of pairs of numbers is expected", shown(dict.Get("taken")))
+	}
+	taken = map[int]int{}
+	for i := 0; i < len(value); i += 2 {
+		number, is1 := plain(value[i]).(int)
+		end, is2 := plain(value[i+1]).(int)
+		if !is1 || !is2 || number < 0 || end < 0 {
+			return nil, fmt.Errorf("taken has %v and %v, where numbers are expected that are not negative", shown(value[i]), shown(value[i+1]))
+		}
+		taken[number] = end
+	}
+	return taken, nil
+}
+
 // LoadRanks has the next epoch be the rest of one that a job of another number of processes has begun. states are what
 // StateDict has returned in each of them, after as many batches in all; all processes of this job call it with the same. What is
-// left of the epoch's samples is dealt out among them by the loader's [DistributedSampler], so that in the whole epoch each sample
-// is given once, but for those that fill up the last round. Batches may have another size than they had.
+// left of the epoch's samples is dealt out among them by the loader's [DistributedSampler] or [DistributedIterable], so that in the
+// whole epoch each sample is given once, but for those that fill up the last round. Batches may have another size than they had.
 //
 // Transforms that draw random numbers draw others than they would have in the other job. It returns a ValueError, and changes
-// nothing, if the loader has no DistributedSampler for its Sampler, if the data set has another length, if the states are not of
-// such loaders, and if they are not of the same epoch and place: where samples failed, for instance, and were left out.
+// nothing, if the loader has neither of them (TransformIterable alone may be around the latter), if the data set has another length,
+// if the states are not of such loaders, and if they are not of the same epoch and place: where samples failed, for instance, and
+// were left out.
 func (l *Loader[B]) LoadRanks(states []gotorch.Dict) error {
 	const op = "data.Loader.LoadRanks"
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	wrong := func(format string, values ...any) error { return args.ValueError(op, format, values...) }
+	if by, is := l.source.shared(); is {
+		return l.loadIterableRanks(by, states, wrong)
+	}
 	order, is := l.sampler.(*DistributedSamples)
 	if !is {
-		return wrong("the loader's Sampler is a %T, which cannot share out the rest of an epoch: give it a data.DistributedSampler", l.sampler)
+		return wrong("the loader's Sampler is a %T, which cannot share out the rest of an epoch: give it a data.DistributedSampler, or make its Iterable by data.DistributedIterable", l.sampler)
 	}
 	if len(states) == 0 {
 		return wrong("there are no states")
 	}
-	n, _ := l.source.samples()
+	n, _ := l.source.samples(0)
 	type place struct{ epoch, dealt, batches, size int }
 	var all place
 	for rank, dict := range states {
 		for _, want := range []gotorch.DictItem{
 			{Key: "version", Value: stateVersion}, {Key: "order", Value: "sampler"}, {Key: "length", Value: n}, {Key: "failed", Value: 0},
+			{Key: "taken", Value: nil},
 		} {
 			if got := plain(dict.Get(want.Key)); got != want.Value {
 				return wrong("%s is %v in the state of process %d, and must be %v", want.Key, shown(got), rank, want.Value)
@@ -314,6 +425,61 @@ func (l *Loader[B]) LoadRanks(states []gotorch.Dict) error {
 	return nil
 }
 
+// loadIterableRanks is LoadRanks of a loader whose Iterable ranks share. The mutex is held.
+func (l *Loader[B]) loadIterableRanks(by sharing, states []gotorch.Dict, wrong func(format string, values ...any) error) error {
+	if len(states) == 0 {
+		return wrong("there are no states")
+	}
+	type place struct{ epoch, dealt, samples int }
+	var all place
+	for rank, dict := range states {
+		for _, want := range []gotorch.DictItem{
+			{Key: "version", Value: stateVersion}, {Key: "order", Value: l.order()}, {Key: "failed", Value: 0}, {Key: "taken", Value: nil},
+			{Key: "ranks", Value: len(states)},
+			{Key: "whole", Value: by.whole()},
+		} {
+			if got := plain(dict.Get(want.Key)); got != want.Value {
+				return wrong("%s is %v in the state of process %d, and must be %v", want.Key, shown(got), rank, want.Value)
+			}
+		}
+		var p place
+		for _, number := range []struct {
+			key  string
+			into *int
+		}{{"epoch", &p.epoch}, {"samples", &p.samples}, {"dealt", &p.dealt}} {
+			value, is := plain(dict.Get(number.key)).(int)
+			if dict.Get(number.key) == nil && number.key == "dealt" {
+				is = true
+			}
+			if !is || value < 0 || value > math.MaxInt/(2*len(states)) {
+				return wrong("%s is %v in the state of process %d, where a number is expected that is not negative", number.key, shown(dict.Get(number.key)), rank)
+			}
+			*number.into = value
+		}
+		if set, _ := dict.Get("set").([]any); len(set) > 0 {
+			return wrong("the Iterable has a state of its own, of which each process has another")
+		}
+		if rank == 0 {
+			all = p
+		} else if p != all {
+			return wrong("process %d is at sample %d of epoch %d, and process 0 at sample %d of epoch %d", rank, p.samples, p.epoch, all.samples, all.epoch)
+		}
+	}
+	var generator []byte
+	if rank := by.rank(); rank < len(states) { // a process that is new has a generator that is
+		var err error
+		if generator, err = generatorState(states[rank], "generator", l.generator != nil); err != nil {
+			return wrong("%v", err)
+		}
+	}
+	if generator != nil {
+		setState(l.generator, generator)
+	}
+	l.at, l.resume, l.epochs = nil, nil, all.epoch
+	l.dealt.Store(int64(all.dealt + all.samples*len(states)))
+	return nil
+}
+
 func init() {
 	datadoor.KeepPlace = func(loader any) (func() error, bool) {
 		if l, is := loader.(interface{ keepPlace() func() error }); is {
@@ -326,7 +492,9 @@ func init() {
 func (l *Loader[B]) keepPlace() (restore func() error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at, resume, generator := l.at, l.resume, stateOf(l.generator)
+	at, resume, epochs, dealt, generator := l.at, l.resume, l.epochs, l.dealt.Load(), stateOf(l.generator)
+	sets := l.source.states()
+	set := statesOf(sets)
 	var sampler gotorch.Dict
 	s := l.samplerState()
 	if s != nil {
@@ -335,14 +503,16 @@ func (l *Loader[B]) keepPlace() (restore func() error) {
 	return func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.at, l.resume = at, resume
+		l.at, l.resume, l.epochs = at, resume, epochs
+		l.dealt.Store(dealt)
 		if generator != nil {
 			setState(l.generator, generator)
 		}
+		err := loadStates(sets, set)
 		if s != nil {
-			return s.LoadStateDict(sampler)
+			err = errors.Join(err, s.LoadStateDict(sampler))
 		}
-		return nil
+		return err
 	}
 }
 

@@ -324,7 +324,7 @@ func TestAStateOfAnotherLoaderIsRefused(t *testing.T) {
 		return changed
 	}
 	for name, dict := range map[string]gotorch.Dict{
-		"nothing": nil, "version": with("version", 2), "length": with("length", 31), "order": with("order", "sequential"),
+		"nothing": nil, "version": with("version", 1), "epoch": with("epoch", -1), "length": with("length", 31), "order": with("order", "sequential"),
 		"batch size": with("batch_size", 4), "a float": with("batch_size", 5.0), "begun": with("begun", nil),
 		"batches": with("batches", -1), "a word": with("batches", "three"), "failed": with("failed", nil),
 		"no tensor": with("generator", 7), "a short state": with("generator", gotorch.Zeros([]int64{3}, gotorch.TensorOptions{DType: gotorch.Uint8})),

@@ -57,6 +57,7 @@ type DistributedDataParallel struct {
 	group   *Group
 	reducer door.Reducer
 	options DataParallelOptions
+	trained []string // the parameters of the reducer
 	noSync  bool
 	synced  bool          // whether the buffers are to be copied before the next forward pass
 	inHook  *atomic.Int32 // how many calls of its communication hook run
@@ -126,7 +127,7 @@ func DataParallel(net nn.Modular, opts ...DataParallelOptions) *DistributedDataP
 	defer g.inUse.RUnlock()
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
-	d := nn.Init(&DistributedDataParallel{Net: net, group: g, options: opt, synced: true, inHook: new(atomic.Int32), closing: new(sync.Once)})
+	d := nn.Init(&DistributedDataParallel{Net: net, group: g, options: opt, trained: of.Names, synced: true, inHook: new(atomic.Int32), closing: new(sync.Once)})
 	d.reducer = c10d.NewReducer(g.handle, trained, of)
 	d.remove = g.joinBatchNorms(net)
 	d.cleanup = runtime.AddCleanup(d, func(r door.Reducer) { c10d.FreeReducer(r) }, d.reducer)
@@ -295,6 +296,83 @@ func (d *DistributedDataParallel) NoSync(fn func()) {
 	before := d.noSync
 	d.noSync = true
 	defer func() { d.noSync = before }()
+	fn()
+}
+
+// Buckets returns the names of the parameters in each bucket, in the order in which buckets are reduced, or nil if the buckets are not
+// laid out yet: the first backward pass with averaging decides on them, by the order in which gradients come. A sum of three or more
+// ranks depends on them in its last bits, so a job that is resumed to the same bits saves them, and calls
+// [DistributedDataParallel.SetBuckets] before its first pass. A train.Loop does both. With StaticGraph the second pass decides; a call
+// between the first two lays them out in the order of parameters.
+//
+// All ranks must call it.
+func (d *DistributedDataParallel) Buckets() (buckets [][]string) {
+	d.between("DataParallel.Buckets", func() {
+		for _, bucket := range c10d.ReducerBuckets(d.reducer, len(d.trained)) {
+			var names []string
+			for _, i := range bucket {
+				names = append(names, d.trained[i])
+			}
+			buckets = append(buckets, names)
+		}
+	})
+	return buckets
+}
+
+// SetBuckets reduces gradients in these buckets from now on; nil changes nothing. All ranks must call it with the same buckets, between two
+// passes, and all must be ranks of Go. It panics with a ValueError, and changes nothing, unless each parameter that requires a gradient
+// is in one bucket.
+func (d *DistributedDataParallel) SetBuckets(buckets [][]string) {
+	const op = "DataParallel.SetBuckets"
+	if !d.group.allGo {
+		panic(args.Errorf(op, gotorch.NotImplementedError, "there are ranks of Python in %v, whose buckets cannot be set", d.group))
+	}
+	d.group.checkSameModel(op, outline{Call: fmt.Sprintf("DataParallel.SetBuckets(%q)", buckets)})
+	if buckets == nil {
+		return
+	}
+	indices := map[string]int{}
+	for i, name := range d.trained {
+		indices[name] = i
+	}
+	var all [][]int
+	for _, names := range buckets {
+		if len(names) == 0 {
+			panic(args.ValueError(op, "a bucket is empty"))
+		}
+		var bucket []int
+		for _, name := range names {
+			i, is := indices[name]
+			if !is {
+				panic(args.ValueError(op, "%q is no parameter that requires a gradient, or is in two buckets", name))
+			}
+			delete(indices, name)
+			bucket = append(bucket, i)
+		}
+		all = append(all, bucket)
+	}
+	for _, name := range d.trained {
+		if _, missing := indices[name]; missing {
+			panic(args.ValueError(op, "the parameter %q is in no bucket", name))
+		}
+	}
+	d.between(op, func() { c10d.SetReducerBuckets(d.reducer, all) })
+}
+
+// between runs fn between two passes.
+func (d *DistributedDataParallel) between(op string, fn func()) {
+	if d.reducer == nil {
+		panic(args.ValueError(op, "the module was used after Close"))
+	}
+	if d.inHook.Load() > 0 {
+		panic(args.Errorf(op, gotorch.RuntimeError, "its communication hook runs: call it before or after Backward"))
+	}
+	if err := d.group.enter(op); err != nil {
+		panic(err)
+	}
+	defer d.group.inUse.RUnlock()
+	d.group.mutex.Lock()
+	defer d.group.mutex.Unlock()
 	fn()
 }
 

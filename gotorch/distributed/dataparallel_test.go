@@ -51,6 +51,87 @@ func TestSmokeRanksTrainOneModel(t *testing.T) {
 	})
 }
 
+// A process that takes the buckets of another trains on to the same bits, in a plain loop.
+func TestBucketsAreTakenOver(t *testing.T) {
+	for _, opt := range []distributed.DataParallelOptions{{}, {GradientAsBucketView: true}, {StaticGraph: true}, {BucketCapMB: 0.0001}} {
+		rankstest.Run(t, 4, distributed.Options{}, func(g *distributed.Group) {
+			opt := opt
+			opt.Group = g
+			gotorch.ManualSeed(uint64(g.Rank()))
+			made := func() (*nn.SequentialModule, *distributed.DistributedDataParallel) {
+				net := nn.Sequential(nn.Linear(3, 17), nn.Tanh(), nn.Linear(17, 9), nn.Tanh(), nn.Linear(9, 2))
+				return net, distributed.DataParallel(net, opt)
+			}
+			inputs := gotorch.Randn([]int64{6, 5, 3})
+			train := func(model *distributed.DistributedDataParallel, from, to int) {
+				sgd := optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.5})
+				for i := range to - from {
+					model.Forward(inputs.Select(0, int64(from+i))).Pow(2).Mean().Backward()
+					sgd.Step()
+					sgd.ZeroGrad()
+				}
+			}
+			net, model := made()
+			defer model.Close()
+			if got := model.Buckets(); got != nil {
+				t.Errorf("before the first pass the buckets are %v", got)
+			}
+			for cut := 1; cut < 4; cut += 2 {
+				train(model, cut-1, cut)
+				saved, buckets := nn.StateDict{}, model.Buckets()
+				for name, v := range net.StateDict() {
+					saved[name] = v.Clone()
+				}
+				train(model, cut, cut+2)
+				again, resumed := made()
+				testhelp.Must(t, again.LoadStateDict(saved))
+				resumed.SetBuckets(buckets)
+				train(resumed, cut, cut+2)
+				for name, want := range net.StateDict() {
+					if got := again.StateDict()[name]; !got.Equal(want) {
+						t.Errorf("%v with %+v, resumed after %d steps: %s differs by %v", g, opt, cut, name, got.Sub(want).Abs().Max())
+					}
+				}
+				if got := resumed.Buckets(); len(slices.Concat(got...)) != 6 {
+					t.Errorf("the buckets are %v", got)
+				}
+				resumed.Close()
+			}
+		})
+	}
+}
+
+func TestBucketsThatAreNone(t *testing.T) {
+	rankstest.Run(t, 2, distributed.Options{Timeout: 20 * time.Second}, func(g *distributed.Group) {
+		half := nn.Linear(2, 2)
+		half.To(gotorch.Float64)
+		net := nn.Sequential(nn.Linear(2, 2), half)
+		model := distributed.DataParallel(net, distributed.DataParallelOptions{Group: g})
+		defer model.Close()
+		all := []string{"0.weight", "0.bias", "1.weight", "1.bias"}
+		for _, bad := range [][][]string{
+			{}, {{}}, {all[:3]}, {all, all[:1]}, {all[:2], all[1:]}, {all[:2], {"1.weight", "other"}}, {all[:2], {}, all[2:]},
+			{all}, // of two dtypes
+		} {
+			err := gotorch.Try0(func() { model.SetBuckets(bad) })
+			if !errors.Is(err, gotorch.ValueError) && !errors.Is(err, gotorch.RuntimeError) {
+				t.Errorf("%v: %v", bad, err)
+			}
+		}
+		if err := gotorch.Try0(func() { model.SetBuckets([][]string{all[2*g.Rank() : 2*g.Rank()+2], all[:2]}) }); !errors.Is(err, gotorch.RuntimeError) {
+			t.Errorf("the buckets of another rank: %v", err)
+		}
+		model.SetBuckets([][]string{all[:2], all[2:]})
+		if got := model.Buckets(); !slices.Equal(got[0], all[:2]) || !slices.Equal(got[1], all[2:]) {
+			t.Errorf("the buckets are %v", got)
+		}
+		model.Close()
+		if err := gotorch.Try0(func() { model.Buckets() }); !errors.Is(err, gotorch.ValueError) {
+			t.Error(err)
+		}
+	})
+}
+
 func TestWithoutSyncGradientsAreEachRanksOwn(t *testing.T) {
 	rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) {
 		net := nn.Linear(1, 1, nn.LinearOptions{NoBias: true})

@@ -357,6 +357,84 @@ func TestInitEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// A server that accepts and says nothing would hold libtorch for 40 seconds.
+func TestInitEndsWithItsTimeout(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	testhelp.Must(t, err)
+	defer silent.Close()
+	for name, method := range map[string]string{
+		"a silent server": "tcp://" + silent.Addr().String(),
+		"nobody else":     "file://" + filepath.Join(t.TempDir(), "meet"),
+	} {
+		started := time.Now()
+		_, err := distributed.Init(t.Context(), distributed.Options{InitMethod: method, Rank: 1, WorldSize: 2, Timeout: 2 * time.Second})
+		if !errors.Is(err, distributed.TimeoutError) && !errors.Is(err, distributed.StoreError) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if waited := time.Since(started); waited > 30*time.Second { // of 40, on a busy machine
+			t.Errorf("%s: Init returned after %v", name, waited)
+		}
+	}
+}
+
+// Ranks that contradict each other are told at once, all of them.
+func TestRanksThatContradictEachOther(t *testing.T) {
+	for name, c := range map[string]struct {
+		rank, size [2]int
+		says       string
+	}{
+		"sizes":         {[2]int{0, 1}, [2]int{2, 3}, "says that the job has"},
+		"greater first": {[2]int{0, 1}, [2]int{3, 2}, "says that the job has"},
+		"one rank":      {[2]int{1, 1}, [2]int{3, 3}, "two processes say that they are rank 1"},
+	} {
+		for _, method := range []string{fmt.Sprintf("tcp://127.0.0.1:%d", port(t)), "file://" + filepath.Join(t.TempDir(), "meet"), ""} {
+			var store *distributed.Store
+			switch {
+			case method == "":
+				var err error
+				store, err = distributed.NewHashStore()
+				testhelp.Must(t, err)
+				defer store.Close()
+			case c.rank[0] > 0 && strings.HasPrefix(method, "tcp"): // rank 0 serves
+				go func() {
+					if g, err := distributed.Init(t.Context(), distributed.Options{InitMethod: method, Rank: 0, WorldSize: 3, Timeout: time.Minute}); err == nil {
+						g.Close()
+					}
+				}()
+			}
+			started := time.Now()
+			var all sync.WaitGroup
+			for i := range 2 {
+				all.Go(func() {
+					_, err := distributed.Init(t.Context(), distributed.Options{InitMethod: method, Store: store, Rank: c.rank[i], WorldSize: c.size[i], Timeout: time.Minute})
+					if errors.Is(err, distributed.NetworkError) && strings.HasPrefix(method, "tcp") && i > 0 {
+						return // the store of rank 0 has ended with it, on a busy machine
+					}
+					if !errors.Is(err, gotorch.ValueError) || !strings.Contains(err.Error(), c.says) {
+						t.Errorf("%s, %q: %v", name, method, err)
+					}
+				})
+			}
+			all.Wait()
+			if waited := time.Since(started); waited > 40*time.Second {
+				t.Errorf("%s, %q: after %v", name, method, waited)
+			}
+		}
+	}
+}
+
+func TestInitNamesWhatIsNotThere(t *testing.T) {
+	_, err := distributed.Init(t.Context(), distributed.Options{InitMethod: "tcp://nowhere.invalid:1", Rank: 0, WorldSize: 1})
+	if !errors.Is(err, distributed.NetworkError) || !strings.Contains(err.Error(), "nowhere.invalid") {
+		t.Error(err)
+	}
+	t.Setenv("GLOO_SOCKET_IFNAME", "lo,nonet7")
+	_, err = distributed.Init(t.Context(), distributed.Options{InitMethod: "tcp://127.0.0.1:1", Rank: 0, WorldSize: 1})
+	if !errors.Is(err, gotorch.ValueError) || !strings.Contains(err.Error(), `"nonet7"`) {
+		t.Error(err)
+	}
+}
+
 func port(tb testing.TB) int {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testhelp.Must(tb, err)

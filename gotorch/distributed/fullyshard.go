@@ -80,9 +80,7 @@ type FullySharded struct {
 // Units are called by their own Forward where they are of package nn, else by [nn.Call] or [nn.CallWith]. Where one computes
 // in another way it panics with a RuntimeError, as its parameters are not there. A gotorch.Checkpoint may be around a call of
 // a unit, not within one. A unit may compute several times, and may be left out, by all ranks alike: what one rank does not
-// come to the others wait for, until their time is over. A step in which the module computes more than once before the backward
-// pass must stay on one OS thread, as it does within gotorch.Scope, or after runtime.LockOSThread: the backward pass exchanges in
-// the order in which a thread has made the graph.
+// come to the others wait for, until their time is over.
 //
 // All ranks must call it, with the same options and a net of the same parameters. It panics with a ValueError where there is
 // no group, where a unit is not within net, within another unit or net itself, where a parameter has no dimensions, is
@@ -408,9 +406,7 @@ func (u *shardUnit) enter() (leave func()) {
 	if u.open > 1 || s.remove == nil {
 		return func() { u.open-- }
 	}
-	// The engine goes by the order in which a thread has made a graph's nodes. On one thread that is the order of the calls,
-	// so all ranks have gradients to average in the same order.
-	runtime.LockOSThread()
+	runtime.LockOSThread() // on which EnterFetched notes where the parameters are
 	f := &shardFrame{unit: u, versions: u.versions()}
 	if u == s.root {
 		s.begin()

@@ -107,8 +107,6 @@ func loss(out, y gotorch.Tensor) gotorch.Tensor {
 // trainedAlone returns the state of a model that one process has trained with the mean of the gradients of n ranks' samples, and
 // the first rank's losses.
 func trainedAlone(t *testing.T, n, steps int, start nn.StateDict) (state nn.StateDict, losses []float64) {
-	runtime.LockOSThread() // gradients of a tied weight are added up in the order in which a thread has made the graph
-	defer runtime.UnlockOSThread()
 	net := newFrom(t, start)
 	opt := optim.AdamW(net.Parameters(), optim.AdamWOptions{LR: 0.01})
 	for step := range steps {

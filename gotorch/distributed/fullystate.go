@@ -15,46 +15,74 @@ import (
 
 // What is whole of a sharded module: for files, and for one process.
 
-// ClipGradNorm is utils.ClipGradNorm_ of a sharded module: it scales all gradients so that their norm, of all ranks' parts
-// together, is at most maxNorm, and returns the norm before. All ranks must call it, and all panic with a RuntimeError where
-// the norm is not finite and ErrorIfNonfinite is given.
+// ClipGradNorm is utils.ClipGradNorm_ of a sharded module: it scales all gradients so that their norm, of all ranks' shards
+// together, is at most maxNorm, and returns the norm before. All ranks must call it, and all panic with a RuntimeError if the
+// norm is not finite and ErrorIfNonfinite is given.
 func (s *FullySharded) ClipGradNorm(maxNorm float64, opts ...utils.ClipGradNormOptions) gotorch.Tensor {
 	const op = "FullySharded.ClipGradNorm"
 	opt := args.Option(opts)
 	p := args.Float(op, "NormType", opt.NormType, 2)
-	check := opt.ErrorIfNonfinite
-	opt.ErrorIfNonfinite = false // of all parts together
-	params := s.Parameters()
-	var grads []gotorch.Tensor
-	for _, part := range params {
-		if grad := part.Grad(); grad.T != nil && grad.Numel() > 0 { // the infinite norm of nothing is an error
-			grads = append(grads, grad)
-		}
+	if p == 0 { // the count of tensors whose norm is not 0: one may have shards on several ranks
+		panic(args.ValueError(op, "NormType must not be 0, for shards of tensors"))
 	}
-	var total gotorch.Tensor
-	gotorch.NoGrad(func() {
-		total = utils.GetTotalNorm(grads, opt)
-		switch {
-		case math.IsInf(p, 1):
-			s.group.AllReduce(total, Max)
-		case math.IsInf(p, -1):
-			if len(grads) == 0 {
-				total.Fill_(math.Inf(1))
-			}
-			s.group.AllReduce(total, Min)
-		case p == 0: // how many tensors have a norm that is not 0: one may have parts on several ranks
-			panic(args.ValueError(op, "NormType must not be 0, for parts of tensors"))
-		default:
-			total.Pow_(p)
-			s.group.AllReduce(total, Sum)
-			total.Pow_(1 / p)
-		}
+	check := opt.ErrorIfNonfinite
+	opt.ErrorIfNonfinite = false // of the whole norm alone
+	params := s.Parameters()
+	total := gotorch.Scope(func(*gotorch.ScopeHandle) (total gotorch.Tensor) {
+		gotorch.NoGrad(func() { total = s.totalNorm(params, p) })
+		return total
 	})
 	if check {
 		checkFinite(op, total)
 	}
 	utils.ClipGradsWithNorm_(params, maxNorm, total)
 	return total
+}
+
+// totalNorm computes the norm as Python does, for the same bits: the norm of each whole gradient, from those of its shards, and then
+// the norm of these. The ranks agree on the gradients that there are, for a parameter may have been used on some ranks only.
+func (s *FullySharded) totalNorm(params []gotorch.Tensor, p float64) gotorch.Tensor {
+	op, present, empty := Sum, 1.0, 0.0
+	switch {
+	case math.IsInf(p, 1):
+		op = Max
+	case math.IsInf(p, -1):
+		op, present = Min, -1
+	}
+	if p < 0 {
+		empty = math.Inf(1)
+	}
+	var norms, counts []gotorch.Tensor
+	for _, part := range params {
+		grad, is := part.Grad(), 0.0
+		norm := gotorch.Full(nil, empty, gotorch.TensorOptions{DType: part.DType(), Device: part.Device()})
+		if grad.T != nil {
+			is = present
+			if grad.Numel() > 0 { // the infinite norm of no elements is an error
+				norm = gotorch.LinalgVectorNorm(grad, gotorch.LinalgVectorNormOptions{Ord: p})
+			}
+		}
+		norms = append(norms, norm.To(params[0].Device()))
+		counts = append(counts, gotorch.FullLike(norms[0], is))
+	}
+	if len(norms) == 0 {
+		return gotorch.FromScalar(float32(0))
+	}
+	shards := gotorch.Stack(norms)
+	if op == Sum {
+		shards.Pow_(p)
+	}
+	all := gotorch.Cat([]gotorch.Tensor{shards, gotorch.Stack(counts)})
+	s.group.AllReduce(all, op)
+	n := int64(len(params))
+	whole := all.Narrow(0, 0, n).MaskedSelect(all.Narrow(0, n, n).NeScalar(0))
+	if whole.Numel() == 0 {
+		return gotorch.FromScalar(float32(0))
+	}
+	if op == Sum {
+		whole.Pow_(1 / p)
+	}
+	return gotorch.LinalgVectorNorm(whole, gotorch.LinalgVectorNormOptions{Ord: p})
 }
 
 // FullStateOptions are the arguments of [FullySharded.FullStateDict] and [FullySharded.FullOptimStateDict] that have defaults.

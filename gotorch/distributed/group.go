@@ -98,6 +98,9 @@ func (g *Group) Size() int { return len(g.ranks) }
 // Ranks returns the members, in order, by their ranks in the group that [Init] has returned.
 func (g *Group) Ranks() []int { return slices.Clone(g.ranks) }
 
+// AllGo reports whether all ranks of the group are processes of Go.
+func (g *Group) AllGo() bool { return g.allGo }
+
 // Store returns the keys that all ranks of the job share. It is closed with the group that [Init] has returned.
 func (g *Group) Store() *Store { return g.world.store }
 

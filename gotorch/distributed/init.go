@@ -2,9 +2,16 @@ package distributed
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"gotorch.dev/gotorch"
@@ -71,6 +78,9 @@ func Init(ctx context.Context, opts ...Options) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkInterfaces(op); err != nil {
+		return nil, err
+	}
 	if err := c10d.SelfTest(); err != nil {
 		return nil, err
 	}
@@ -81,27 +91,66 @@ func Init(ctx context.Context, opts ...Options) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
+	if place.host != "" {
+		if _, err := net.DefaultResolver.LookupHost(ctx, place.host); err != nil && ctx.Err() == nil {
+			return nil, args.Errorf(op, NetworkError, "the address of rank 0 does not resolve: %v: set MASTER_ADDR or InitMethod to a host that all ranks can resolve", err)
+		}
+	}
+	// libtorch's own limits are of single steps, and some are fixed: a server that accepts and does not answer holds it for longer.
+	limit := time.Duration(ms) * time.Millisecond
+	late := time.NewTimer(limit + max(limit/20, 50*time.Millisecond))
+	defer late.Stop()
+	j := &initializing{op: op, place: place, backend: opt.Backend, ms: ms, refused: make(chan error, 1)}
+	j.doing.Store(fmt.Sprintf("connecting to the store of rank 0 at %s", place))
 	type made struct {
 		group *Group
 		err   error
 	}
 	result := make(chan made, 1)
 	go func() {
-		g, err := join(op, place, opt.Store, opt.Backend, ms)
+		g, err := j.join(opt.Store)
 		result <- made{g, err}
 	}()
 	select {
 	case m := <-result:
 		return m.group, m.err
 	case <-ctx.Done():
-		// What comes of it all the same is not needed any more.
-		go func() {
-			if m := <-result; m.group != nil {
-				m.group.Close()
-			}
-		}()
-		return nil, ctx.Err()
+		err = ctx.Err()
+	case err = <-j.refused:
+		j.linger()
+	case <-late.C:
+		err = args.Errorf(op, TimeoutError, "rank %d of %d was still %s after %v", place.rank, place.size, j.doing.Load(), limit)
 	}
+	// The group that comes of it all the same is not needed any more.
+	go func() {
+		if m := <-result; m.group != nil {
+			m.group.Close()
+		}
+	}()
+	return nil, err
+}
+
+// checkInterfaces refuses a variable with a network interface that is not there: Gloo's own error does not name it.
+func checkInterfaces(op string) error {
+	const variable = "GLOO_SOCKET_IFNAME"
+	names := os.Getenv(variable)
+	if names == "" {
+		return nil
+	}
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil // unknown: Gloo has the last word
+	}
+	var known []string
+	for _, one := range all {
+		known = append(known, one.Name)
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		if !slices.Contains(known, name) {
+			return args.ValueError(op, "the variable %s is %q, and this machine has no network interface %q: it has %s", variable, names, name, strings.Join(known, ", "))
+		}
+	}
+	return nil
 }
 
 // place is where a process meets the others, and which one it is.
@@ -200,17 +249,40 @@ func missing(op, variable string) error {
 	return args.ValueError(op, "the variable %s is not set: torchrun sets it, or give InitMethod, Rank and WorldSize", variable)
 }
 
+func (p place) String() string {
+	switch p.scheme {
+	case "file":
+		return p.path
+	case "store":
+		return "the store in the options"
+	}
+	return net.JoinHostPort(p.host, strconv.Itoa(p.port))
+}
+
+// initializing is a call of Init.
+type initializing struct {
+	op      string
+	place   place
+	backend Backend
+	ms      int64
+	doing   atomic.Value // a string: the step that it is at
+	refused chan error   // that ranks contradict each other
+}
+
 // join makes the group of all. store is the caller's, or nil.
-func join(op string, p place, store *Store, backend Backend, ms int64) (*Group, error) {
+func (j *initializing) join(store *Store) (*Group, error) {
+	op, p, ms := j.op, j.place, j.ms
+	limit := time.Duration(ms) * time.Millisecond
 	if store == nil {
 		var err error
-		limit := time.Duration(ms) * time.Millisecond
 		switch p.scheme {
 		case "file":
 			store, err = NewFileStore(p.path, p.size)
 		default:
 			store, err = NewTCPStore(p.host, p.port, TCPStoreOptions{
 				WorldSize: p.size, Server: p.rank == 0 && !p.agent, MultiTenant: !p.agent, Timeout: limit,
+				// The others may be waiting because they say another size.
+				NoWaitForWorkers: true,
 			})
 		}
 		if err != nil {
@@ -241,14 +313,29 @@ func join(op string, p place, store *Store, backend Backend, ms int64) (*Group, 
 	if err != nil {
 		return nil, err
 	}
-	w := &world{backend: backend, store: of, languages: languages, rank: p.rank, size: p.size, timeoutMS: ms}
+	end, err := j.compare(languages)
+	if err != nil {
+		languages.Close()
+		return nil, err
+	}
+	defer end()
+	j.doing.Store(fmt.Sprintf("waiting for the other ranks, which meet at %s", p))
+	w := &world{backend: j.backend, store: of, languages: languages, rank: p.rank, size: p.size, timeoutMS: ms}
 	if err := languages.Set(keyOfGo(p.rank), []byte{1}); err != nil {
 		languages.Close()
 		return nil, err
 	}
 	g, err := w.newGroup(op, everyone(p.size), ms, "default_pg")
 	if err != nil {
+		came := j.came(languages)
 		languages.Close()
+		var of *gotorch.Error
+		if errors.As(err, &of) {
+			if of.Kind == gotorch.RuntimeError { // c10d's self test has passed
+				of.Kind = NetworkError
+			}
+			of.Msg += came
+		}
 		return nil, err
 	}
 	if w.store, err = of.Prefix(g.name + "/"); err != nil {
@@ -257,6 +344,82 @@ func join(op string, p place, store *Store, backend Backend, ms int64) (*Group, 
 		return nil, err
 	}
 	return g, nil
+}
+
+// linger has a rank that is refused leave its store there for the others to read why.
+func (j *initializing) linger() {
+	if j.place.rank == 0 {
+		time.Sleep(time.Second)
+	}
+}
+
+// compare tells the other ranks of Go which rank this is, and refuses a second process of one rank, or one that says another size. It
+// watches for a rank that is refused until end is called.
+func (j *initializing) compare(store *Store) (end func(), err error) {
+	const refused = "refused"
+	if j.place.agent { // torchrun decides on the ranks, and may start one again
+		return func() {}, nil
+	}
+	refuse := func(format string, values ...any) error {
+		text := fmt.Sprintf(format, values...)
+		_ = store.Set(refused, []byte(text))
+		j.linger()
+		return args.ValueError(j.op, "%s", text)
+	}
+	rank, size := j.place.rank, strconv.Itoa(j.place.size)
+	said, err := store.CompareSet("size", nil, []byte(size))
+	if err != nil {
+		return nil, err
+	}
+	if string(said) != size {
+		return nil, refuse("rank %d says that the job has %s ranks, and another one %s: give all the same WORLD_SIZE", rank, size, said)
+	}
+	claims, err := store.Add(fmt.Sprintf("claims of %d", rank), 1)
+	if err != nil {
+		return nil, err
+	}
+	if claims > 1 {
+		return nil, refuse("two processes say that they are rank %d of %s: give each its own RANK, and each job a port, file or store of its own", rank, size)
+	}
+	watched, err := store.Clone() // the group waits with the other
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer watched.Close()
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+			is, err := watched.Check(refused)
+			if err != nil {
+				return
+			}
+			if is {
+				if text, err := watched.Get(context.Background(), refused); err == nil {
+					j.refused <- args.ValueError(j.op, "%s", text)
+				}
+				return
+			}
+		}
+	}()
+	return sync.OnceFunc(func() { close(done) }), nil
+}
+
+// came says which ranks of Go have come, for an error.
+func (j *initializing) came(store *Store) string {
+	var there []int
+	for rank := range j.place.size {
+		if is, err := store.Check(keyOfGo(rank)); err != nil {
+			return ""
+		} else if is {
+			there = append(there, rank)
+		}
+	}
+	return fmt.Sprintf(" (of %d ranks, these have reached the store as processes of Go: %v)", j.place.size, there)
 }
 
 func everyone(n int) []int {

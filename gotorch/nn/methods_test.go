@@ -1,11 +1,16 @@
 package nn_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/testhelp"
@@ -189,6 +194,146 @@ func TestLoadAssign(t *testing.T) {
 	ints := nn.StateDict{"weight": gotorch.Ones([]int64{3, 2}, gotorch.TensorOptions{DType: gotorch.Int64}), "bias": from.Bias}
 	if err := nn.Linear(2, 3).LoadStateDict(ints, nn.LoadOptions{Assign: true}); !errors.Is(err, gotorch.ValueError) {
 		t.Errorf("%v for an integer parameter", err)
+	}
+}
+
+func TestModelsOverReadersAndWriters(t *testing.T) {
+	from := nn.Linear(2, 3)
+	var archive, tensors bytes.Buffer
+	testhelp.Must(t, nn.Encode(&archive, from))
+	testhelp.Must(t, gotorch.EncodeSafetensors(&tensors, from.StateDict(), nil))
+	for _, data := range [][]byte{archive.Bytes(), tensors.Bytes()} {
+		path := filepath.Join(t.TempDir(), "m")
+		testhelp.Must(t, os.WriteFile(path, append([]byte("before"), data...), 0o666))
+		file, err := os.Open(path)
+		testhelp.Must(t, err)
+		defer file.Close()
+		_, err = io.ReadFull(file, make([]byte, 6))
+		testhelp.Must(t, err)
+		pipe, write, err := os.Pipe()
+		testhelp.Must(t, err)
+		defer pipe.Close()
+		go func() {
+			write.Write(data)
+			write.Close()
+		}()
+		for name, r := range map[string]io.Reader{
+			"a reader": iotest.OneByteReader(bytes.NewReader(data)), "memory": bytes.NewReader(data), "the rest of a file": file, "a pipe": pipe,
+		} {
+			to := nn.Linear(2, 3)
+			if err := nn.Decode(to, r); err != nil || !gotorch.Equal(to.Weight, from.Weight) || !gotorch.Equal(to.Bias, from.Bias) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if n, err := r.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+				t.Errorf("%s: something is left", name)
+			}
+		}
+		for cut := 0; cut < len(data); cut += 50 {
+			to := nn.Linear(2, 3)
+			before := to.Weight.Detach().Clone()
+			if err := nn.Decode(to, bytes.NewReader(data[:cut])); err == nil || !gotorch.Equal(to.Weight, before) {
+				t.Errorf("of %d bytes: %v", cut, err)
+			}
+		}
+		failed := errors.New("the connection is gone")
+		if err := nn.Decode(nn.Linear(2, 3), io.MultiReader(bytes.NewReader(data[:20]), iotest.ErrReader(failed))); !errors.Is(err, failed) {
+			t.Error(err)
+		}
+	}
+	if err := nn.Encode(failingWriter{}, from); !errors.Is(err, io.ErrShortWrite) {
+		t.Error(err)
+	}
+	var wrong *nn.StateDictError
+	if err := nn.Decode(nn.Linear(2, 4), &archive); !errors.As(err, &wrong) {
+		t.Error(err)
+	}
+	if err := nn.Save(from, ""); !errors.Is(err, gotorch.ValueError) || !strings.Contains(err.Error(), "the path is empty") {
+		t.Error(err)
+	}
+}
+
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+// tiedModel has one weight and one buffer in two places each.
+type tiedModel struct {
+	nn.Module
+	In, Out *nn.LinearModule
+	First   gotorch.Tensor `nn:",buffer"`
+	Second  gotorch.Tensor `nn:",buffer"`
+}
+
+func newTied(opts ...nn.LinearOptions) *tiedModel {
+	m := nn.Init(&tiedModel{In: nn.Linear(3, 3, opts...), Out: nn.Linear(3, 3, opts...), First: gotorch.Rand([]int64{2})})
+	m.Out.Weight, m.Second = m.In.Weight, m.First
+	return m
+}
+
+func TestAssignKeepsTies(t *testing.T) {
+	check := func(m *tiedModel, want gotorch.Tensor) {
+		t.Helper()
+		if m.In.Weight.T != m.Out.Weight.T || m.First.T != m.Second.T || len(m.Parameters()) != 3 {
+			t.Errorf("the ties are gone: %d parameters", len(m.Parameters()))
+		}
+		if !bytes.Equal(gotorch.RawData(m.In.Weight.Detach()), gotorch.RawData(want.Detach())) || !m.In.Weight.RequiresGrad() {
+			t.Error("another weight, or one that does not learn:", m.In.Weight)
+		}
+	}
+	for _, ext := range []string{"m.pt", "m.safetensors"} {
+		for _, hooked := range []bool{false, true} {
+			from := newTied()
+			gotorch.NoGrad(func() { from.In.Weight.Select(0, 0).Select(0, 0).Fill_(math.NaN()) })
+			path := filepath.Join(t.TempDir(), ext)
+			testhelp.Must(t, nn.Save(from, path))
+			for _, opts := range [][]nn.LinearOptions{nil, {{Device: gotorch.Meta}}} {
+				to := newTied(opts...)
+				if hooked { // each module is loaded before its hooks run
+					to.RegisterLoadStateDictPostHook(func(nn.Modular, *nn.IncompatibleKeys) {})
+				}
+				testhelp.Must(t, nn.Load(to, path, nn.LoadOptions{Assign: true}))
+				check(to, from.In.Weight)
+			}
+		}
+	}
+	// The state dict has one of the names.
+	for _, gone := range []string{"In.Weight", "Out.Weight"} {
+		from, to := newTied(), newTied()
+		dict := from.StateDict()
+		name := map[string]string{"In.Weight": "in.weight", "Out.Weight": "out.weight"}[gone]
+		if _, ok := dict[name]; !ok {
+			t.Fatal(dict.Names())
+		}
+		delete(dict, name)
+		testhelp.Must(t, to.LoadStateDict(dict, nn.LoadOptions{Assign: true, Partial: true}))
+		check(to, from.In.Weight)
+	}
+	// One module under two names.
+	layer := nn.Linear(2, 2)
+	twice := nn.Sequential(layer, layer)
+	testhelp.Must(t, twice.LoadStateDict(nn.Sequential(nn.Linear(2, 2), nn.Identity()).StateDict(), nn.LoadOptions{Assign: true, Partial: true}))
+	if len(twice.Parameters()) != 2 {
+		t.Error("one module became two")
+	}
+	// Different values for one tensor.
+	for _, hooked := range []bool{false, true} {
+		for _, name := range []string{"in.weight", "first"} {
+			to := newTied()
+			if hooked {
+				to.In.RegisterLoadStateDictPostHook(func(nn.Modular, *nn.IncompatibleKeys) {})
+			}
+			weight, buffer, bias := to.In.Weight, to.First, to.In.Bias
+			dict := newTied().StateDict()
+			dict[name] = dict[name].Add(gotorch.Ones(dict[name].Shape()))
+			err := to.LoadStateDict(dict, nn.LoadOptions{Assign: true})
+			if !errors.Is(err, gotorch.ValueError) || !strings.Contains(err.Error(), "are one tensor in the model") {
+				t.Error(err)
+			}
+			if to.In.Weight.T != weight.T || to.Out.Weight.T != weight.T || to.First.T != buffer.T || to.Second.T != buffer.T || to.In.Bias.T != bias.T {
+				t.Error("the model has changed")
+			}
+			testhelp.Must(t, to.LoadStateDict(dict)) // as in PyTorch, the last one counts
+		}
 	}
 }
 

@@ -1,8 +1,11 @@
 package nn
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -98,7 +101,9 @@ type LoadOptions struct {
 	SkipMismatched bool
 	// Assign is PyTorch's assign=True: the model gets the state dict's tensors themselves, with their dtypes
 	// and devices, rather than their numbers; what requires gradients stays as it was. So a model on
-	// gotorch.Meta is filled without taking memory twice. An optimiser made before does not know them.
+	// gotorch.Meta is filled without taking memory twice. An optimiser made before does not know them. A tensor
+	// that the model has under several names stays one, unlike in PyTorch; if the state dict has different values
+	// for two of its names, that is an error of kind ValueError.
 	Assign bool
 	// Rename gives the model's name for each name of the state dict, where they differ: for a model that
 	// was wrapped, strip "module.". Default: they are the same. Two names that become one are an error of
@@ -195,6 +200,7 @@ type loading struct {
 	shapes []shaped
 	copies []copying
 	extras []extra
+	ties   map[uintptr]*tie // with Assign, by the handles of the model's tensors, before and after
 	// How many of shapes, copies and extras are done.
 	shaped, copied, set int
 	err                 error // what no option allows
@@ -205,6 +211,15 @@ type copying struct {
 	to       place
 	from     gotorch.Tensor
 	previous gotorch.Tensor // to's tensor where one is assigned, else its numbers; none if they are not kept
+	tie      *tie           // with Assign
+}
+
+// tie is a tensor that Assign puts in the place of one that the model may have under several names.
+type tie struct {
+	name     string         // the first of them
+	was      gotorch.Tensor // the model's: while it is alive, no other has its handle
+	from     gotorch.Tensor // the state dict's
+	assigned gotorch.Tensor
 }
 
 // shaped is a lazy module and the size that it gets.
@@ -242,6 +257,7 @@ func (m *Module) load(dict StateDict, opt LoadOptions) (err error) {
 	if err := l.commit(); err != nil {
 		return err
 	}
+	l.assignTied(m)
 	for _, c := range l.copies {
 		l.report.Loaded = append(l.report.Loaded, c.name)
 	}
@@ -396,8 +412,71 @@ func (l *loading) lazyShapes(m Modular, prefix string, dict StateDict) map[strin
 	return shapes
 }
 
+// tie looks for tensors that the model has under several names, each of which Assign replaces by one tensor. It
+// returns an error where the state dict has different values for the names of one.
+func (l *loading) tie() error {
+	if !l.opt.Assign {
+		return nil
+	}
+	if l.ties == nil {
+		l.ties = map[uintptr]*tie{}
+	}
+	for i := l.copied; i < len(l.copies); i++ {
+		c := &l.copies[i]
+		handle := uintptr(*c.to.tensor.T)
+		if c.tie = l.ties[handle]; c.tie == nil {
+			c.tie = &tie{name: c.name, was: *c.to.tensor, from: c.from}
+			l.ties[handle] = c.tie
+		} else if !sameValues(c.tie.from, c.from) {
+			return args.ValueError("nn.LoadStateDict", "%q and %q are one tensor in the model, and have different values in the state dict: untie them in the model, or load without Assign, where the last one counts", c.tie.name, c.name)
+		}
+	}
+	return nil
+}
+
+// sameValues reports whether two tensors have the same dtype, shape and values, NaN being one. What has no values is
+// known by its dtype and shape alone.
+func sameValues(x, y gotorch.Tensor) (same bool) {
+	if x.T == y.T {
+		return true
+	}
+	if x.DType() != y.DType() || x.Layout() != y.Layout() || !slices.Equal(x.Shape(), y.Shape()) {
+		return false
+	}
+	if x.Device() == gotorch.Meta || y.Device() == gotorch.Meta {
+		return x.Device() == y.Device()
+	}
+	err := gotorch.Try0(func() {
+		gotorch.Scope0(func(*gotorch.ScopeHandle) {
+			gotorch.NoGrad(func() {
+				y := y.To(x.Device())
+				if same = x.Equal(y); !same && (x.DType().IsFloatingPoint() || x.DType().IsComplex()) {
+					same = gotorch.ToSlice[bool](x.Eq(y).LogicalOr(x.Ne(x).LogicalAnd(y.Ne(y))).All())[0]
+				}
+			})
+		})
+	})
+	return err == nil && same
+}
+
+// assignTied gives the assigned tensors to those places as well for which the state dict had no name.
+func (l *loading) assignTied(m *Module) {
+	if len(l.ties) == 0 {
+		return
+	}
+	for _, place := range m.places(false, parameter, buffer, transient) {
+		if t := l.ties[uintptr(*place.tensor.T)]; t != nil {
+			place.put(t.assigned)
+		}
+	}
+	runtime.KeepAlive(l.ties)
+}
+
 // commit copies what was looked at and is not copied yet.
 func (l *loading) commit() (err error) {
+	if err := l.tie(); err != nil {
+		return err
+	}
 	gotorch.NoGrad(func() {
 		for ; l.shaped < len(l.shapes); l.shaped++ {
 			l.shapes[l.shaped].of.materialize(l.shapes[l.shaped].size)
@@ -410,6 +489,9 @@ func (l *loading) commit() (err error) {
 				}
 			}
 			c.take(l.opt.Assign)
+			if l.opt.Assign {
+				l.ties[uintptr(*c.tie.assigned.T)] = c.tie // a hook may have the module loaded again, under another name
+			}
 		}
 		for l.set < len(l.extras) && err == nil {
 			x := &l.extras[l.set]
@@ -460,12 +542,13 @@ func (c *copying) take(assign bool) {
 		c.to.tensor.Copy_(c.from)
 		return
 	}
-	var assigned gotorch.Tensor
-	gotorch.Unscoped(func() { assigned = c.from.Detach() })
-	if c.to.tensor.RequiresGrad() {
-		assigned.RequiresGrad_(true)
+	if c.tie.assigned.T == nil {
+		gotorch.Unscoped(func() { c.tie.assigned = c.from.Detach() })
+		if c.to.tensor.RequiresGrad() {
+			c.tie.assigned.RequiresGrad_(true)
+		}
 	}
-	c.to.put(assigned)
+	c.to.put(c.tie.assigned)
 }
 
 // copyable returns an error where take would panic, when others are copied already, or do nothing.
@@ -534,13 +617,54 @@ func orderedState(m Modular) gotorch.Dict {
 	return dict
 }
 
-// Load reads the model's state from a file: one of [Save], a safetensors file, the index of one in parts,
-// or a state_dict saved by torch.save. If names or shapes do not fit, it returns a *StateDictError and changes nothing.
+// Encode writes what [Save] writes to a file of the format of torch.save to anywhere. For the safetensors format there is
+// gotorch.EncodeSafetensors, which takes m.StateDict().
+func Encode(w io.Writer, m Modular) error { return gotorch.Encode(w, "archive", orderedState(m)) }
+
+// Load reads the model's state from a file: one of [Save], a safetensors file, the index of one in parts, or a file of
+// torch.save that holds a state_dict. Whatever is beside the tensors there is left out; for a state_dict within a
+// checkpoint there is gotorch.LoadAs. If names or shapes do not fit, it returns a *StateDictError and changes nothing.
 func Load(m Modular, path string, opts ...LoadOptions) error {
 	dict, err := gotorch.LoadTensors(path, gotorch.LoadOptions{Device: args.Option(opts).Device})
 	if err != nil {
 		return err
 	}
+	return loadAndClose(m, dict, opts)
+}
+
+// Decode is [Load] of what r has until its end, such as the body of an HTTP response: a file of [Encode] or torch.save, or a
+// safetensors file. What has no places to read at, as a file has, is read into memory first.
+func Decode(m Modular, r io.Reader, opts ...LoadOptions) error {
+	at, size, err := readerAt(r)
+	if err != nil {
+		return err
+	}
+	dict, err := gotorch.DecodeTensors(at, size, gotorch.LoadOptions{Device: args.Option(opts).Device})
+	if err != nil {
+		return err
+	}
+	return loadAndClose(m, dict, opts)
+}
+
+// readerAt returns what r has not been read of, and its size.
+func readerAt(r io.Reader) (io.ReaderAt, int64, error) {
+	if file, ok := r.(interface {
+		io.ReaderAt
+		io.Seeker
+	}); ok {
+		if from, err := file.Seek(0, io.SeekCurrent); err == nil { // a pipe has none
+			to, err := file.Seek(0, io.SeekEnd)
+			if err != nil {
+				return nil, 0, err
+			}
+			return io.NewSectionReader(file, from, to-from), to - from, nil
+		}
+	}
+	data, err := io.ReadAll(r)
+	return bytes.NewReader(data), int64(len(data)), err
+}
+
+func loadAndClose(m Modular, dict StateDict, opts []LoadOptions) error {
 	defer func() {
 		for _, t := range dict {
 			t.Close()

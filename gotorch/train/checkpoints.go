@@ -14,10 +14,12 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
+	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/internal/regular"
 	"gotorch.dev/gotorch/internal/replace"
@@ -428,6 +430,17 @@ func (r *run[B]) state(at position, marks gotorch.Dict) gotorch.Dict {
 	if at.phase > 0 {
 		dict = append(dict, gotorch.DictItem{Key: "phase", Value: at.phase})
 	}
+	if r.buckets != nil {
+		var all []any
+		for _, names := range r.buckets {
+			var bucket []any
+			for _, name := range names {
+				bucket = append(bucket, name)
+			}
+			all = append(all, bucket)
+		}
+		dict = append(dict, gotorch.DictItem{Key: "buckets", Value: all})
+	}
 	if r.checkpoints.by != "" {
 		dict = append(dict, gotorch.DictItem{Key: "best", Value: r.checkpoints.best}, gotorch.DictItem{Key: "best_step", Value: r.checkpoints.bestStep})
 	}
@@ -484,6 +497,26 @@ func (r *run[B]) keepRandom() {
 }
 
 // Going on -----------------------------------------------------------------------------------------
+
+// lockFolder has the rank that writes lock the folder of checkpoints until the run ends: each of two runs would remove the other's. The
+// system releases the lock of a process that dies.
+func (r *run[B]) lockFolder() (err error) {
+	if r.ranks.follows() {
+		return nil
+	}
+	folder := r.checkpoints.folder
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return err
+	}
+	if r.lock, err = os.Open(folder); err != nil {
+		return err
+	}
+	if err := replace.Lock(r.lock); errors.Is(err, syscall.EWOULDBLOCK) { // other errors are of file systems without locks
+		return &gotorch.Error{Op: "train.LoopOf.Run", Kind: gotorch.RuntimeError, Msg: fmt.Sprintf(
+			"another run saves its checkpoints in %s: give Checkpoints another folder, or wait until that run ends", folder)}
+	}
+	return nil
+}
 
 // resume is called before the first step.
 func (r *run[B]) resume() error {
@@ -561,6 +594,10 @@ func (r *run[B]) load(from source) (err error) {
 			return err
 		}
 	}
+	buckets, err := bucketsIn(mine)
+	if err != nil {
+		return err
+	}
 	generators := r.generators()
 	for name := range random.All() {
 		if name, is := name.(string); !is || generators[name] == nil {
@@ -634,6 +671,9 @@ func (r *run[B]) load(from source) (err error) {
 		if err := r.loadShardState(own, same); err != nil {
 			panic(err)
 		}
+		if model, is := r.model.(*distributed.DistributedDataParallel); is && buckets != nil && r.ranks != nil && trains(model, buckets) {
+			model.SetBuckets(buckets)
+		}
 		for name, state := range random.All() {
 			t, is := state.(gotorch.Tensor)
 			if !is {
@@ -645,6 +685,36 @@ func (r *run[B]) load(from source) (err error) {
 		r.checkpoints.best, r.checkpoints.bestStep = best, bestStep
 		r.resumed, r.resized, r.shared = true, !same, number
 	})
+}
+
+// bucketsIn returns the buckets of DataParallel that a checkpoint has, nil for none.
+func bucketsIn(train gotorch.Dict) (buckets [][]string, err error) {
+	all, _ := train.Get("buckets").([]any)
+	for _, value := range all {
+		bucket, _ := value.([]any)
+		var names []string
+		for _, name := range bucket {
+			name, is := name.(string)
+			if !is {
+				return nil, fmt.Errorf("a bucket has %v, which is no name of a parameter", name)
+			}
+			names = append(names, name)
+		}
+		buckets = append(buckets, names)
+	}
+	return buckets, nil
+}
+
+// trains reports whether the buckets have the parameters that the model trains. Otherwise the run is another one, and lays out its own.
+func trains(model *distributed.DistributedDataParallel, buckets [][]string) bool {
+	var trained []string
+	for name, p := range model.Net.NamedParameters() {
+		if p.RequiresGrad() {
+			trained = append(trained, name)
+		}
+	}
+	slices.Sort(trained)
+	return slices.Equal(trained, slices.Sorted(slices.Values(slices.Concat(buckets...))))
 }
 
 func isStateful(v any) bool {

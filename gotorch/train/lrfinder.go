@@ -67,7 +67,7 @@ func (l *LoopOf[B]) FindLR(ctx context.Context, batches BatchesOf[B], opts ...Fi
 	case !(diverge >= 0):
 		panic(args.ValueError(op, "Diverge must not be negative, but is %v", diverge))
 	}
-	if batches.Len() <= 0 {
+	if batches.Len() == 0 {
 		return nil, errors.New("train: there are no batches")
 	}
 	runtime.LockOSThread()

@@ -59,13 +59,17 @@ import (
 //
 // The sampler of a data.Loader is told the epoch, if it has a method SetEpoch.
 //
-// It panics with a TypeError if g is nil, if a loop by NewLoop or NewLossLoop has a model that neither distributed.DataParallel
+// It panics with a NotImplementedError if a rank is a process of Python; with a TypeError if g is nil, if a loop by NewLoop or NewLossLoop has a model that neither distributed.DataParallel
 // nor distributed.FullyShard has made, which each rank would train for itself, and for a ZeroRedundancyOptimizer of a sharded one; and with a
 // ValueError if a model is sharded among another group.
 func (l *LoopOf[B]) Distributed(g *distributed.Group) {
 	const op = "train.LoopOf.Distributed"
 	if g == nil {
 		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "the group is nil: this process is not in it"})
+	}
+	if !g.AllGo() {
+		panic(&gotorch.Error{Op: op, Kind: gotorch.NotImplementedError, Msg: fmt.Sprintf(
+			"there are ranks of Python in %v, which have no such loop: start all ranks with this program, or write the loop yourself", g)})
 	}
 	if l.model != nil {
 		switch model := l.model.(type) {
@@ -149,6 +153,23 @@ func (r *run[B]) agree(mine signal, details ...int) (greatest signal, err error)
 		r.told = true // all ranks have such an error
 		return 0, &RankError{Rank: rank, Msg: fmt.Sprintf(format, values...)}
 	}
+	for rank := range r.ranks.group.Size() {
+		if signal(all[rank*words]) != hasFailed {
+			continue
+		}
+		why := ""
+		if rank == me {
+			why = fmt.Sprint(r.failure)
+		}
+		if why, err = distributed.BroadcastObject(r.ranks.group, why, rank); err != nil {
+			r.lost = true
+			return 0, err
+		}
+		if rank != me {
+			return fail(rank, "has failed: %s", why)
+		}
+		break
+	}
 	over := 0
 	for rank := range r.ranks.group.Size() {
 		said, ours := all[rank*words:(rank+1)*words], all[me*words:(me+1)*words]
@@ -158,8 +179,6 @@ func (r *run[B]) agree(mine signal, details ...int) (greatest signal, err error)
 			r.stopper = rank
 		}
 		switch {
-		case s == hasFailed && rank != me:
-			return fail(rank, "has failed")
 		case said[1] != ours[1] || said[2] != ours[2]:
 			return fail(rank, "has done %d steps and is in epoch %d, and rank %d has done %d and is in epoch %d", said[1], said[2], me, ours[1], ours[2])
 		case said[3] != ours[3] || said[4] != ours[4]:
@@ -209,7 +228,8 @@ func (r *run[B]) canceled() error {
 }
 
 // tell is called where this rank's run ends with an error that the others do not know of.
-func (r *run[B]) tell() {
+func (r *run[B]) tell(err error) {
+	r.failure = err
 	if r.ranks == nil || r.told || r.lost || r.inStep || r.stopped {
 		return
 	}
@@ -221,7 +241,7 @@ func (r *run[B]) agreed(bad *NonFiniteError) error {
 	var mine error
 	s := goesOn
 	if bad != nil {
-		mine, s = bad, hasFailed
+		mine, s, r.failure = bad, hasFailed, bad
 	}
 	if r.ranks == nil {
 		return mine
@@ -285,6 +305,11 @@ func (r *run[B]) share(states bool, at position) (all []any, err error) {
 				if err := r.together(func(*distributed.Group) error { return shared.Consolidate(0) }); err != nil {
 					return nil, fmt.Errorf("%s: %w", p.name, err)
 				}
+			}
+		}
+		if model, is := r.model.(*distributed.DistributedDataParallel); is {
+			if err := r.together(func(*distributed.Group) error { r.buckets = model.Buckets(); return nil }); err != nil {
+				return nil, err
 			}
 		}
 		if mine.State, err = encoded(r.rankState(at)); err != nil {

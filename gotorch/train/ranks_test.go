@@ -302,6 +302,34 @@ func ranksGoOn(t *testing.T, shard bool) {
 	differ(t, "killed", ranks(t, 2, o, in, nil), want)
 }
 
+// TestRanksOfAnyNumberGoOnToTheSameBits stops jobs after their first step and later. From three ranks on a sum depends in its last bits
+// on where in a bucket a gradient is.
+func TestRanksOfAnyNumberGoOnToTheSameBits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts processes")
+	}
+	for _, size := range []int{3, 4, 8} {
+		for _, shard := range []bool{false, true} {
+			if shard && size > 3 {
+				continue
+			}
+			o := rankOptions{Epochs: 3, Shard: shard}
+			folder := t.TempDir()
+			want := ranks(t, size, o, func(int) string { return folder }, nil)
+			sameModel(t, "undisturbed", want)
+			for _, cancel := range []int{1, 4} {
+				folder := t.TempDir()
+				in := func(int) string { return folder }
+				o := o
+				o.Cancel = cancel
+				ranks(t, size, o, in, nil)
+				o.Cancel = 0
+				differ(t, fmt.Sprintf("%d ranks, shard %v, cancelled after step %d", size, shard, cancel), ranks(t, size, o, in, nil), want)
+			}
+		}
+	}
+}
+
 // TestARankThatStandsStillIsNoticed by the others when their time is over.
 func TestARankThatStandsStillIsNoticed(t *testing.T) {
 	if testing.Short() {
@@ -362,9 +390,11 @@ type resized struct {
 	size, batch int
 	cancel      int // after this step; 0: never
 	epochs      int
+	steps       int // in place of epochs
 	dropLast    bool
 	shuffled    bool // by a loader that has no DistributedSampler
 	shard       bool // the model is sharded
+	stream      bool // the set is an Iterable of unknown length, which ranks share
 }
 
 // seenSamples counts the samples of each epoch.
@@ -414,7 +444,17 @@ func (j resized) run(t *testing.T, n int64, seen *seenSamples) (steps int, state
 		if j.shuffled {
 			opt.Sampler, opt.Shuffle = nil, true
 		}
-		history, err := loop.Run(ctx, data.NewLoader(set, opt), train.Epochs(j.epochs))
+		limit := train.Epochs(j.epochs)
+		if j.steps > 0 {
+			limit = train.Steps(j.steps)
+		}
+		loader := data.NewLoader(set, opt)
+		if j.stream {
+			whole := data.Shuffle[data.Pair](stream{set}, 9)
+			loader = data.NewIterableLoader(data.TransformIterable(data.DistributedIterable(whole, j.size, g.Rank(), data.DistributedIterableOptions{DropLast: j.dropLast}), noNoise),
+				data.LoaderOptions{BatchSize: j.batch})
+		}
+		history, err := loop.Run(ctx, loader, limit)
 		if err != nil && !(j.cancel > 0 && errors.Is(err, context.Canceled)) {
 			t.Error(g, err)
 		}
@@ -427,6 +467,8 @@ func (j resized) run(t *testing.T, n int64, seen *seenSamples) (steps int, state
 	})
 	return steps, state
 }
+
+func noNoise(p data.Pair, _ *rand.Rand) (data.Pair, error) { return p, nil }
 
 // shared has ranks train net together, each with a part of it if shard is true. whole returns its state.
 func shared(g *distributed.Group, net *nn.SequentialModule, shard bool) (model nn.Layer, whole func() nn.StateDict, end func()) {
@@ -453,7 +495,8 @@ func TestTheRestOfAnEpochIsDealtOut(t *testing.T) {
 }
 
 func restIsDealtOut(t *testing.T, shard bool) {
-	for _, dropLast := range []bool{false, true} {
+	for _, c := range [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}} {
+		dropLast, stream := c[0], c[1]
 		seen := &seenSamples{of: map[int]map[int]int{}}
 		folder := t.TempDir()
 		const n = 120
@@ -466,7 +509,7 @@ func restIsDealtOut(t *testing.T, shard bool) {
 			{size: 3, batch: 7, cancel: 0}, // one: 120; and an epoch of six
 			{size: 2, batch: 30, epochs: 4, cancel: 0},
 		} {
-			j.folder, j.dropLast, j.shard = folder, dropLast, shard
+			j.folder, j.dropLast, j.shard, j.stream = folder, dropLast, shard, stream
 			if j.epochs == 0 {
 				j.epochs = 2
 			}
@@ -479,7 +522,7 @@ func restIsDealtOut(t *testing.T, shard bool) {
 			of := seen.of[epoch]
 			for i := range n {
 				if of[i] != 1 {
-					t.Fatalf("drop last %v, epoch %d: sample %d was seen %d times: %v", dropLast, epoch, i, of[i], of)
+					t.Fatalf("drop last %v, a stream %v, epoch %d: sample %d was seen %d times: %v", dropLast, stream, epoch, i, of[i], of)
 				}
 			}
 		}
@@ -575,6 +618,33 @@ func TestAJobThatGrewEndsWithItsEpochs(t *testing.T) {
 	steps, _ = resized{folder: folder, size: 1, batch: 5, epochs: 5}.run(t, n, nil)
 	if steps != 10+3+8+8+8+16 {
 		t.Error(steps)
+	}
+}
+
+// TestAResizedJobEndsWithItsSteps however long epochs are with so many ranks.
+func TestAResizedJobEndsWithItsSteps(t *testing.T) {
+	for i := range testhelp.Rounds(12) {
+		rng := rand.New(rand.NewPCG(uint64(i), 3))
+		folder, stops, sizes := t.TempDir(), []int{}, []int{}
+		const total = 20
+		done := 0
+		for done < total {
+			j := resized{folder: folder, size: 1 + rng.IntN(3), batch: 5, cancel: done + 1 + rng.IntN(8), steps: total, shard: i%4 == 3, dropLast: i%2 == 0, stream: i%3 == 2}
+			if j.cancel >= total-1 {
+				j.cancel = 0
+			}
+			stops, sizes = append(stops, j.cancel), append(sizes, j.size)
+			var at int
+			if at, _ = j.run(t, 43, nil); at <= done {
+				t.Fatalf("%v ranks, stopped after %v: %d steps, and %d before", sizes, stops, at, done)
+			}
+			if done = at; j.cancel == 0 {
+				break
+			}
+		}
+		if done != total {
+			t.Errorf("%v ranks, stopped after %v: %d steps", sizes, stops, done)
+		}
 	}
 }
 
@@ -711,6 +781,51 @@ func TestAValidationThatARankLeavesIsNotRecorded(t *testing.T) {
 		history, err := loop.Run(t.Context(), data.NewLoader(points(20), data.LoaderOptions{BatchSize: 10}), train.Epochs(1))
 		if err == nil || len(history.Epochs) != 1 || len(history.Epochs[0].Metrics) != 0 {
 			t.Error(g, err, history.Epochs)
+		}
+	})
+}
+
+func TestAFolderIsOfOneRun(t *testing.T) {
+	folder := t.TempDir()
+	run := func(during func()) error {
+		net := nn.Linear(2, 2)
+		loop := train.NewLoop(net, optim.SGD(net.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
+		loop.Checkpoints(folder, train.CheckpointsOptions{Resume: true})
+		loop.OnStep(func(*train.Step) error { during(); return nil })
+		_, err := loop.Run(t.Context(), data.NewLoader(points(4), data.LoaderOptions{BatchSize: 4}), train.Epochs(1))
+		return err
+	}
+	second := errors.New("the second run did not run")
+	testhelp.Must(t, run(func() {
+		second = run(func() { t.Error("two runs save into one folder") })
+	}))
+	if !errors.Is(second, gotorch.RuntimeError) || !strings.Contains(second.Error(), folder) {
+		t.Error(second)
+	}
+	testhelp.Must(t, run(func() {})) // the first has ended
+}
+
+// TestARankSaysWhyItFailed to the others.
+func TestARankSaysWhyItFailed(t *testing.T) {
+	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
+		model := distributed.DataParallel(nn.Linear(2, 2), distributed.DataParallelOptions{Group: g})
+		defer model.Close()
+		loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
+		loop.Distributed(g)
+		full := fmt.Errorf("the disk is full")
+		loop.OnStep(func(*train.Step) error {
+			if g.Rank() == 1 {
+				return full
+			}
+			return nil
+		})
+		_, err := loop.Run(t.Context(), data.NewLoader(points(4), data.LoaderOptions{BatchSize: 4}), train.Epochs(3))
+		var of *train.RankError
+		switch {
+		case g.Rank() == 1 && !errors.Is(err, full):
+			t.Error(err)
+		case g.Rank() != 1 && (!errors.As(err, &of) || of.Rank != 1 || !strings.Contains(err.Error(), "the disk is full")):
+			t.Error(err)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"runtime"
 	"slices"
 	"time"
@@ -38,14 +39,18 @@ type run[B any] struct {
 
 	logFailed error
 
+	lock    *os.File // the folder of checkpoints
+	failure error    // of this rank, which it tells the others
+
 	// Of runs of several ranks.
-	shared  int  // steps whose numbers are means over the ranks
-	inStep  bool // others may be waiting within the step
-	lost    bool // what all do together has failed
-	told    bool // all ranks know of the error
-	stopped bool // a rank was cancelled
-	stopper int  // which
-	resized bool // the checkpoint was made by another number of ranks
+	buckets [][]string // of DataParallel, as they were when the ranks last shared their states
+	shared  int        // steps whose numbers are means over the ranks
+	inStep  bool       // others may be waiting within the step
+	lost    bool       // what all do together has failed
+	told    bool       // all ranks know of the error
+	stopped bool       // a rank was cancelled
+	stopper int        // which
+	resized bool       // the checkpoint was made by another number of ranks
 }
 
 // position is where in an epoch a run is.
@@ -100,7 +105,7 @@ func (l *LoopOf[B]) Run(ctx context.Context, batches BatchesOf[B], limit Limit) 
 				_, err = r.agree(goesOn) // or another rank has failed at last
 				r.told = true
 			} else if err != nil {
-				r.tell()
+				r.tell(err)
 			}
 		}
 		if ended && (err == nil || r.canceled() != nil) {
@@ -110,6 +115,9 @@ func (l *LoopOf[B]) Run(ctx context.Context, batches BatchesOf[B], limit Limit) 
 			err = errors.Join(err, hook(err, ended && !r.lost && r.canceled() != nil))
 		}
 		err = errors.Join(err, r.endLogs())
+		if r.lock != nil {
+			r.lock.Close()
+		}
 		l.progress.end()
 	}()
 	// The threads that share an op's work belong to the thread that calls it.
@@ -137,6 +145,9 @@ func (r *run[B]) through(limit Limit) error {
 		return &gotorch.Error{Op: "train.LoopOf.Run", Kind: gotorch.TypeError, Msg: "the model is sharded: the loop must be told of the ranks, by Distributed"}
 	}
 	if r.checkpoints != nil {
+		if err := r.lockFolder(); err != nil {
+			return err
+		}
 		if err := r.resume(); err != nil {
 			return err
 		}
@@ -153,11 +164,20 @@ func (r *run[B]) through(limit Limit) error {
 		}
 		r.step.Total = steps
 	}
+	if limit.steps > 0 && n > 0 {
+		// Epochs before may have had another length, so that steps alone end the run. How many epochs it takes is what progress shows.
+		left := n
+		if r.at.within {
+			left = r.at.length
+		}
+		left -= r.at.taken
+		epochs = r.at.epoch + max(steps-r.step.Number-max(left, 0)+n-1, 0)/n
+	}
 	if err := r.beginLogs(); err != nil {
 		return err
 	}
 	// An epoch may have had more steps than batches.Len says.
-	for !r.ended && (r.at.taken > 0 || r.at.dealt || r.at.epoch <= epochs && r.step.Number < steps) {
+	for !r.ended && (r.at.taken > 0 || r.at.dealt || (limit.steps > 0 || r.at.epoch <= epochs) && r.step.Number < steps) {
 		length := n
 		if r.at.within {
 			length = r.at.length
@@ -166,7 +186,7 @@ func (r *run[B]) through(limit Limit) error {
 		if err := r.epoch(); err != nil {
 			return err
 		}
-		if n < 0 && r.at.taken == 0 && !r.resumed {
+		if r.at.taken == 0 && !r.resumed { // there would be epochs for ever
 			return errors.New("train: there are no batches")
 		}
 		r.at = position{epoch: r.at.epoch + 1}

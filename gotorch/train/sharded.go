@@ -271,7 +271,9 @@ type source struct {
 func openSource(path string) (source, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		var loop gotorch.Tuple
-		if err := checkpoint.Load(path, checkpoint.State{"loop": &loop}); err != nil {
+		if err := checkpoint.Load(path, checkpoint.State{"loop": &loop}); errors.Is(err, gotorch.KeyError) {
+			return source{}, fmt.Errorf("train: %s is a folder of torch.distributed.checkpoint, but no checkpoint of a train.Loop: read it with package distributed/checkpoint: %w", path, err)
+		} else if err != nil {
 			return source{}, err
 		}
 		s := source{folder: path}

@@ -766,6 +766,7 @@ func TestShardedLoopsThatAreRefused(t *testing.T) {
 		other, err := g.New([]int{0, 1})
 		testhelp.Must(t, err)
 		defer other.Close()
+		defer g.Barrier() // the other rank may still be connecting
 		if err := gotorch.Try0(func() { loop.Distributed(other) }); !errors.Is(err, gotorch.ValueError) {
 			t.Error(err)
 		}
@@ -1016,5 +1017,15 @@ func TestNothingIsLeftOfShardedLoops(t *testing.T) {
 			t.Fatalf("%d tensors live, where %d did", live(), before)
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestAFolderOfAnotherProgramIsNamed(t *testing.T) {
+	folder := t.TempDir()
+	net := nn.Linear(2, 2)
+	testhelp.Must(t, checkpoint.Save(folder, checkpoint.State{"model": net}))
+	err := train.LoadCheckpoint(folder, net, optim.SGD(net.Parameters(), optim.SGDOptions{LR: 0.1}))
+	if err == nil || !strings.Contains(err.Error(), "no checkpoint of a train.Loop") || !strings.Contains(err.Error(), folder) {
+		t.Error(err)
 	}
 }

@@ -61,7 +61,7 @@ import (
 //
 // Where it is [Stateful], as data.Loader is, a run that resumes goes on with the next batch. Of others the batches that
 // were seen in the epoch are drawn once more and passed over, which gives the same if all their random numbers come
-// from gotorch's default generator.
+// from gotorch's default generator, and if each loop over All is an epoch from its beginning.
 type BatchesOf[B any] interface {
 	All() iter.Seq2[B, error]
 	Len() int

@@ -172,7 +172,7 @@ def install(name: str, packages: list[str]) -> str:
             return f"{name} cannot be installed here, and is left out: {last}"
         site = next(folder.glob("lib/python*/site-packages"))
         # The torch that is here is found before pip looks for one.
-        paths = [path for path in sys.path if path.endswith("site-packages")]
+        paths = [os.path.relpath(p, site) for p in sys.path if p.endswith("site-packages")]
         (site / "torch.pth").write_text("\n".join(paths) + "\n")
     ready.write_text(wanted)
     return ""

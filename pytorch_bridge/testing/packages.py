@@ -1,12 +1,15 @@
 """The compiled package that tests and docs share, made once.
 
 AOTInductor takes half a minute for the smallest model. So there is one, the model of docs/aoti.md,
-and it is kept under build/cache until the model, the torch or the machine is another one.
+and it is kept under build/cache until the model, the torch or the machine is another one. A second
+one, folding.pt2, computes constants from its parameters when these are set.
 
-    python -m pytorch_bridge.testing.packages     prints the folder that it is in
+    python -m pytorch_bridge.testing.packages         prints the folder that it is in
+    python -m pytorch_bridge.testing.packages FOLDER  copies it to a folder
 
 Beside model.pt2 it has expected.safetensors: inputs, and what Python gets for them from the package
-and from the model itself.
+and from the model itself. In a copy, results of the package are those of the process that copies:
+their last bits depend on what libtorch is told of the processor.
 """
 
 from __future__ import annotations
@@ -40,12 +43,13 @@ def _digest(*parts: object) -> str:
 
 def _machine() -> str:
     """What a compiler that compiles for this very machine sees of it."""
+    told = platform.machine() + os.environ.get("ATEN_CPU_CAPABILITY", "")
     with contextlib.suppress(OSError):
         if found := re.search(
             r"^(?:flags|Features)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.M
         ):
-            return platform.machine() + found[0]
-    return platform.machine()
+            return told + found[0]
+    return told
 
 
 def _cache() -> Path:
@@ -98,6 +102,43 @@ def _make(folder: Path) -> None:
             for name, value in compiled(x, kind, temperature=temperature).items():
                 tensors |= {f"{n}.{name}": value, f"{n}.eager.{name}": eager[name]}
         save_file({name: t.contiguous() for name, t in tensors.items()}, "expected.safetensors")
+        torch._inductor.aoti_compile_and_package(
+            torch.export.export(_folding(), (torch.randn(5, 8),)),
+            package_path="folding.pt2",
+            inductor_configs={"aot_inductor.use_runtime_constant_folding": True},
+        )
+
+
+def _folding() -> Any:
+    """x @ (tanh(weight) * scale).T, where the weight that x is multiplied with is a constant."""
+    import torch
+
+    class Folding(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(16, 8))
+            self.scale = torch.nn.Parameter(torch.randn(16, 1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ (self.weight.tanh() * self.scale).T
+
+    return Folding().requires_grad_(False)
+
+
+def copy(folder: Path) -> None:
+    """Copies the package to a folder, with results of this process beside it."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    made = package()
+    shutil.copy(made / "model.pt2", folder)
+    tensors = load_file(made / "expected.safetensors")
+    compiled = torch._inductor.aoti_load_package(str(folder / "model.pt2"))
+    for n in BATCHES:
+        x, kind, temperature = (tensors[f"{n}.{name}"] for name in ("x", "kind", "temperature"))
+        for name, value in compiled(x, kind, temperature=temperature).items():
+            tensors[f"{n}.{name}"] = value.contiguous()
+    save_file(tensors, folder / "expected.safetensors")
 
 
 @contextlib.contextmanager
@@ -142,4 +183,7 @@ if __name__ == "__main__":
     # What the compiler keeps for itself.
     if toolchain.variable("TORCHINDUCTOR_CACHE_DIR") is None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_cache() / "inductor")
-    print(package())
+    if len(sys.argv) > 1:
+        copy(Path(sys.argv[1]))
+    else:
+        print(package())

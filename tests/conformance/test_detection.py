@@ -43,6 +43,7 @@ def test_a_network_is_as_torchvision_was_written_down(
 ) -> None:
     wanted = json.loads(EXPECTED.read_text())[str(case)]
     got = under_test.of_go(case, harness, tmp_path / "state.pt")
+    # The order of sums belongs to a processor. Scores of the first two boxes differ by more than its last bits.
     assert got["losses"] == pytest.approx(wanted["losses"], rel=1e-3)
     for g, w in zip(got["first"], wanted["first"], strict=True):
         assert g == pytest.approx(w, rel=1e-3, abs=1e-3)

@@ -51,6 +51,7 @@ def test_a_network_is_as_torchvision_was_written_down(
     with torch.no_grad():
         logits = go.method("Forward", under_test.images(case))
     got = under_test.measured(case, torch.load(tmp_path / "state.pt"), logits)
+    # The order of sums belongs to a processor, here of some dozen layers.
     for what in ("sums", "logits"):
         assert got.pop(what) == pytest.approx(wanted.pop(what), rel=1e-4, abs=1e-5)
     assert got == wanted

@@ -1,7 +1,7 @@
 """The functions and modules of Go's package vision/ops are torchvision's.
 
 Where torchvision is installed, to the last bit on arguments drawn at random; it is optional, so elsewhere they are
-held to what a script has written down from it. `CONFORMANCE=full` draws many more.
+compared, by a bound, with what a script has written down from it on another machine. `CONFORMANCE=full` draws many more.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def test_functions_are_as_torchvision_was_written_down(harness: Harness) -> None
         )
         for g, w in zip(got, expected, strict=True):
             assert g[:2] == w[:2], str(call)
-            tolerance = max(call.close, 1e-5)
+            # Another processor may add up in another order, and round half precision to the next number.
+            tolerance = max(call.close, 1e-5, 2e-3 if g[1] == "torch.float16" else 0)
             assert g[2] == pytest.approx(w[2], rel=tolerance, abs=tolerance), str(call)
             assert g[3] == pytest.approx(w[3], rel=tolerance, abs=tolerance), str(call)

@@ -18,6 +18,7 @@ import (
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/distributed/checkpoint"
 	"gotorch.dev/gotorch/nn"
+	"gotorch.dev/gotorch/nn/utils"
 	"gotorch.dev/gotorch/optim"
 )
 
@@ -46,7 +47,9 @@ type options struct {
 	FindUnusedParameters, GradientAsBucketView, StaticGraph  bool
 	NoBroadcastBuffers, Heads, Alternate, ByRank, Accumulate bool
 	Compression                                              string
-	Frozen, Half                                             bool   // of a step "shard"
+	Frozen, Half                                             bool // of a step "shard"
+	Clip                                                     float64
+	Norm                                                     string // of Clip, a number or "inf"
 	Save, Load                                               string // checkpoints of it
 	Model                                                    string // of a step "long"
 	Shard                                                    bool
@@ -279,6 +282,9 @@ func (s step) shard(g *distributed.Group, tensors map[string]gotorch.Tensor) {
 			continue
 		}
 		pass()
+		if s.Train.Clip > 0 {
+			tensors[fmt.Sprintf("%s.norm.%d", s.ID, i)] = model.ClipGradNorm(s.Train.Clip, utils.ClipGradNormOptions{NormType: must(strconv.ParseFloat(s.Train.Norm, 64))})
+		}
 		opt.Step()
 		opt.ZeroGrad()
 	}

@@ -223,6 +223,9 @@ def shard(step: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         net.set_requires_gradient_sync(not alone)
         net(tensors[f"{step['ID']}.in.{i}"]).float().pow(2).mean().backward()
         if not alone:
+            if clip := options.get("Clip", 0):
+                norm = nn.utils.clip_grad_norm_(net.parameters(), clip, float(options["Norm"]))
+                tensors[f"{step['ID']}.norm.{i}"] = norm.full_tensor()
             optimizer.step()
             optimizer.zero_grad()
     if folder := options.get("Save"):

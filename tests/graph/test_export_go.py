@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import subprocess
 import sys
@@ -440,6 +441,16 @@ def test_in_go(outcomes, name):
     assert outcomes[name].passed, outcomes[name].output
     # This machine has exported them: Go must find that every bit is to be the same.
     assert "was made on another machine" not in outcomes[name].output
+
+
+def test_other_kernels_on_this_machine_are_compared_by_a_bound(module):
+    """Those of libtorch without vectors, or with them where the tests are told to do without."""
+    other = "avx2" if os.environ.get("ATEN_CPU_CAPABILITY") == "default" else "default"
+    variables = {**env.variables(), "ATEN_CPU_CAPABILITY": other}
+    packages = [f"./zoo/{name}" for name in ("mlp", "lstm")]
+    done = run_go("test", "-v", "-run", "^TestGolden$", *packages, cwd=module, **variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("was made on another machine") == len(packages)
 
 
 @pytest.mark.race

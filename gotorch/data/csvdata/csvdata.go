@@ -423,25 +423,37 @@ func NewStream(paths []string, layout tabular.Layout, opts ...Options) *Stream {
 	return &Stream{paths: slices.Clone(paths), layout: layout, format: args.Option(opts).format(op), at: files.Position{Kind: "csvdata.Stream", Files: len(paths)}}
 }
 
-// All yields the rows from where the stream is, to the end of the last table; the stream is at the beginning then. A loop
-// that is left early is gone on with by the next All, behind the last row that was yielded.
+// All yields the rows of an epoch: all of them, or after LoadStateDict the rest of the epoch that the state is in. A loop that is left
+// early changes nothing for the next one.
 //
 // A *data.FileError about one row comes in the place of the row, and the next row follows, if the loop goes on. One about a
 // table as a whole is followed by the next table.
 func (s *Stream) All() iter.Seq2[data.Pair, error] {
-	return func(yield func(data.Pair, error) bool) {
-		for s.at.File < len(s.paths) {
-			if !s.table(s.paths[s.at.File], yield) {
-				return
-			}
-		}
-		s.at.Begin(0)
-	}
+	return files.All(&s.at, s.walk)
 }
 
-func (s *Stream) table(path string, yield func(data.Pair, error) bool) bool {
+// From yields the rows of an epoch from a place on, as data.Seekable says: those before are read and dropped. It leaves the
+// stream's state alone, and may be called by several goroutines.
+func (s *Stream) From(start data.Start) iter.Seq2[data.Pair, error] {
+	return files.From(&s.at, start, s.walk)
+}
+
+func (s *Stream) walk(at *files.Position, skip int, yield func(data.Pair, error) bool) bool {
+	for at.File < len(s.paths) {
+		if !s.table(s.paths[at.File], at, &skip, yield) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Stream) table(path string, at *files.Position, skip *int, yield func(data.Pair, error) bool) bool {
 	ends := func(err error) bool {
-		s.at.Begin(s.at.File + 1)
+		at.Begin(at.File + 1)
+		if err != nil && *skip > 0 {
+			*skip--
+			return true
+		}
 		return err == nil || yield(data.Pair{}, err)
 	}
 	file, err := files.Open(path)
@@ -469,7 +481,12 @@ func (s *Stream) table(path string, yield func(data.Pair, error) bool) bool {
 		if fatal {
 			return ends(files.Wrap(path, fmt.Sprintf("row %d", row), err))
 		}
-		if row < s.at.Sample {
+		if row < at.Sample {
+			continue
+		}
+		at.Sample++
+		if *skip > 0 {
+			*skip--
 			continue
 		}
 		pair := data.Pair{}
@@ -483,7 +500,6 @@ func (s *Stream) table(path string, yield func(data.Pair, error) bool) bool {
 				pair, err = one.One()
 			}
 		}
-		s.at.Sample++
 		if !yield(pair, err) {
 			return false
 		}

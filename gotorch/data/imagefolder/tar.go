@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/data/internal/files"
 	"gotorch.dev/gotorch/internal/args"
 )
@@ -135,7 +136,7 @@ func TarClasses(archive string, opts ...Options) ([]string, error) {
 // StreamOptions say how a [Stream] yields pictures.
 type StreamOptions struct {
 	Shuffle int            // pictures that are held back, to be yielded in random order; 0: the archive's order
-	Seed    gotorch.Scalar // of the order; default: drawn from gotorch's default generator
+	Seed    gotorch.Scalar // of the order; default: the data.Loader's, or drawn from gotorch's default generator
 }
 
 // Stream is the pictures of an archive, .tar or .tar.gz, from its beginning to its end. It is used by one goroutine at a
@@ -172,21 +173,36 @@ func NewStream(archive string, opt Options, opts ...StreamOptions) (*Stream, err
 	if err != nil {
 		return nil, err
 	}
-	at := files.Epoch{Kind: "imagefolder.Stream", Shuffle: stream.Shuffle, Seed: files.Seed(op, stream.Seed)}
+	at := files.Epoch{Kind: "imagefolder.Stream", Shuffle: stream.Shuffle}
+	at.SetSeed(op, stream.Seed)
 	return &Stream{archive: archive, options: opt, classes: classes, numbers: numbers, most: most, at: at}, nil
 }
 
 // Classes returns the names of the classes, by their numbers.
 func (s *Stream) Classes() []string { return slices.Clone(s.classes) }
 
-// All yields the pictures from where the stream is to the end of the archive; then it is at the beginning, and the next
-// All has another random order. A loop that is left early is gone on with by the next All.
+// All yields the pictures of an epoch, each of which has another random order: all of them, or after LoadStateDict the rest of the
+// epoch that the state is in. A loop that is left early is an epoch, too.
 //
 // A picture that cannot be decoded is a *data.FileError in its place, and the next one follows, if the loop goes on.
 // After an error of the archive itself the stream ends.
 func (s *Stream) All() iter.Seq2[Sample, error] {
+	return s.decoded(files.Samples(&s.at, s.members))
+}
+
+// From yields the pictures of an epoch from a place on, as data.Seekable says: those before are read, and not decoded. The order
+// follows from the Seed of the options and the start's Epoch, or from the start's Seed if they have none. From leaves the stream's
+// state alone, and may be called by several goroutines.
+func (s *Stream) From(start data.Start) iter.Seq2[Sample, error] {
+	if err := s.at.Waiting(); err != nil {
+		return func(yield func(Sample, error) bool) { yield(Sample{}, err) }
+	}
+	return s.decoded(files.SamplesFrom(&s.at, start, s.members))
+}
+
+func (s *Stream) decoded(members iter.Seq[member]) iter.Seq2[Sample, error] {
 	return func(yield func(Sample, error) bool) {
-		for m := range files.Samples(&s.at, s.members) {
+		for m := range members {
 			if m.err != nil {
 				if !yield(Sample{}, m.err) {
 					return

@@ -41,6 +41,7 @@ import (
 	"unicode/utf8"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/data/internal/files"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/internal/regular"
@@ -253,51 +254,66 @@ func NewStream(paths []string, opts ...Options) *Stream {
 	return &Stream{paths: slices.Clone(paths), limits: args.Option(opts).limits("lines.NewStream"), at: files.Position{Kind: "lines.Stream", Files: len(paths)}}
 }
 
-// All yields the lines from where the stream is, to the end of the last file; the stream is at the beginning then. A
-// loop that is left early is gone on with by the next All, behind the last line that was yielded.
+// All yields the lines of an epoch: all of them, or after LoadStateDict the rest of the epoch that the state is in. A loop that is left
+// early changes nothing for the next one.
 //
 // A *data.FileError about one line comes in the place of the line, and the next line follows, if the loop goes on. One
 // about a file as a whole is followed by the next file.
 func (s *Stream) All() iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		for s.at.File < len(s.paths) {
-			if !s.file(s.paths[s.at.File], yield) {
-				return
-			}
+	return files.All(&s.at, s.walk)
+}
+
+// From yields the lines of an epoch from a place on, as data.Seekable says: those before are read and dropped. It leaves the
+// stream's state alone, and may be called by several goroutines.
+func (s *Stream) From(start data.Start) iter.Seq2[string, error] {
+	return files.From(&s.at, start, s.walk)
+}
+
+func (s *Stream) walk(at *files.Position, skip int, yield func(string, error) bool) bool {
+	for at.File < len(s.paths) {
+		if !s.file(s.paths[at.File], at, &skip, yield) {
+			return false
 		}
-		s.at.Begin(0)
 	}
+	return true
 }
 
 // file yields the lines of one file; false if the loop is left.
-func (s *Stream) file(path string, yield func(string, error) bool) bool {
+func (s *Stream) file(path string, at *files.Position, skip *int, yield func(string, error) bool) bool {
+	give := func(text string, err error) bool {
+		if *skip > 0 {
+			*skip--
+			return true
+		}
+		return yield(text, err)
+	}
 	ends := func(err error) bool {
-		s.at.Begin(s.at.File + 1)
-		return err == nil || yield("", err)
+		at.Begin(at.File + 1)
+		return err == nil || give("", err)
 	}
 	r, err := files.Open(path)
 	if err != nil {
 		return ends(err)
 	}
 	defer r.Close()
-	if err := r.Skip(s.at.Offset); err != nil {
+	if err := r.Skip(at.Offset); err != nil {
 		return ends(files.Wrap(path, "", err))
 	}
 	for {
-		text, length, err := s.limits.next(r.Reader, true)
+		text, length, err := s.limits.next(r.Reader, *skip == 0)
 		if length == 0 && errors.Is(err, io.EOF) {
 			return ends(nil)
 		}
 		fatal := err != nil && !errors.Is(err, errLong) && !errors.Is(err, errNotUTF8)
 		if err != nil {
-			err = s.limits.broken(path, s.at.Sample, err)
+			err = s.limits.broken(path, at.Sample, err)
 		}
 		if fatal {
 			return ends(err)
 		}
-		s.at.Offset += length
-		s.at.Sample++
-		if !yield(text, err) {
+		at.Offset += length
+		at.Sample++
+		if !give(text, err) {
 			return false
 		}
 	}

@@ -546,48 +546,58 @@ func (t *Table) Stream() *Stream {
 	return &Stream{t, files.Position{Kind: "parquet.Stream", Files: len(t.files)}}
 }
 
-// All yields the rows from where the stream is to the end; the stream is at the beginning then. A loop that is left early
-// is gone on with by the next All, behind the last row that was yielded.
+// All yields the rows of an epoch: all of them, or after LoadStateDict the rest of the epoch that the state is in. A loop that is left
+// early changes nothing for the next one.
 //
 // A *data.FileError about one row comes in the place of the row, and the next row follows, if the loop goes on. One about a
 // group of rows is followed by the next group.
-func (s *Stream) All() iter.Seq2[data.Pair, error] {
-	return func(yield func(data.Pair, error) bool) {
-		t := s.table
-		var all []values
-		for _, g := range t.groups {
-			if s.at.Sample >= g.begin+g.rows {
-				continue
+func (s *Stream) All() iter.Seq2[data.Pair, error] { return files.All(&s.at, s.walk) }
+
+// From yields the rows of an epoch from a place on, as data.Seekable says: those before are decoded, as a group of them may be broken, and dropped. It leaves the
+// stream's state alone, and may be called by several goroutines.
+func (s *Stream) From(start data.Start) iter.Seq2[data.Pair, error] {
+	return files.From(&s.at, start, s.walk)
+}
+
+func (s *Stream) walk(at *files.Position, skip int, yield func(data.Pair, error) bool) bool {
+	t := s.table
+	var all []values
+	for _, g := range t.groups {
+		if at.Sample >= g.begin+g.rows {
+			continue
+		}
+		t.mutex.Lock()
+		closed := t.closed
+		t.mutex.Unlock()
+		if closed {
+			yield(data.Pair{}, files.Closed(t.files[0].path))
+			return false
+		}
+		var err error
+		if all, err = t.decode(g, all); err != nil {
+			at.Sample = g.begin + g.rows
+			if skip > 0 {
+				skip--
+			} else if !yield(data.Pair{}, err) {
+				return false
 			}
-			t.mutex.Lock()
-			closed := t.closed
-			t.mutex.Unlock()
-			if closed {
-				yield(data.Pair{}, files.Closed(t.files[0].path))
-				return
+			continue
+		}
+		passed := min(int64(skip), g.begin+g.rows-at.Sample)
+		skip -= int(passed)
+		for at.Sample += passed; at.Sample < g.begin+g.rows; {
+			rows, pair := t.plan.Block(1), data.Pair{}
+			_, err := t.fill(rows, g, all, []columns.Place{{From: int(at.Sample - g.begin)}})
+			if err == nil {
+				pair, err = rows.One()
 			}
-			var err error
-			if all, err = t.decode(g, all); err != nil {
-				s.at.Sample = g.begin + g.rows
-				if !yield(data.Pair{}, err) {
-					return
-				}
-				continue
-			}
-			for s.at.Sample < g.begin+g.rows {
-				rows, pair := t.plan.Block(1), data.Pair{}
-				_, err := t.fill(rows, g, all, []columns.Place{{From: int(s.at.Sample - g.begin)}})
-				if err == nil {
-					pair, err = rows.One()
-				}
-				s.at.Sample++
-				if !yield(pair, err) {
-					return
-				}
+			at.Sample++
+			if !yield(pair, err) {
+				return false
 			}
 		}
-		s.at.Begin(0)
 	}
+	return true
 }
 
 // StateDict returns where the stream is: behind the last row that was yielded.

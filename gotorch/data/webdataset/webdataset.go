@@ -164,7 +164,7 @@ func (s *Sample) Tensor(names ...string) (gotorch.Tensor, error) {
 type Options struct {
 	Shuffle       int            // samples that are held back, to be yielded in random order; 0: the archives' order
 	ShuffleShards bool           // walk through the archives in another order in every epoch
-	Seed          gotorch.Scalar // of both; default: drawn from gotorch's default generator
+	Seed          gotorch.Scalar // of both; default: the data.Loader's, or drawn from gotorch's default generator
 	MaxSample     gotorch.Scalar // bytes of the largest sample; default: 1<<28
 }
 
@@ -189,7 +189,7 @@ func New(shards []string, opts ...Options) *Stream {
 		panic(args.ValueError(op, "Shuffle must not be negative and MaxSample be positive, but got %d and %d", opt.Shuffle, s.maxSample))
 	}
 	if opt.Shuffle > 0 || s.shuffleShards {
-		s.at.Seed = files.Seed(op, opt.Seed)
+		s.at.SetSeed(op, opt.Seed)
 	}
 	return s
 }
@@ -201,7 +201,7 @@ func (s *Stream) Shard(i, n int) *Stream {
 		panic(args.ValueError("webdataset.Stream.Shard", "there is no part %d of %d", i, n))
 	}
 	part := *s
-	part.shards, part.at.Epoch, part.at.Taken = nil, 0, 0
+	part.shards, part.at = nil, s.at.Fresh()
 	for k := i; k < len(s.shards); k += n {
 		part.shards = append(part.shards, s.shards[k])
 	}
@@ -211,15 +211,26 @@ func (s *Stream) Shard(i, n int) *Stream {
 // Shards returns the paths of the archives.
 func (s *Stream) Shards() []string { return slices.Clone(s.shards) }
 
-// Epoch returns how many epochs the stream has ended.
-func (s *Stream) Epoch() int { return int(s.at.Epoch) }
+// Epoch returns which epoch the next loop over All is of, from 0.
+func (s *Stream) Epoch() int { return s.at.Next() }
 
-// All yields the samples from where the stream is to the end of the epoch; then it is at the beginning of the next one,
-// which has another random order. A loop that is left early is gone on with by the next All, behind the last sample that
-// was yielded; the samples before it are read once more for that.
-func (s *Stream) All() iter.Seq2[*Sample, error] {
+// All yields the samples of an epoch, each of which has another random order: all of them, or after LoadStateDict the rest of the
+// epoch that the state is in, for which the samples before are read again. A loop that is left early is an epoch, too.
+func (s *Stream) All() iter.Seq2[*Sample, error] { return both(files.Samples(&s.at, s.read)) }
+
+// From yields the samples of an epoch from a place on, as data.Seekable says: those before are read and dropped. The order follows
+// from the Seed of the options and the start's Epoch, or from the start's Seed if they have none. From leaves the stream's state
+// alone, and may be called by several goroutines.
+func (s *Stream) From(start data.Start) iter.Seq2[*Sample, error] {
+	if err := s.at.Waiting(); err != nil {
+		return func(yield func(*Sample, error) bool) { yield(nil, err) }
+	}
+	return both(files.SamplesFrom(&s.at, start, s.read))
+}
+
+func both(results iter.Seq[result]) iter.Seq2[*Sample, error] {
 	return func(yield func(*Sample, error) bool) {
-		for r := range files.Samples(&s.at, s.read) {
+		for r := range results {
 			if !yield(r.sample, r.err) {
 				return
 			}

@@ -321,9 +321,6 @@ type object struct {
 	state any
 }
 
-// Hashable is of pickle.Hashable: places of values go by objects.
-func (*object) Hashable() {}
-
 const module = "torch.distributed.checkpoint."
 
 // The classes that a checkpoint's metadata is made of, and functions that it calls.

@@ -7,8 +7,7 @@
 //
 // A layer is made of one of package nn that is whole, and the same on all ranks (see nn.Init and gotorch.ManualSeed), of which
 // it keeps a part; so what the ranks compute together is what that layer computes, up to the order of additions. All ranks
-// must call the layers in the same order, with the same input; and each step must stay on one OS thread, as it does within
-// gotorch.Scope and in a train.Loop, or after runtime.LockOSThread: the backward pass exchanges in the order in which the thread
+// must call the layers in the same order, with the same input: the backward pass exchanges in the order in which the goroutine
 // has made the graph. The group is often one of a mesh:
 // distributed.InitDeviceMesh(world, []int{2, 4}, "dp", "tp"), with distributed.DataParallel along "dp".
 //

@@ -32,9 +32,9 @@ type Golden struct {
 // Load reads a file. Until the test ends, ops use one thread, as they did in Python, and random numbers
 // begin as Python's did.
 //
-// Values are compared bit for bit where this machine and this PyTorch are such as the file was made
-// with. On others libtorch computes in another order, and values are compared as by
-// [gotorchtest.AssertClose].
+// Values are compared bit for bit where this machine, this PyTorch and the variables that choose its kernels
+// (ATEN_CPU_CAPABILITY and its like) are such as the file was made with. On others libtorch computes in another
+// order, and values are compared as by [gotorchtest.AssertClose].
 func Load(t *testing.T, path string) *Golden { return load(t, path, gotorch.CPU) }
 
 // LoadOn is Load for a package that computes on a device: tensors are given there. It skips the test
@@ -70,17 +70,27 @@ func load(t *testing.T, path string, device gotorch.Device) *Golden {
 	return g
 }
 
-var cpuLines = regexp.MustCompile(`(?m)^(?:model name|flags|Features)\s*:.*`)
+var cpuLines = regexp.MustCompile(`(?m)^(?:model name|cpu family|model|cache size|flags|Features|CPU implementer|CPU part)\s*:.*`)
+
+// choosing are the variables of the environment by which the kernels of libtorch, oneDNN and MKL are chosen.
+var choosing = []string{"ATEN_CPU_CAPABILITY", "DNNL_DEFAULT_FPMATH_MODE", "DNNL_MAX_CPU_ISA", "MKL_CBWR",
+	"MKL_ENABLE_INSTRUCTIONS", "ONEDNN_DEFAULT_FPMATH_MODE", "ONEDNN_MAX_CPU_ISA"}
 
 // machine is what results depend on in their last bits, as pytorch_bridge says it.
 func machine() string {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
-		return gotorch.TorchVersion() + "\n" + runtime.GOARCH
+		text = []byte("model: " + runtime.GOARCH)
 	}
 	lines := cpuLines.FindAllString(string(text), -1)
 	slices.Sort(lines)
-	return gotorch.TorchVersion() + "\n" + fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(slices.Compact(lines), "\n"))))
+	lines = slices.Compact(lines)
+	for _, name := range choosing {
+		if value := os.Getenv(name); value != "" {
+			lines = append(lines, name+"="+value)
+		}
+	}
+	return gotorch.TorchVersion() + "\n" + fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(lines, "\n"))))
 }
 
 // Tensor returns a tensor; none, if the file has none of the name.

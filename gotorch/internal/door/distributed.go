@@ -102,9 +102,12 @@ type Distributed[Tensor any] struct {
 	Begin            func(g Group, c Collective, call CollectiveCall[Tensor]) Work
 	MonitoredBarrier func(g Group, ms int64, all bool) error
 
-	NewReducer         func(g Group, parameters []Tensor, opts ReducerOptions) Reducer
-	ReducerForward     func(r Reducer, reduced bool)
-	ReducerBackward    func(r Reducer, outputs []Tensor) []Tensor
+	NewReducer      func(g Group, parameters []Tensor, opts ReducerOptions) Reducer
+	ReducerForward  func(r Reducer, reduced bool)
+	ReducerBackward func(r Reducer, outputs []Tensor) []Tensor
+	// ReducerBuckets returns nil before they are laid out; n is the number of parameters.
+	ReducerBuckets     func(r Reducer, n int) [][]int
+	SetReducerBuckets  func(r Reducer, buckets [][]int)
 	FreeReducer        func(r Reducer)
 	BroadcastCoalesced func(g Group, tensors []Tensor, bufferBytes int64, root int)
 

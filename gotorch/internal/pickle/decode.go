@@ -1,6 +1,7 @@
-// Package pickle reads and writes as much of Python's pickle format as holds data: numbers, strings,
-// lists, tuples, dicts, sets. It never runs anything. Names of classes and functions in a file, which
-// Python would import and call, are handed to a [Host], who decides what each of them stands for.
+// Package pickle reads Python's pickle format, in all its protocols, and writes as much of it as holds
+// data: numbers, strings, lists, tuples, dicts, sets. It never runs anything. Names of classes and
+// functions in a file, which Python would import and call, are handed to a [Host], which decides what each
+// of them stands for; an [Object] stands for what Go has no value for.
 //
 // Files may come from anywhere, so that every length is checked against what there is, and reading n
 // bytes takes time and memory of the order of n. Most instructions cost what they are long. Those that
@@ -14,8 +15,11 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"reflect"
 	"slices"
 	"strconv"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -29,47 +33,168 @@ type Tuple struct{ Items []any }
 // Set is a Python set or frozenset.
 type Set struct{ Items []any }
 
-// Dict is a Python dict. Keys are strings, int64, float64, bool or nil.
+// Dict is a Python dict.
 type Dict struct {
 	Items []Item
-	index map[any]int // of the keys; nil until one is added
+	index map[any]int // of the keys, as keyOf has them; nil until one is added
 }
 
 // Item is a pair in a Dict.
 type Item struct{ Key, Value any }
 
+// Object is an object of which the file says the class, the arguments of the call that makes it, and what is
+// put into it then. Nothing is called.
+type Object struct {
+	Class string
+	Call  bool   // whether the object is what a call returns, and not the class or function itself
+	Args  *Tuple // of the call
+	State any    // the object's attributes; nil where it has none
+	Items []any  // what it has as a list or set
+	Pairs Dict   // what it has as a dict
+}
+
 // Set adds a pair, or changes the value of one with an equal key.
 func (d *Dict) Set(key, value any, budget *Budget) error {
-	switch key.(type) {
-	case nil, string, int64, float64, bool, Hashable:
-	default:
-		return fmt.Errorf("a dict has a key of type %T", key)
-	}
 	if d.index == nil {
-		d.index = map[any]int{}
+		d.index = make(map[any]int, len(d.Items))
 		for i, item := range d.Items {
-			if err := budget.Take(costOf(item.Key)); err != nil {
+			k, err := keyOf(item.Key, budget, 0)
+			if err != nil {
 				return err
 			}
-			d.index[item.Key] = i
+			d.index[k] = i
 		}
 	}
-	if err := budget.Take(costOf(key)); err != nil {
+	k, err := keyOf(key, budget, 0)
+	if err != nil {
 		return err
 	}
-	if i, ok := d.index[key]; ok {
+	if i, ok := d.index[k]; ok {
 		d.Items[i].Value = value
 		return nil
 	}
-	d.index[key] = len(d.Items)
+	d.index[k] = len(d.Items)
 	d.Items = append(d.Items, Item{key, value})
 	return nil
 }
 
-// costOf returns what it costs to have a key in a dict: room for the pair, and to hash it.
-func costOf(key any) int {
-	text, _ := key.(string)
-	return 128 + len(text)
+// What stands for keys that Go cannot compare.
+type (
+	text  string                 // *big.Int and bytes, each after a letter
+	pair  struct{ x, y any }     // the halves of a tuple
+	tuple struct{ n, items any } // pairs of pairs
+)
+
+// Key returns what is equal in Go for keys of a dict that are equal in Python. The error is for what cannot be a key.
+func Key(key any) (any, error) { return keyOf(key, NewBudget(math.MaxInt32), 0) }
+
+// keyOf returns what is equal in Go where Python's keys are equal: 1, 1.0 and True are one. Objects are each equal to
+// itself alone. It takes from the budget what it costs to have the key in a dict: room for it, and to hash it.
+func keyOf(key any, budget *Budget, depth int) (any, error) {
+	s, _ := key.(string)
+	if err := budget.Take(128 + len(s)); err != nil {
+		return nil, err
+	}
+	switch k := key.(type) {
+	case nil, string, int64:
+		return k, nil
+	case bool:
+		if k {
+			return int64(1), nil
+		}
+		return int64(0), nil
+	case float64:
+		if k != math.Trunc(k) || math.IsInf(k, 0) { // also NaN, which is equal to nothing
+			return k, nil
+		}
+		n, _ := big.NewFloat(k).Int(nil)
+		if n.IsInt64() {
+			return n.Int64(), nil
+		}
+		return keyOf(n, budget, depth)
+	case complex128:
+		if imag(k) == 0 {
+			return keyOf(real(k), budget, depth)
+		}
+		return k, nil
+	case *big.Int:
+		return text("I" + k.Text(62)), budget.Take(k.BitLen())
+	case []byte:
+		return text("B" + string(k)), budget.Take(len(k))
+	case *Tuple:
+		if depth > 100 {
+			return nil, errors.New("a key is nested too deeply")
+		}
+		items, err := halves(k.Items, budget, depth+1)
+		return tuple{len(k.Items), items}, err
+	case *List, *Dict:
+	default:
+		if reflect.TypeOf(k).Comparable() {
+			return k, nil
+		}
+	}
+	return nil, errors.New("a dict has " + Describe(key) + " as a key, which cannot be one in Python")
+}
+
+func halves(items []any, budget *Budget, depth int) (any, error) {
+	switch len(items) {
+	case 0:
+		return nil, nil
+	case 1:
+		return keyOf(items[0], budget, depth)
+	}
+	x, err := halves(items[:len(items)/2], budget, depth)
+	if err != nil {
+		return nil, err
+	}
+	y, err := halves(items[len(items)/2:], budget, depth)
+	return pair{x, y}, err
+}
+
+// equal reports whether two keys are one in a Python dict.
+func equal(x, y any) bool {
+	kx, err1 := Key(x)
+	ky, err2 := Key(y)
+	return err1 == nil && err2 == nil && kx == ky
+}
+
+// Named is what a Host's values are that have a name in error messages: "a tensor".
+type Named interface{ PickleName() string }
+
+// Describe says in Python's words what a value is, for error messages: "a dict".
+func Describe(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "None"
+	case bool:
+		return "a bool"
+	case int64, *big.Int:
+		return "an int"
+	case float64:
+		return "a float"
+	case complex128:
+		return "a complex"
+	case string:
+		return "a str"
+	case []byte:
+		return "bytes"
+	case *List:
+		return "a list"
+	case *Tuple:
+		return "a tuple"
+	case *Set:
+		return "a set"
+	case *Dict:
+		return "a dict"
+	case *Object:
+		if v.Call {
+			return "an object of " + v.Class
+		}
+		return v.Class
+	case Named:
+		return v.PickleName()
+	}
+	return "another object"
 }
 
 // Copy returns a dict with the same pairs.
@@ -83,7 +208,11 @@ func (d *Dict) Copy(budget *Budget) (*Dict, error) {
 // Get returns the value of a key.
 func (d *Dict) Get(key any) (value any, ok bool) {
 	for _, item := range d.Items {
-		if item.Key == key {
+		if text, is := item.Key.(string); is {
+			if text == key {
+				return item.Value, true
+			}
+		} else if _, is := key.(string); !is && equal(item.Key, key) {
 			return item.Value, true
 		}
 	}
@@ -98,7 +227,7 @@ type Host interface {
 	Reduce(callable any, args *Tuple) (any, error)
 	// Build sets the state of what Reduce has returned.
 	Build(object, state any) error
-	// Persistent returns what is kept outside of the pickle under id.
+	// Persistent returns what is kept outside of the pickle under id. In protocol 0 that is text.
 	Persistent(id any) (any, error)
 }
 
@@ -107,9 +236,6 @@ type ByteStrings interface {
 	// ByteString returns what stands for such a string. It must not keep b.
 	ByteString(b []byte) any
 }
-
-// Hashable is what a Host's objects are that may be keys of dicts: each is equal to itself alone, so they must be pointers.
-type Hashable interface{ Hashable() }
 
 // ErrTruncated is the error for data that ends too early.
 var ErrTruncated = errors.New("the pickle is truncated")
@@ -140,14 +266,20 @@ func (b *Budget) Take(n int) error {
 	return nil
 }
 
-// Decode reads a pickle of protocol 2 to 5. Its host may take from the budget, too.
+// Decode reads a pickle. Its host may take from the budget, too.
 func Decode(data []byte, host Host, budget *Budget) (any, error) {
+	v, _, err := DecodeFirst(data, host, budget)
+	return v, err
+}
+
+// DecodeFirst reads the pickle that data begins with, and returns its length as well.
+func DecodeFirst(data []byte, host Host, budget *Budget) (v any, length int, err error) {
 	d := decoder{data: data, host: host, budget: budget, memo: map[uint32]any{}}
-	v, err := d.run()
+	v, err = d.run()
 	if err != nil {
-		return nil, fmt.Errorf("at byte %d of the pickle: %w", d.at, err)
+		return nil, d.at, fmt.Errorf("at byte %d of the pickle: %w", d.at, err)
 	}
-	return v, nil
+	return v, d.at, nil
 }
 
 type decoder struct {
@@ -200,24 +332,49 @@ func (d *decoder) text(n int) error {
 	if err != nil {
 		return err
 	}
-	if !utf8.Valid(b) {
+	return d.pushText(string(b))
+}
+
+// pushText takes a str.
+func (d *decoder) pushText(s string) error {
+	if !ValidText(s) {
 		return errors.New("a string is not UTF-8")
 	}
-	d.push(string(b))
+	d.push(s)
 	return nil
+}
+
+// ValidText reports whether a string can be a str: it is UTF-8, but that it may have surrogates, of three bytes each.
+func ValidText(s string) bool {
+	for i := 0; i < len(s); {
+		_, n := utf8.DecodeRuneInString(s[i:])
+		if n == 1 && s[i] >= utf8.RuneSelf {
+			if len(s) < i+3 || s[i] != 0xed || s[i+1] < 0xa0 || s[i+1] > 0xbf || s[i+2] < 0x80 || s[i+2] > 0xbf {
+				return false
+			}
+			n = 3
+		}
+		i += n
+	}
+	return true
 }
 
 // byteString reads a string of Python 2.
 func (d *decoder) byteString(n int) error {
+	b, err := d.counted(n)
+	if err != nil {
+		return err
+	}
+	return d.pushByteString(b)
+}
+
+func (d *decoder) pushByteString(b []byte) error {
 	host, ok := d.host.(ByteStrings)
 	if !ok {
-		return d.text(n)
+		return d.pushText(string(b))
 	}
-	b, err := d.counted(n)
-	if err == nil {
-		d.push(host.ByteString(b))
-	}
-	return err
+	d.push(host.ByteString(b))
+	return nil
 }
 
 func (d *decoder) line() (string, error) {
@@ -229,6 +386,151 @@ func (d *decoder) line() (string, error) {
 		}
 	}
 	return "", ErrTruncated
+}
+
+// decimal reads a line that is a number of the memo.
+func (d *decoder) decimal() (uint64, error) {
+	text, err := d.line()
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%.20q is no number of a value", text)
+	}
+	return n, nil
+}
+
+// mostDigits is how many an integer may have as text, which takes longer to read than it is long.
+const mostDigits = 4300
+
+// integer reads an int as text. With long it may end in an L.
+func (d *decoder) integer(long bool) error {
+	text, err := d.line()
+	if err != nil {
+		return err
+	}
+	if long {
+		text = strings.TrimSuffix(text, "L")
+	} else if text == "00" || text == "01" { // as protocols 0 and 1 have bools
+		d.push(text == "01")
+		return nil
+	}
+	if len(text) > mostDigits {
+		return errors.New("an integer is too large")
+	}
+	v, ok := new(big.Int).SetString(text, 10)
+	if !ok {
+		return fmt.Errorf("%.20q is no integer", text)
+	}
+	d.pushInt(v)
+	return nil
+}
+
+func (d *decoder) pushInt(v *big.Int) {
+	if v.IsInt64() {
+		d.push(v.Int64())
+		return
+	}
+	d.push(v)
+}
+
+// floatText reads a float as text.
+func (d *decoder) floatText() error {
+	text, err := d.line()
+	if err != nil {
+		return err
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) || strings.ContainsAny(text, "xX_pP") {
+		return fmt.Errorf("%.20q is no float", text)
+	}
+	d.push(v)
+	return nil
+}
+
+// quoted reads a string of Python 2 as text, with quotation marks and Python's escapes.
+func (d *decoder) quoted() error {
+	text, err := d.line()
+	if err != nil {
+		return err
+	}
+	bad := fmt.Errorf("%.20q is no string", text)
+	if n := len(text); n < 2 || text[0] != text[n-1] || text[0] != '\'' && text[0] != '"' {
+		return bad
+	}
+	text = text[1 : len(text)-1]
+	b := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' {
+			b = append(b, text[i])
+			continue
+		}
+		if i++; i == len(text) {
+			return bad
+		}
+		switch c := text[i]; c {
+		case '\\', '\'', '"':
+			b = append(b, c)
+		case 'n', 't', 'r', 'a', 'b', 'f', 'v':
+			b = append(b, "\n\t\r\a\b\f\v"[strings.IndexByte("ntrabfv", c)])
+		case 'x':
+			if len(text) < i+3 {
+				return bad
+			}
+			v, err := strconv.ParseUint(text[i+1:i+3], 16, 8)
+			if err != nil {
+				return bad
+			}
+			b = append(b, byte(v))
+			i += 2
+		default:
+			if c < '0' || c > '7' {
+				b = append(b, '\\', c)
+				continue
+			}
+			v, n := 0, 0
+			for ; n < 3 && i+n < len(text) && text[i+n] >= '0' && text[i+n] <= '7'; n++ {
+				v = 8*v + int(text[i+n]-'0')
+			}
+			b = append(b, byte(v))
+			i += n - 1
+		}
+	}
+	return d.pushByteString(b)
+}
+
+// rawUnicode reads a str as text: bytes are the characters of Latin-1, others are \uXXXX and \UXXXXXXXX.
+func (d *decoder) rawUnicode() error {
+	text, err := d.line()
+	if err != nil {
+		return err
+	}
+	b := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		n := 0
+		if text[i] == '\\' && i+1 < len(text) {
+			n = map[byte]int{'u': 4, 'U': 8}[text[i+1]]
+		}
+		if n == 0 {
+			b = utf8.AppendRune(b, rune(text[i]))
+			continue
+		}
+		if len(text) < i+2+n {
+			return errors.New("a string ends in the middle of a character")
+		}
+		v, err := strconv.ParseUint(text[i+2:i+2+n], 16, 32)
+		if err != nil || v > utf8.MaxRune {
+			return fmt.Errorf("%.10q is no character", text[i:])
+		}
+		if v >= 0xd800 && v < 0xe000 {
+			b = append(b, 0xed, byte(0x80|v>>6&0x3f), byte(0x80|v&0x3f))
+		} else {
+			b = utf8.AppendRune(b, rune(v))
+		}
+		i += 1 + n
+	}
+	return d.pushText(string(b))
 }
 
 func (d *decoder) push(v any) { d.stack = append(d.stack, v) }
@@ -292,8 +594,10 @@ func (d *decoder) appendTo(items ...any) error {
 		c.Items = append(c.Items, items...)
 	case *Set:
 		c.Items = append(c.Items, items...)
+	case *Object:
+		c.Items = append(c.Items, items...)
 	default:
-		return fmt.Errorf("values are added to a %T", v)
+		return errors.New("values are added to " + Describe(v))
 	}
 	return nil
 }
@@ -304,8 +608,11 @@ func (d *decoder) setItems(items ...any) error {
 		return err
 	}
 	dict, ok := v.(*Dict)
+	if object, is := v.(*Object); is {
+		dict, ok = &object.Pairs, true
+	}
 	if !ok {
-		return fmt.Errorf("pairs are added to a %T", v)
+		return errors.New("pairs are added to " + Describe(v))
 	}
 	if len(items)%2 != 0 {
 		return errStack
@@ -323,6 +630,10 @@ func (d *decoder) get(n int) error {
 	if err != nil {
 		return err
 	}
+	return d.getMemo(i)
+}
+
+func (d *decoder) getMemo(i uint64) error {
 	v, ok := d.memo[uint32(i)]
 	if !ok {
 		return fmt.Errorf("value %d is used before it is there", i)
@@ -361,14 +672,15 @@ func (d *decoder) long(b []byte) {
 	if be[0]&0x80 != 0 {
 		v.Sub(v, new(big.Int).Lsh(big.NewInt(1), uint(8*len(b))))
 	}
-	if v.IsInt64() {
-		d.push(v.Int64())
-		return
-	}
-	d.push(v)
+	d.pushInt(v)
 }
 
 func (d *decoder) global(module, name string) error {
+	for _, s := range []string{module, name} {
+		if len(s) > 1000 || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			return fmt.Errorf("a class or function has the name %.40q, which none has", s)
+		}
+	}
 	if err := d.budget.Take(len(module) + len(name)); err != nil {
 		return err
 	}
@@ -390,9 +702,76 @@ func (d *decoder) reduce() error {
 	}
 	t, ok := args.(*Tuple)
 	if !ok {
-		return errors.New("the arguments of a call are no tuple")
+		return errors.New("the arguments of a call are " + Describe(args) + ", and no tuple")
 	}
-	v, err := d.host.Reduce(callable, t)
+	return d.call(callable, t)
+}
+
+func (d *decoder) call(callable any, args *Tuple) error {
+	v, err := d.host.Reduce(callable, args)
+	if err == nil {
+		d.push(v)
+	}
+	return err
+}
+
+// reduceNamed is reduce with arguments that have names. Where there are any, they are a dict after the others.
+func (d *decoder) reduceNamed() error {
+	named, err := d.pop()
+	if err != nil {
+		return err
+	}
+	dict, ok := named.(*Dict)
+	if !ok {
+		return errors.New("the named arguments of a call are " + Describe(named) + ", and no dict")
+	}
+	if args, err := d.top(); err == nil && len(dict.Items) > 0 {
+		if t, ok := args.(*Tuple); ok {
+			if err := d.budget.Take(16 * len(t.Items)); err != nil {
+				return err
+			}
+			d.stack[len(d.stack)-1] = &Tuple{append(slices.Clone(t.Items), dict)}
+		}
+	}
+	return d.reduce()
+}
+
+// instance calls a class with the arguments since the last mark: the first of them is the class, unless it is named.
+func (d *decoder) instance(named bool) error {
+	var class string
+	var module string
+	var err error
+	if named {
+		if module, err = d.line(); err == nil {
+			class, err = d.line()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	items, err := d.popMark()
+	if err != nil {
+		return err
+	}
+	if named {
+		if err := d.global(module, class); err != nil {
+			return err
+		}
+		callable, err := d.pop()
+		if err != nil {
+			return err
+		}
+		return d.call(callable, &Tuple{items})
+	}
+	if len(items) == 0 {
+		return errStack
+	}
+	return d.call(items[0], &Tuple{items[1:]})
+}
+
+// persistent pushes what is kept elsewhere.
+func (d *decoder) persistent(id any) error {
+	v, err := d.host.Persistent(id)
 	if err == nil {
 		d.push(v)
 	}
@@ -418,7 +797,7 @@ func (d *decoder) step(op byte) error {
 	switch op {
 	case 0x80: // PROTO
 		n, err := d.number(1)
-		if err == nil && (n < 2 || n > 5) {
+		if err == nil && n > 5 {
 			return fmt.Errorf("protocol %d is not supported", n)
 		}
 		return err
@@ -428,6 +807,10 @@ func (d *decoder) step(op byte) error {
 	case '(': // MARK
 		d.marks = append(d.marks, len(d.stack))
 	case '0': // POP
+		if n := len(d.marks); n > 0 && d.marks[n-1] == len(d.stack) {
+			d.marks = d.marks[:n-1] // as Python has it, where a tuple contains itself
+			return nil
+		}
 		_, err := d.pop()
 		return err
 	case '1': // POP_MARK
@@ -475,6 +858,14 @@ func (d *decoder) step(op byte) error {
 			return err
 		}
 		d.push(math.Float64frombits(binary.BigEndian.Uint64(b)))
+	case 'I', 'L': // INT, LONG
+		return d.integer(op == 'L')
+	case 'F': // FLOAT
+		return d.floatText()
+	case 'S': // STRING
+		return d.quoted()
+	case 'V': // UNICODE
+		return d.rawUnicode()
 	case 'X': // BINUNICODE
 		return d.text(4)
 	case 0x8c: // SHORT_BINUNICODE
@@ -487,7 +878,9 @@ func (d *decoder) step(op byte) error {
 		return d.byteString(4)
 	case 'C', 'B', 0x8e, 0x96: // SHORT_BINBYTES, BINBYTES, BINBYTES8, BYTEARRAY8
 		b, err := d.counted(map[byte]int{'C': 1, 'B': 4, 0x8e: 8, 0x96: 8}[op])
-		d.push(append([]byte{}, b...))
+		if err == nil {
+			d.push(append([]byte{}, b...))
+		}
 		return err
 
 	case ']': // EMPTY_LIST
@@ -549,6 +942,18 @@ func (d *decoder) step(op byte) error {
 		}
 		return d.setItems(items...)
 
+	case 'g': // GET
+		n, err := d.decimal()
+		if err != nil {
+			return err
+		}
+		return d.getMemo(n)
+	case 'p': // PUT
+		n, err := d.decimal()
+		if err != nil {
+			return err
+		}
+		return d.put(n)
 	case 'h': // BINGET
 		return d.get(1)
 	case 'j': // LONG_BINGET
@@ -595,6 +1000,10 @@ func (d *decoder) step(op byte) error {
 		return d.global(m, n)
 	case 'R', 0x81: // REDUCE, NEWOBJ
 		return d.reduce()
+	case 0x92: // NEWOBJ_EX
+		return d.reduceNamed()
+	case 'i', 'o': // INST, OBJ
+		return d.instance(op == 'i')
 	case 'b': // BUILD
 		state, err := d.pop()
 		if err != nil {
@@ -610,13 +1019,19 @@ func (d *decoder) step(op byte) error {
 		if err != nil {
 			return err
 		}
-		v, err := d.host.Persistent(id)
-		if err == nil {
-			d.push(v)
+		return d.persistent(id)
+	case 'P': // PERSID
+		id, err := d.line()
+		if err != nil {
+			return err
 		}
-		return err
+		return d.persistent(id)
+	case 0x82, 0x83, 0x84: // EXT1, EXT2, EXT4
+		return errors.New("the pickle names a class by a number of Python's extension registry, which is in no file")
+	case 0x97, 0x98: // NEXT_BUFFER, READONLY_BUFFER
+		return errors.New("the pickle has buffers that are kept outside of it")
 	default:
-		return errors.New("instruction " + strconv.QuoteRune(rune(op)) + " is not supported")
+		return fmt.Errorf("%#x is no instruction of a pickle", op)
 	}
 	return nil
 }

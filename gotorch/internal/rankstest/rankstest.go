@@ -22,13 +22,16 @@ func Run(tb testing.TB, n int, opt distributed.Options, fn func(g *distributed.G
 	if opt.Timeout == 0 {
 		opt.Timeout = time.Minute
 	}
-	var all sync.WaitGroup
+	var all, joining sync.WaitGroup
+	joining.Add(n)
 	for rank := range n {
 		of := opt
 		of.Rank = rank
 		all.Go(func() {
 			runtime.LockOSThread() // the thread ends with the goroutine
 			g, err := distributed.Init(tb.Context(), of)
+			joining.Done()
+			joining.Wait() // what closes its group earlier breaks connections that others are still making
 			if err != nil {
 				tb.Error(err)
 				return

@@ -12,6 +12,9 @@ import (
 // without waiting for who writes into it. Whoever reads a file opens it once: its name may lead to
 // another file a moment later.
 func Open(path string) (f *os.File, size int64, err error) {
+	if path == "" {
+		return nil, 0, &fs.PathError{Op: "open", Path: path, Err: errors.New("the path is empty")}
+	}
 	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, 0, err

@@ -30,6 +30,9 @@ import (
 // File makes what fill writes the content of the file at path: once that is complete, and not before.
 // A link is kept, and the file that it leads to replaced. A device or a pipe is written to as it is.
 func File(path string, fill func(io.Writer) error) error {
+	if path == "" {
+		return &fs.PathError{Op: "create", Path: path, Err: errors.New("the path is empty")}
+	}
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}

@@ -74,3 +74,18 @@ func NoMoreGoroutines(tb testing.TB, before int) {
 		}
 	}
 }
+
+// Migrate returns on another OS thread, as Go may do to a goroutine at any time. The goroutine must not be locked to one.
+func Migrate() {
+	for was := syscall.Gettid(); syscall.Gettid() == was; {
+		held, leave := make(chan bool), make(chan bool)
+		go func() { // mostly on this thread, as soon as it waits
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			close(held)
+			<-leave
+		}()
+		<-held
+		close(leave)
+	}
+}

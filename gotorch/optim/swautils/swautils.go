@@ -260,8 +260,11 @@ func (a *AveragedModelModule[M]) average(averaged, current []gotorch.Tensor) {
 	}
 }
 
-// Batch is what a loader for [UpdateBN] gives: inputs, alone or with what a model should answer.
-type Batch interface{ gotorch.Tensor | data.Pair }
+// Batch is what a loader for [UpdateBN] gives: inputs, alone or with what a model should answer; of a list of tensors, as a loader
+// over data.TensorRows gives them, the first is the inputs.
+type Batch interface {
+	gotorch.Tensor | data.Pair | []gotorch.Tensor
+}
 
 // Batches is where batches come from, as a data.Loader.
 type Batches[S Batch] interface{ All() iter.Seq2[S, error] }
@@ -318,9 +321,17 @@ func UpdateBN[S Batch](loader Batches[S], model nn.Layer, opts ...UpdateBNOption
 		}
 		gotorch.NoGrad(func() {
 			gotorch.Scope0(func(*gotorch.ScopeHandle) {
-				x, ok := any(batch).(gotorch.Tensor)
-				if !ok {
-					x = any(batch).(data.Pair).Input
+				var x gotorch.Tensor
+				switch batch := any(batch).(type) {
+				case gotorch.Tensor:
+					x = batch
+				case data.Pair:
+					x = batch.Input
+				case []gotorch.Tensor:
+					if len(batch) == 0 {
+						panic(&gotorch.Error{Op: "swautils.UpdateBN", Kind: gotorch.ValueError, Msg: "a batch of the loader has no tensors, where the first should be the inputs"})
+					}
+					x = batch[0]
 				}
 				if o.Device != 0 {
 					x = x.To(o.Device)

@@ -42,6 +42,30 @@ func (b batches) All() iter.Seq2[data.Pair, error] {
 	}
 }
 
+// The statistics are those of a loader of pairs with the same inputs.
+func TestUpdateBNTakesRows(t *testing.T) {
+	x, y := gotorch.Randn([]int64{10, 3}), gotorch.Randn([]int64{10})
+	after := func(update func(model nn.Layer) error) []float32 {
+		norm := nn.BatchNorm1d(3)
+		if err := update(norm); err != nil {
+			t.Fatal(err)
+		}
+		return append(gotorch.ToSlice[float32](norm.RunningMean), gotorch.ToSlice[float32](norm.RunningVar)...)
+	}
+	o := data.LoaderOptions{BatchSize: 4}
+	want := after(func(m nn.Layer) error { return swautils.UpdateBN(data.NewLoader(data.NewTensorDataset(x, y), o), m) })
+	for _, rows := range [][]gotorch.Tensor{{x}, {x, y}, {x, y, y}} {
+		got := after(func(m nn.Layer) error { return swautils.UpdateBN(data.NewLoader(data.TensorRows(rows...), o), m) })
+		if !slices.Equal(got, want) {
+			t.Errorf("%d tensors: got %v, want %v", len(rows), got, want)
+		}
+	}
+	none := data.NewLoaderWith(data.TensorRows(x), func([][]gotorch.Tensor) ([]gotorch.Tensor, error) { return nil, nil })
+	if err := gotorch.Try0(func() { _ = swautils.UpdateBN(none, nn.BatchNorm1d(3)) }); !errors.Is(err, gotorch.ValueError) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestUpdateBNLeavesTheModelAsItWas(t *testing.T) {
 	norm := nn.BatchNorm1d(2, nn.BatchNorm1dOptions{Momentum: 0.3})
 	model := nn.Sequential(nn.Linear(3, 2), norm)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import platform
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,19 @@ OPEN = 3  # the size that open dimensions get
 STEPS = 3  # of training
 
 
+# By these the kernels of libtorch, oneDNN and MKL are chosen.
+CHOOSING = [
+    "ATEN_CPU_CAPABILITY", "DNNL_DEFAULT_FPMATH_MODE", "DNNL_MAX_CPU_ISA", "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_DEFAULT_FPMATH_MODE", "ONEDNN_MAX_CPU_ISA",
+]  # fmt: skip
+_PROCESSOR = r"(?:model name|cpu family|model|cache size|flags|Features|CPU implementer|CPU part)"
+
+
+def chosen() -> dict[str, str]:
+    """The variables of the environment that choose kernels."""
+    return {name: value for name in CHOOSING if (value := os.environ.get(name))}
+
+
 def machine() -> str:
     """What results depend on in their last bits; gotorch/graph/graphtest says the same in Go."""
     import torch
@@ -38,8 +52,9 @@ def machine() -> str:
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
-        return f"{torch.__version__}\n{platform.machine()}"
-    lines = sorted(set(re.findall(r"^(?:model name|flags|Features)\s*:.*", text, re.M)))
+        text = f"model: {platform.machine()}"
+    lines = sorted(set(re.findall(rf"^{_PROCESSOR}\s*:.*", text, re.M)))
+    lines += [f"{name}={value}" for name, value in chosen().items()]
     return f"{torch.__version__}\n{hashlib.sha256(chr(10).join(lines).encode()).hexdigest()}"
 
 

@@ -2,10 +2,14 @@
 
 `python -m pytorch_bridge.testing.conformance.hub_models` writes those that are kept in the
 repository, where transformers is installed: some kilobytes each, with random weights.
+
+transformers is optional. `Computed` has the same arithmetic in PyTorch's functions, so that Go's
+results can be compared bit for bit with those of this machine anywhere.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import sys
@@ -14,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from pytorch_bridge.toolchain import ROOT
 
@@ -153,6 +159,201 @@ def write(folder: Path, kind: str, seed: int) -> None:
         else:
             expected["hidden"] = model.bert(**inputs).last_hidden_state
     save_file({k: v.contiguous() for k, v in expected.items()}, folder / EXPECTED)
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_new": lambda x: (
+        0.5 * x * (1.0 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * torch.pow(x, 3.0))))
+    ),
+    "relu": F.relu,
+    "silu": F.silu,
+}
+
+
+class Computed:
+    """A model's results, by PyTorch's functions from its configuration and its weights."""
+
+    def __init__(self, config: dict[str, Any], weights: dict[str, Tensor]) -> None:
+        self.config, self.weights = config, weights
+
+    def linear(self, x: Tensor, name: str) -> Tensor:
+        return F.linear(x, self.weights[name + ".weight"], self.weights.get(name + ".bias"))
+
+    def norm(self, x: Tensor, name: str, eps: float) -> Tensor:
+        w = self.weights
+        return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], eps)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, heads: int, **options: Any) -> Tensor:
+        """Attention with `heads` heads of the queries; keys and values may have fewer."""
+        size = q.shape[-1] // heads
+        q, k, v = (t.view(*t.shape[:2], -1, size).transpose(1, 2) for t in (q, k, v))
+        if turned := options.pop("turned", None):
+            q, k = turned(q), turned(k)
+        if options.get("attn_mask") is not None:
+            times = heads // k.shape[1]
+            k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
+            options.pop("is_causal", None)
+        elif k.shape[1] != heads:
+            options["enable_gqa"] = True
+        out = F.scaled_dot_product_attention(q, k, v, scale=size**-0.5, **options)
+        return out.transpose(1, 2).flatten(2)
+
+    def causal(self, ids: Tensor, mask: Tensor | None) -> dict[str, Any]:
+        """The options of attention to the tokens before."""
+        if mask is None:
+            return {"is_causal": ids.shape[1] > 1}
+        square = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()
+        return {"attn_mask": square & mask.bool()[:, None, None, :]}
+
+    def llama(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+        c, w, options = self.config, self.weights, self.causal(ids, mask)
+        heads, rope = c["num_attention_heads"], c["rope_parameters"]
+        size = w["model.layers.0.self_attn.q_proj.weight"].shape[0] // heads
+        frequency = 1.0 / rope["rope_theta"] ** (torch.arange(0, size, 2).float() / size)
+        if rope["rope_type"] == "linear":
+            frequency = frequency / rope["factor"]
+        angles = torch.arange(ids.shape[1])[:, None].float() * frequency
+        angles = torch.cat([angles, angles], -1)
+
+        def norm(x: Tensor, name: str) -> Tensor:
+            y = x.float()
+            y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + c["rms_norm_eps"])
+            return w[name + ".weight"] * y.to(x.dtype)
+
+        x = F.embedding(ids, w["model.embed_tokens.weight"])
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+
+        def turned(x: Tensor) -> Tensor:
+            a, b = x.chunk(2, -1)
+            return x * cos + torch.cat([-b, a], -1) * sin
+
+        for i in range(c["num_hidden_layers"]):
+            at = f"model.layers.{i}."
+            y = norm(x, at + "input_layernorm")
+            q, k, v = (self.linear(y, f"{at}self_attn.{n}_proj") for n in "qkv")
+            y = self.attend(q, k, v, heads, turned=turned, **options)
+            x = x + self.linear(y, at + "self_attn.o_proj")
+            y = norm(x, at + "post_attention_layernorm")
+            gate = ACTIVATIONS[c["hidden_act"]](self.linear(y, at + "mlp.gate_proj"))
+            x = x + self.linear(gate * self.linear(y, at + "mlp.up_proj"), at + "mlp.down_proj")
+        head = "model.embed_tokens" if c["tie_word_embeddings"] else "lm_head"
+        return F.linear(norm(x, "model.norm"), w[head + ".weight"])
+
+    def gpt2(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+        c, w, options = self.config, self.weights, self.causal(ids, mask)
+        # Its weights are of Conv1D, which has them transposed; Go's Linear has them as rows.
+        w = {
+            n: t.t().contiguous()
+            if n.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight"))
+            else t
+            for n, t in w.items()
+        }
+        rows = Computed(c, w)
+        eps = c["layer_norm_epsilon"]
+        x = F.embedding(ids, w["transformer.wte.weight"])
+        x = x + F.embedding(torch.arange(ids.shape[1])[None], w["transformer.wpe.weight"])
+        for i in range(c["n_layer"]):
+            at = f"transformer.h.{i}."
+            qkv = rows.linear(rows.norm(x, at + "ln_1", eps), at + "attn.c_attn")
+            q, k, v = qkv.split(x.shape[2], 2)
+            y = rows.attend(q, k, v, c["n_head"], **options)
+            x = rows.linear(y, at + "attn.c_proj") + x
+            y = rows.linear(rows.norm(x, at + "ln_2", eps), at + "mlp.c_fc")
+            x = x + rows.linear(ACTIVATIONS[c["activation_function"]](y), at + "mlp.c_proj")
+        head = "transformer.wte" if c["tie_word_embeddings"] else "lm_head"
+        return F.linear(rows.norm(x, "transformer.ln_f", eps), w[head + ".weight"])
+
+    def bert(self, ids: Tensor, types: Tensor, mask: Tensor | None) -> Tensor:
+        """The hidden states."""
+        c, w, eps = self.config, self.weights, self.config["layer_norm_eps"]
+        at = "bert.embeddings."
+        x = F.embedding(ids, w[at + "word_embeddings.weight"])
+        x = x + F.embedding(types, w[at + "token_type_embeddings.weight"])
+        x = x + F.embedding(torch.arange(ids.shape[1])[None], w[at + "position_embeddings.weight"])
+        x = self.norm(x, at + "LayerNorm", eps)
+        attended = None if mask is None else mask.bool()[:, None, None, :]
+        for i in range(c["num_hidden_layers"]):
+            at = f"bert.encoder.layer.{i}."
+            q, k, v = (self.linear(x, f"{at}attention.self.{n}") for n in ("query", "key", "value"))
+            y = self.attend(q, k, v, c["num_attention_heads"], attn_mask=attended)
+            y = self.linear(y, at + "attention.output.dense")
+            x = self.norm(y + x, at + "attention.output.LayerNorm", eps)
+            y = ACTIVATIONS[c["hidden_act"]](self.linear(x, at + "intermediate.dense"))
+            x = self.norm(self.linear(y, at + "output.dense") + x, at + "output.LayerNorm", eps)
+        return x
+
+    def classified(self, hidden: Tensor) -> Tensor:
+        pooled = torch.tanh(self.linear(hidden[:, 0], "bert.pooler.dense"))
+        return self.linear(pooled, "classifier")
+
+    def results(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What a folder has beside the model: the inputs of `given`, and results."""
+        ids, mask = given["input_ids"], given["attention_mask"]
+        if self.config["model_type"] == "bert":
+            types = given["token_type_ids"]
+            hidden = self.bert(ids, types, None)
+            masked = self.classified(self.bert(ids, types, mask))
+            found = {"hidden": hidden, "logits": self.classified(hidden), "masked": masked}
+            return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types, **found}
+        forward = getattr(self, self.config["model_type"])
+        found = {"logits": forward(ids, None), "masked": forward(ids, mask)}
+        for name, end in {"greedy": self.config["eos_token_id"], "ended": None}.items():
+            tokens, ended = ids, torch.zeros(len(ids), dtype=torch.bool)
+            for _ in range(8):
+                best = forward(tokens, None)[:, -1].argmax(-1)
+                best[ended] = self.config["pad_token_id"]
+                ended |= torch.tensor(False) if end is None else best == end
+                tokens = torch.cat([tokens, best[:, None]], 1)
+                if ended.all():
+                    break
+            found[name] = tokens
+        return {"input_ids": ids, "attention_mask": mask, **found}
+
+
+def opened(folder: Path) -> Computed:
+    weights = {}
+    for file in folder.glob("model*.safetensors"):
+        # Cloned, because in the file they are at any multiple of four bytes: see `write`.
+        weights.update({name: t.clone() for name, t in load_file(file).items()})
+    return Computed(json.loads((folder / "config.json").read_text()), weights)
+
+
+def vary(of: Path, folder: Path, seed: int) -> None:
+    """Writes a model of the shapes of another, and beside it this machine's results.
+
+    For seed 0 it has the same weights and inputs, for others random ones and another configuration.
+    """
+    draw = random.Random(seed)
+    g = torch.Generator().manual_seed(seed)
+    model, given = opened(of), load_file(of / EXPECTED)
+    config = model.config
+    if seed:
+        for name, t in model.weights.items():
+            model.weights[name] = torch.randn(t.shape, generator=g) * 0.3 + ("norm" in name.lower())
+        acts = sorted(ACTIVATIONS)
+        config["activation_function" if config["model_type"] == "gpt2" else "hidden_act"] = (
+            draw.choice(acts)
+        )
+        if config["model_type"] == "bert":
+            config["num_attention_heads"] = draw.choice([1, 2, 3, 4, 6])
+        elif config["model_type"] == "gpt2":
+            config["n_head"] = draw.choice([1, 2, 3, 4, 6])
+        else:
+            rope = {"rope_theta": draw.choice([500.0, 10000.0]), "rope_type": "default"}
+            config["rope_parameters"] = rope
+        vocabulary, shape = config["vocab_size"], (draw.randint(1, 3), draw.randint(2, 12))
+        given["input_ids"] = torch.randint(3, vocabulary, shape, generator=g)
+        given["token_type_ids"] = torch.randint(2, shape, generator=g)
+        given["attention_mask"] = torch.ones(shape, dtype=torch.int64)
+        given["attention_mask"][0, max(1, shape[1] - 2) :] = 0
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(model.weights, folder / "model.safetensors")
+    with torch.no_grad():
+        results = model.results(given)
+    save_file({k: v.contiguous() for k, v in results.items()}, folder / EXPECTED)
 
 
 def main() -> int:

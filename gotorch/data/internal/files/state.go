@@ -5,15 +5,21 @@ import (
 	"math/rand/v2"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/data/internal/shuffle"
 	"gotorch.dev/gotorch/internal/args"
 )
+
+// The streams have one rule, which is that of a data.Loader. A loop over All begins an epoch. The state is where the loop is that
+// yielded last. After LoadStateDict, the next loop is the rest of the epoch that the state is in. From leaves the state alone, and
+// is refused where a state is waiting for a loop.
 
 // Position is where a stream has come to that can begin at any place of its files, or pass by what comes before.
 type Position struct {
 	Kind  string // of stream, such as "lines.Stream"
 	Files int    // that it has
 
+	begun  bool  // the next loop begins another epoch
 	File   int   // which of them it is in
 	Offset int64 // in bytes, of what is unpacked
 	Sample int64 // how many of the file came before
@@ -21,6 +27,45 @@ type Position struct {
 
 // Begin goes to the beginning of a file.
 func (p *Position) Begin(file int) { p.File, p.Offset, p.Sample = file, 0, 0 }
+
+// A Walk yields what follows a position, but for the first skip elements. It moves the position before it yields. It returns false
+// if the loop was left.
+type Walk[S any] func(at *Position, skip int, yield func(S, error) bool) bool
+
+// All is a loop over a stream, which is at p.
+func All[S any](p *Position, walk Walk[S]) iter.Seq2[S, error] {
+	return func(yield func(S, error) bool) {
+		if p.begun {
+			p.Begin(0)
+		}
+		p.begun = true
+		at := *p
+		if walk(&at, 0, func(sample S, err error) bool {
+			*p = at
+			return yield(sample, err)
+		}) {
+			p.Begin(0)
+			p.begun = false
+		}
+	}
+}
+
+// From is the sequence of a start.
+func From[S any](p *Position, start data.Start, walk Walk[S]) iter.Seq2[S, error] {
+	return func(yield func(S, error) bool) {
+		if !p.begun && (p.File > 0 || p.Offset > 0 || p.Sample > 0) {
+			var none S
+			yield(none, waiting(p.Kind))
+			return
+		}
+		walk(&Position{}, start.Skip, yield)
+	}
+}
+
+// waiting is the error for a state that nobody would hear of.
+func waiting(kind string) error {
+	return args.ValueError(kind, "the stream has a state by LoadStateDict, which is for a loop over All: a data.Loader has the place in its own state")
+}
 
 // StateDict returns the stream's state.
 func (p *Position) StateDict() gotorch.Dict {
@@ -39,7 +84,7 @@ func (p *Position) LoadStateDict(dict gotorch.Dict) error {
 	if n[0] != int64(p.Files) || n[1] > n[0] {
 		return args.ValueError(p.Kind, "the state is of a stream of %d files, and this one has %d", n[0], p.Files)
 	}
-	p.File, p.Offset, p.Sample = int(n[1]), n[2], n[3]
+	p.File, p.Offset, p.Sample, p.begun = int(n[1]), n[2], n[3], false
 	return nil
 }
 
@@ -48,16 +93,31 @@ type Epoch struct {
 	Kind    string // of stream
 	Shuffle int    // samples that are held back, to be yielded in random order; at most 1: none
 	Seed    uint64 // of all epochs
+	Seeded  bool   // by the program: else the order of From follows from the start's seed
 
-	Epoch uint64
-	Taken int64 // samples and errors of this epoch
+	epoch uint64
+	taken int64 // samples and errors of this epoch
+	begun bool  // the next loop begins another epoch
+}
+
+// Next returns which epoch the next loop is of.
+func (e *Epoch) Next() int {
+	if e.begun {
+		return int(e.epoch) + 1
+	}
+	return int(e.epoch)
+}
+
+// Fresh returns the epoch that another stream begins with.
+func (e *Epoch) Fresh() Epoch {
+	return Epoch{Kind: e.Kind, Shuffle: e.Shuffle, Seed: e.Seed, Seeded: e.Seeded}
 }
 
 // StateDict returns the stream's state.
 func (e *Epoch) StateDict() gotorch.Dict {
 	return gotorch.Dict{
 		{Key: "kind", Value: e.Kind}, {Key: "seed", Value: int64(e.Seed)}, {Key: "shuffle", Value: int64(e.Shuffle)},
-		{Key: "epoch", Value: int64(e.Epoch)}, {Key: "taken", Value: e.Taken},
+		{Key: "epoch", Value: int64(e.epoch)}, {Key: "taken", Value: e.taken},
 	}
 }
 
@@ -74,44 +134,77 @@ func (e *Epoch) LoadStateDict(dict gotorch.Dict) error {
 	if n[0] != int64(e.Shuffle) {
 		return args.ValueError(e.Kind, "the state is of a stream that shuffles among %d, and this one does among %d", n[0], e.Shuffle)
 	}
-	e.Seed, e.Epoch, e.Taken = uint64(seed), uint64(n[1]), n[2]
+	e.Seed, e.epoch, e.taken, e.begun = uint64(seed), uint64(n[1]), n[2], false
 	return nil
 }
 
-// Samples yields the samples of the epoch from where the stream is to the end, and goes to the next epoch then. read is
-// all samples of the epoch, of which those before are dropped; rng is for their order.
-func Samples[S any](e *Epoch, read func(rng *rand.Rand) iter.Seq[S]) iter.Seq[S] {
+// A Read yields all elements of an epoch; rng is for their order.
+type Read[S any] func(rng *rand.Rand) iter.Seq[S]
+
+// samples yields the elements of an epoch, but for the first skip. It returns false if the loop was left.
+func samples[S any](e *Epoch, seed, epoch uint64, skip int64, read Read[S], yield func(S) bool) bool {
+	rng := rand.New(rand.NewPCG(seed, epoch))
+	all := read(rng)
+	if e.Shuffle > 1 {
+		held := shuffle.Buffer[S]{Size: e.Shuffle, RNG: rng}
+		all = held.All(all)
+	}
+	for s := range all {
+		if skip > 0 {
+			skip--
+			continue
+		}
+		if !yield(s) {
+			return false
+		}
+	}
+	return true
+}
+
+// Samples is a loop over a stream, which is at e.
+func Samples[S any](e *Epoch, read Read[S]) iter.Seq[S] {
 	return func(yield func(S) bool) {
-		rng := rand.New(rand.NewPCG(e.Seed, e.Epoch))
-		all := read(rng)
-		if e.Shuffle > 1 {
-			held := shuffle.Buffer[S]{Size: e.Shuffle, RNG: rng}
-			all = held.All(all)
+		if e.begun {
+			e.epoch, e.taken = e.epoch+1, 0
 		}
-		before := e.Taken
-		for s := range all {
-			if before > 0 {
-				before--
-				continue
-			}
-			e.Taken++
-			if !yield(s) {
-				return
-			}
+		e.begun = true
+		epoch, taken := e.epoch, e.taken
+		if samples(e, e.Seed, epoch, taken, read, func(s S) bool {
+			taken++
+			e.epoch, e.taken = epoch, taken
+			return yield(s)
+		}) {
+			e.epoch, e.taken, e.begun = epoch+1, 0, false
 		}
-		e.Epoch, e.Taken = e.Epoch+1, 0
 	}
 }
 
-// Seed returns the seed of the options, or one that is drawn from the default generator.
-func Seed(op string, field gotorch.Scalar) uint64 {
-	if seed, given := args.Seed(op, "Seed", field); given {
-		return seed
+// SamplesFrom is the sequence of a start.
+func SamplesFrom[S any](e *Epoch, start data.Start, read Read[S]) iter.Seq[S] {
+	seed, epoch := start.Seed, uint64(0)
+	if e.Seeded {
+		seed, epoch = e.Seed, uint64(start.Epoch)
+	}
+	return func(yield func(S) bool) { samples(e, seed, epoch, int64(start.Skip), read, yield) }
+}
+
+// Waiting returns an error where a state is waiting for a loop.
+func (e *Epoch) Waiting() error {
+	if !e.begun && e.taken > 0 {
+		return waiting(e.Kind)
+	}
+	return nil
+}
+
+// SetSeed sets the seed that the options have, or one that is drawn from the default generator.
+func (e *Epoch) SetSeed(op string, field gotorch.Scalar) {
+	if e.Seed, e.Seeded = args.Seed(op, "Seed", field); e.Seeded {
+		return
 	}
 	drawn := gotorch.Empty(nil, gotorch.TensorOptions{DType: gotorch.Int64})
 	defer drawn.Close()
 	drawn.Random_()
-	return uint64(gotorch.Item[int64](drawn))
+	e.Seed = uint64(gotorch.Item[int64](drawn))
 }
 
 // numbers reads the numbers of a state, which must be of a kind.

@@ -1,0 +1,270 @@
+package gotorch
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gotorch.dev/gotorch/internal/pickle"
+)
+
+// NumPy's arrays and scalars in files of torch.save.
+
+// npDType is a numpy.dtype: "f4", and the order of its bytes.
+type npDType struct {
+	code       string
+	bigEndian  bool
+	structured bool // whether it has fields, or arrays as elements
+}
+
+// PickleName is part of pickle.Named.
+func (*npDType) PickleName() string { return "a numpy.dtype" }
+
+// build takes the state: a version, the order of bytes, an element's dtype and shape, names and fields of fields ...
+func (d *npDType) build(state any) error {
+	t, _ := state.(*pickle.Tuple)
+	if t == nil || len(t.Items) < 5 {
+		return loadError(UnpicklingError, "the state of a numpy.dtype is malformed")
+	}
+	order, _ := textOf(t.Items[1])
+	d.bigEndian = order == ">"
+	d.structured = t.Items[2] != nil || t.Items[3] != nil || t.Items[4] != nil
+	return nil
+}
+
+var npDTypes = map[string]DType{
+	"b1": Bool, "i1": Int8, "i2": Int16, "i4": Int32, "i8": Int64, "u1": Uint8, "u2": Uint16, "u4": Uint32, "u8": Uint64,
+	"f2": Float16, "f4": Float32, "f8": Float64, "c8": Complex64, "c16": Complex128,
+}
+
+// npArray is a numpy.ndarray. Its tensor is made when its elements are known.
+type npArray struct {
+	class  string
+	tensor Tensor
+	state  any // of one that no tensor can hold
+}
+
+// PickleName is part of pickle.Named.
+func (*npArray) PickleName() string { return "a numpy.ndarray" }
+
+// opaque is the array as an object, where it has no tensor.
+func (a *npArray) opaque() *pickle.Object {
+	return &pickle.Object{Class: a.class, Call: true, State: a.state}
+}
+
+// build takes the state: a version, shape, dtype, whether the first dimension is the innermost, and the elements.
+func (a *npArray) build(u *unpickler, state any) error {
+	a.state = state
+	t, _ := state.(*pickle.Tuple)
+	if t == nil || len(t.Items) < 4 {
+		return loadError(UnpicklingError, "the state of a numpy.ndarray is malformed")
+	}
+	items := t.Items[len(t.Items)-4:]
+	fortran, _ := items[2].(bool)
+	made, err := u.fromNumpy(items[3], items[1], items[0], fortran)
+	if err == nil {
+		a.tensor = made
+	}
+	return err
+}
+
+// numpy makes what NumPy's functions return.
+func (u *unpickler) numpy(g global, args *pickle.Tuple) (any, error) {
+	in := args.Items
+	arg := argumentsOf(in)
+	bad := loadError(UnpicklingError, "%s is called with the wrong arguments", g)
+	if err := u.budget.Take(1024); err != nil {
+		return nil, err
+	}
+	switch g {
+	case "numpy.dtype":
+		code, ok := textOf(arg(0))
+		if !ok {
+			return nil, bad
+		}
+		return &npDType{code: code}, nil
+	case "numpy._core.multiarray._reconstruct":
+		class, ok := arg(0).(global)
+		switch {
+		case !ok:
+			return nil, bad
+		case class != "numpy.ndarray" && class != "numpy.memmap" && class != "numpy.matrix":
+			return u.opaque(string(class), &pickle.Tuple{})
+		}
+		return &npArray{class: string(class)}, nil
+	case "numpy._core.numeric._frombuffer":
+		order, ok := textOf(arg(3))
+		a := &npArray{class: "numpy.ndarray", state: args}
+		if !ok || order != "C" && order != "F" || len(in) > 4 && in[4] != nil {
+			return a, nil
+		}
+		var err error
+		a.tensor, err = u.fromNumpy(arg(0), arg(1), arg(2), order == "F")
+		return a, err
+	}
+	d, ok := arg(0).(*npDType)
+	if !ok {
+		return nil, bad
+	}
+	b, ok := bytesIn(arg(1))
+	if v, known := d.number(b); ok && known {
+		return v, nil
+	}
+	class := "numpy._core.multiarray.scalar"
+	if len(d.code) > 0 {
+		if name := map[byte]string{'M': "numpy.datetime64", 'm': "numpy.timedelta64", 'f': "numpy.longdouble", 'c': "numpy.clongdouble", 'V': "numpy.void"}[d.code[0]]; name != "" {
+			class = name
+		}
+	}
+	return u.opaque(class, args)
+}
+
+// bytesIn returns bytes, also where Python 2 has written them and they are text.
+func bytesIn(v any) ([]byte, bool) {
+	switch v := v.(type) {
+	case []byte:
+		return v, true
+	case string:
+		return []byte(v), true
+	}
+	return nil, false
+}
+
+// fromNumpy makes a tensor of an array's elements; the zero Tensor of one that no tensor can hold.
+func (u *unpickler) fromNumpy(data, of, shape any, fortran bool) (t Tensor, err error) {
+	d, ok1 := of.(*npDType)
+	sizes, ok2 := dimsOf(shape)
+	b, ok3 := bytesIn(data)
+	if !ok1 || !ok2 || d.structured {
+		return t, nil
+	}
+	dtype := npDTypes[d.code]
+	if dtype == 0 || !ok3 {
+		return t, nil
+	}
+	if err := u.budget.Take(1024 + 2*len(b)); err != nil {
+		return t, err
+	}
+	if len(b)%dtype.Size() != 0 || !fits(sizes, len(b)/dtype.Size()) {
+		return t, loadError(ValueError, "an array of shape %v and dtype %s has %d bytes", sizes, d.code, len(b))
+	}
+	if d.bigEndian && dtype.Size() > 1 {
+		b = swapped(b, dtype)
+	}
+	if dtype == Bool {
+		b = slices.Clone(b)
+		for i := range b {
+			b[i] = min(b[i], 1)
+		}
+	}
+	order := make([]int64, len(sizes))
+	for i := range order {
+		order[i] = int64(i)
+	}
+	if fortran {
+		sizes = slices.Clone(sizes)
+		slices.Reverse(sizes)
+		slices.Reverse(order)
+	}
+	err = Try0(func() {
+		t = u.onDevice(FromRaw(b, dtype, sizes...))
+		if fortran {
+			t = t.Permute(order)
+		}
+	})
+	return t, err
+}
+
+// swapped returns the bytes of numbers in the other order.
+func swapped(b []byte, dtype DType) []byte {
+	n := dtype.Size()
+	if dtype.IsComplex() {
+		n /= 2
+	}
+	b = slices.Clone(b)
+	for at := 0; at+n <= len(b); at += n {
+		slices.Reverse(b[at : at+n])
+	}
+	return b
+}
+
+// number returns a scalar of d's, as Go has it: integers are int64, floats float64.
+func (d *npDType) number(b []byte) (v any, ok bool) {
+	if d.structured {
+		return nil, false
+	}
+	if dtype := npDTypes[d.code]; dtype != 0 {
+		if len(b) != dtype.Size() {
+			return nil, false
+		}
+		if d.bigEndian {
+			b = swapped(b, dtype)
+		}
+		float := func(b []byte) float64 {
+			if len(b) == 4 {
+				return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
+			}
+			return math.Float64frombits(binary.LittleEndian.Uint64(b))
+		}
+		n := uint64(0)
+		for i, c := range b[:min(len(b), 8)] {
+			n |= uint64(c) << (8 * i)
+		}
+		switch {
+		case dtype == Bool:
+			return b[0] != 0, true
+		case dtype == Float16:
+			return half(uint16(n)), true
+		case dtype.IsFloatingPoint():
+			return float(b), true
+		case dtype.IsComplex():
+			return complex(float(b[:len(b)/2]), float(b[len(b)/2:])), true
+		case dtype == Uint64 && n > math.MaxInt64:
+			return new(big.Int).SetUint64(n), true
+		case dtype.IsSigned():
+			shift := 64 - 8*len(b)
+			return int64(n<<shift) >> shift, true
+		}
+		return int64(n), true
+	}
+	kind, digits := d.code, ""
+	if len(kind) > 0 {
+		kind, digits = kind[:1], kind[1:]
+	}
+	n, err := strconv.Atoi(digits)
+	switch {
+	case err != nil:
+	case kind == "S" && len(b) == n:
+		return bytes.TrimRight(b, "\x00"), true
+	case kind == "U" && len(b) == 4*n:
+		var order binary.ByteOrder = binary.LittleEndian
+		if d.bigEndian {
+			order = binary.BigEndian
+		}
+		runes := make([]rune, n)
+		for i := range runes {
+			runes[i] = rune(order.Uint32(b[4*i:]) & math.MaxInt32)
+		}
+		return strings.TrimRight(string(runes), "\x00"), true
+	}
+	return nil, false
+}
+
+// half returns a float16 as a float64.
+func half(bits uint16) float64 {
+	sign := 1 - 2*float64(bits>>15)
+	exponent, fraction := int(bits>>10&0x1f), float64(bits&0x3ff)
+	switch {
+	case exponent == 0:
+		return sign * math.Ldexp(fraction, -24)
+	case exponent == 0x1f && fraction == 0:
+		return math.Inf(int(sign))
+	case exponent == 0x1f:
+		return math.NaN()
+	}
+	return sign * math.Ldexp(1024+fraction, exponent-25)
+}
