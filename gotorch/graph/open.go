@@ -82,6 +82,7 @@ type Model struct {
 	inputs, outputs []Spec
 	sizes           []SizeRule
 	state           []State
+	rows            bool
 	changes         bool
 	weights         *Weights // nil where there are none
 	constants       int
@@ -279,6 +280,7 @@ type manifest struct {
 	Outputs   []manifestSpec `json:"outputs"`
 	Sizes     []manifestSize `json:"sizes"`
 	State     []manifestPair `json:"state"`
+	Rows      bool           `json:"independent_rows"`
 	Library   manifestFile   `json:"library"`
 	Weights   *manifestFile  `json:"weights"`
 	Tensors   []manifestW    `json:"tensors"`
@@ -465,6 +467,11 @@ func (m *manifest) checkRules() error {
 			return fmt.Errorf("it has a rule for size %d of input %.100q, which there is not", r.Dim, r.Input)
 		}
 	}
+	for _, s := range slices.Concat(m.inputs, m.outputs) {
+		if m.Rows && (len(s.Shape) == 0 || s.Shape[0] != -1 || m.Changes || len(m.State) > 0) {
+			return fmt.Errorf("it says that rows are independent, and %v has none, or the model keeps something", s)
+		}
+	}
 	seen := map[string]bool{}
 	for _, p := range m.State {
 		in, out := inputs[p.Input], outputs[p.Output]
@@ -523,7 +530,7 @@ func (f manifestFile) check(dir string, sum [32]byte, n int64) error {
 }
 
 func (m *manifest) model() *Model {
-	made := &Model{name: m.Name, inputs: m.inputs, outputs: m.outputs, changes: m.Changes, constants: m.Constants}
+	made := &Model{name: m.Name, inputs: m.inputs, outputs: m.outputs, changes: m.Changes, constants: m.Constants, rows: m.Rows}
 	for _, r := range m.Sizes {
 		rule := SizeRule{r.Input, r.Dim, r.Symbol, r.Scale, r.Offset, math.MinInt64, math.MaxInt64}
 		if r.Min != nil {
@@ -603,6 +610,10 @@ func (m *Model) Outputs() []Spec { return slices.Clone(m.outputs) }
 
 // Sizes returns what the model demands of open sizes.
 func (m *Model) Sizes() []SizeRule { return slices.Clone(m.sizes) }
+
+// IndependentRows reports whether row i of each output is made of row i of the inputs alone, as pb.export_model has proved
+// it: the first dimension of all of them is open, and calls may be joined along it. False says only that there is no proof.
+func (m *Model) IndependentRows() bool { return m.rows }
 
 // State returns which outputs are inputs of a sequence's next call.
 func (m *Model) State() []State { return slices.Clone(m.state) }

@@ -325,7 +325,7 @@ func (v *version) batchable(j *job) error {
 		}
 	}
 	rows := j.in[0].shape[0]
-	if rows > int64(v.options.batching.Max) {
+	if rows > int64(v.options.batching.Max) && !v.options.unasked { // a larger one runs alone then
 		return newError(InvalidArgument, "the request has %d rows, and the model takes at most %d", rows, v.options.batching.Max)
 	}
 	j.rows, j.lengths = int(rows), v.lengths(j)

@@ -59,6 +59,7 @@ type modelOptions struct {
 	threads   int // 0: as many as others
 
 	threadsGiven bool
+	unasked      bool // nobody has asked for batching, so that no request is refused for it
 
 	runTimeout      time.Duration // 0: any
 	runTimeoutGiven bool

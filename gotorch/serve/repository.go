@@ -51,6 +51,9 @@ type RepositoryOptions struct {
 // that is damaged, or not yet there as a whole, changes nothing, nor does one that cannot be read: it is tried again when
 // its files have changed, the log has it once, and the index of models says why it is not in service.
 //
+// Requests are joined where the manifest says that the rows of the model are independent, unless config.json has batching of
+// its own ({"batching": {"max": 0}} joins none); one with more rows than a batch has runs alone.
+//
 // config.json has the options of Add, as {"batching": {"max": 64, "delay": "2ms"}, "instances": 2}; see
 // docs/serving.md. What it does not know is an error. A client that may load a model has its folder looked at then.
 //
@@ -495,6 +498,9 @@ func (r *repository) load(ctx context.Context, key entryKey, at source, e *entry
 	options := append(c.options(), Version(key.version))
 	if g, ok := model.(*graphModel); ok && len(g.state) > 0 && c.Sequences == nil {
 		options = append(options, Sequences{})
+	}
+	if g, ok := model.(*graphModel); ok && c.Batching == nil && c.Sequences == nil && len(c.Ragged) == 0 {
+		options = append(options, joining(g.model.Sizes(), g.model.IndependentRows()))
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -26,6 +26,7 @@ from ..artifacts import run_compiler
 from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from ..graph.basic import Variable
 from ..ops.checks import CheckSizes
+from ..ops.rows import independent
 from ..types import TensorType, Type
 from ..types.enums import dtype_name
 from .go_package import abi, folder, weights
@@ -79,6 +80,9 @@ def export_model(
     h_in of the sequence's next call, and zeros at the first. A server keeps such tensors and shows
     them to no client. Of their sizes only the first may be open.
 
+    Where it can be proved that row i of each output is made of row i of the inputs alone, the
+    manifest says so, and a server joins requests.
+
     Inputs and outputs are tensors on the CPU whose dtype is known. `example` chooses one of the
     functions that jit has compiled.
 
@@ -128,6 +132,8 @@ def export_model(
         "outputs": outs,
         "sizes": _sizes(made.inputs, in_names, c),
         "state": _state(state or {}, ins, outs),
+        # That it is not proved is nothing to say.
+        **({"independent_rows": True} if not state and _independent(made) else {}),
         "library": _file(LIBRARY, library),
         "weights": _file(weights.WEIGHTS, data) if data else None,
         "tensors": [_weight(w) for w in found],
@@ -275,6 +281,11 @@ def _sizes(inputs: Sequence[Variable], names: Sequence[str], c: Any) -> list[dic
             one |= {k: n for k, n in (("min", rule.low), ("max", rule.high)) if n is not None}
             found.append(one)
     return found
+
+
+def _independent(made: Source) -> bool:
+    """Whether it is proved that requests may be joined along the first dimension."""
+    return not made.state and not made.hidden and independent(made.inputs, made.outputs)
 
 
 def _state(
