@@ -333,13 +333,19 @@ void check_file(Archive &archive, const std::string &path) {
               return archive.has(data) ? std::optional(archive.size(data)) : std::nullopt;
             }));
   }
+  jit::Definitions definitions;
   for (const std::string &record : archive.records()) {
-    if (starts_with(record, "code/") && record.size() > 3 &&
-        record.compare(record.size() - 3, 3, ".py") == 0)
-      damaged(record, jit::check_source(archive.content(record)));
-    else
+    if (!starts_with(record, "code/") || record.size() < 8 ||
+        record.compare(record.size() - 3, 3, ".py") != 0) {
       archive.check(record);
+      continue;
+    }
+    const std::string source = archive.content(record);
+    damaged(record, jit::check_source(source));
+    definitions.add(record, source);
   }
+  if (definitions.are_nested_too_deeply())
+    damaged("code", "has classes that are nested too deeply");
 }
 
 IValue extra_files(Archive &archive) {

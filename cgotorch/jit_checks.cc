@@ -517,6 +517,8 @@ class Code {
       case '\r':
       case ':':
         break;
+      case '\\':
+        fail("has a line that goes on after a backslash");
       default:
         deepen();
     }
@@ -549,7 +551,85 @@ std::string problem(F &&f) {
   }
 }
 
+constexpr int kMaxChain = 200;  // of definitions that name each other
+
 }  // namespace
+
+void Definitions::add(std::string_view record, std::string_view source) {
+  constexpr std::string_view kFolder = "code/", kEnd = ".py", kRoot = "__torch__.";
+  std::string prefix(record.substr(kFolder.size(), record.size() - kFolder.size() - kEnd.size()));
+  std::replace(prefix.begin(), prefix.end(), '/', '.');
+  std::vector<std::string> *current = nullptr;
+  std::optional<size_t> base;  // of all lines: the first one may be indented
+  for (size_t at = 0; at < source.size();) {
+    const std::string_view line = source.substr(at, source.find('\n', at) - at);
+    at += line.size() + 1;
+    const size_t indent = line.find_first_not_of(" \t\r");
+    if (indent == std::string_view::npos || line[indent] == '#') continue;
+    if (!base) base = indent;
+    for (const std::string_view keyword : {"class", "def"}) {
+      if (line.substr(indent, keyword.size()) != keyword || (indent > *base && keyword == "def"))
+        continue;
+      const size_t from = line.find_first_not_of(" \t\r", indent + keyword.size());
+      if (from == std::string_view::npos || from == indent + keyword.size()) continue;
+      size_t end = from;
+      while (end < line.size() && is_word(line[end])) end++;
+      current = &names_[prefix + "." + std::string(line.substr(from, end - from))];
+    }
+    if (current == nullptr) continue;
+    for (size_t from = line.find(kRoot); from != std::string_view::npos;) {
+      size_t end = from;
+      while (end < line.size() && (is_word(line[end]) || line[end] == '.')) end++;
+      current->emplace_back(line.substr(from, end - from));
+      from = line.find(kRoot, end);
+    }
+  }
+}
+
+bool Definitions::are_nested_too_deeply() const {
+  // The longest way from each of them, by a walk that does not recurse itself. One that is on the
+  // way already is not walked again.
+  struct Step {
+    const std::string *name;
+    size_t next = 0;
+    int longest = 0;
+  };
+  std::unordered_map<std::string_view, int> depth;  // 0 while it is on the way
+  // A name may go on behind that of a class: with a method's.
+  const auto known = [&](std::string name) {
+    for (;;) {
+      const auto it = names_.find(name);
+      const size_t dot = name.rfind('.');
+      if (it != names_.end() || dot == std::string::npos) return it;
+      name.resize(dot);
+    }
+  };
+  for (const auto &[root, unused] : names_) {
+    if (depth.count(root) > 0) continue;
+    std::vector<Step> way{{&root}};
+    depth[root] = 0;
+    while (!way.empty()) {
+      if (way.size() > kMaxChain) return true;
+      Step &step = way.back();
+      const auto &list = names_.at(*step.name);
+      if (step.next == list.size()) {
+        const int longest = depth[*step.name] = step.longest + 1;
+        if (longest > kMaxChain) return true;
+        way.pop_back();
+        if (!way.empty()) way.back().longest = std::max(way.back().longest, longest);
+        continue;
+      }
+      const auto it = known(list[step.next++]);
+      if (it == names_.end()) continue;
+      const auto [place, fresh] = depth.emplace(it->first, 0);
+      if (fresh)
+        way.push_back({&it->first});
+      else
+        step.longest = std::max(step.longest, place->second);
+    }
+  }
+  return false;
+}
 
 std::string check_pickle(
     std::string_view pickle,

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <vector>
 
 namespace cgotorch::jit {
 
@@ -18,5 +20,18 @@ std::string check_pickle(
 
 // What is wrong with source code; "" if nothing.
 std::string check_source(std::string_view source);
+
+// Classes and functions of a file's code, and what each of them names. libtorch reads what is named
+// while it reads what names it.
+class Definitions {
+ public:
+  // Those of a record, "code/__torch__/nets.py".
+  void add(std::string_view record, std::string_view source);
+  // Whether they name each other so that one leads to another, and so on, too often.
+  bool are_nested_too_deeply() const;
+
+ private:
+  std::unordered_map<std::string, std::vector<std::string>> names_;
+};
 
 }  // namespace cgotorch::jit

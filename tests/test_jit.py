@@ -607,6 +607,14 @@ def number(n: int) -> bytes:
     return b"J" + n.to_bytes(4, "little", signed=True)
 
 
+def chain(n: int) -> str:
+    """Classes of which each is an attribute of the one before."""
+    name = f"__torch__.{__name__}.A"
+    return "".join(
+        f"class A{i}:\n  a : {name + str(i + 1) if i + 1 < n else 'Tensor'}\n" for i in range(n)
+    )
+
+
 def test_hostile_files_are_errors(loads):
     small = saved(torch.jit.script(Small()))
     with zipfile.ZipFile(io.BytesIO(small)) as z:
@@ -665,11 +673,24 @@ def test_hostile_files_are_errors(loads):
         "empty lines": source(last, "\n" * 1_000_000 + "    " + last),
         "blocks": source(last, "".join("  " * n + "  if True:\n  " for n in range(1, 5000))
                          + "  " * 5001 + "pass\n    " + last),
+        "classes": source("class Small", chain(5000) + "class Small"),
+        "indented classes": rebuilt(
+            small, {record: lambda b: ("\n" + chain(5000) + code).replace("\n", "\n \t").encode()}
+        ),
+        "spaced classes": source(
+            "class Small", chain(5000).replace("class A", "class \tA") + "class Small"
+        ),
+        "classes after backslashes": source(
+            "class Small", chain(5000).replace("class A", "class \\\n A") + "class Small"
+        ),
         "an endless string": source(last, 'return "' + "x" * 1000),
         "no code": source(last, "\0\xff("),
         "an unknown operator": source(last, "return ops.no.such(" + value + ")"),
         "an unknown class": source("class ", "class Ä"),
     }  # fmt: skip
+    # Whatever comes of it.
+    loads({"a circle": source("class Small", chain(3).replace("Tensor", f"__torch__.{__name__}.A0")
+                              + "class Small")})  # fmt: skip
     results = loads(cases)
     assert [name for name, said in results.items() if not said] == []
     for name, said in results.items():

@@ -53,8 +53,7 @@ type LoadOptions struct {
 // The error is that of the operating system if the file cannot be read, else an *gotorch.Error: of kind ValueError if the
 // file is truncated, damaged or no TorchScript; of kind NotImplementedError if a PyTorch before 1.3 wrote it; of kind RuntimeError
 // if its code needs what this process lacks: an operator of a library, which [gotorch.LoadLibrary] brings, or a device.
-// Lengths, sizes and nesting in a file are checked before they are believed. The work is in proportion to the file's length, but
-// for what the file's own methods __setstate__ do.
+// Lengths, sizes and nesting in a file are checked before they are believed.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.jit.load.html.
 func Load(path string, opts ...LoadOptions) (*Module, error) {
@@ -145,10 +144,9 @@ func encode(op string, w io.Writer, m *Module, opts []SaveOptions) (err error) {
 
 // SetProfilingMode sets whether scripts are profiled, and reports whether they were. It counts for the whole process.
 //
-// Python profiles: the first calls of a method record the shapes and dtypes that come, and what is then compiled for them is
-// compiled again for others. That pays on GPUs, where it fuses elementwise ops. On the processor PyTorch's builds have nothing to
-// fuse with, so the first calls, and those with new shapes, only take longer. In Go it is off, unless Go runs in a Python process, which
-// then decides.
+// Python profiles: the first call of a method records the shapes and dtypes that come, and the second one compiles the method again
+// for them. That pays on GPUs, where elementwise ops are fused. PyTorch's builds for the processor have nothing to fuse with, so
+// there the second call only takes longer. In Go it is off, unless Go runs in a Python process, which then decides.
 func SetProfilingMode(on bool) (was bool) { return c.SetProfiles(on) }
 
 // Module is a TorchScript module. Goroutines may call its methods at the same time, as far as the script allows that: one that
