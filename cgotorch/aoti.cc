@@ -7,8 +7,6 @@
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <caffe2/serialize/crc_alt.h>
-#include <caffe2/serialize/inline_container.h>
 #include <elf.h>
 #include <sys/utsname.h>
 #include <torch/csrc/inductor/aoti_runner/model_container_runner.h>
@@ -31,6 +29,7 @@
 #endif
 
 #include "aoti_checks.h"
+#include "archive.h"
 #include "files.h"
 #include "internal.h"
 #include "safetensors.h"
@@ -74,157 +73,6 @@ class Folder {
 bool ends_with(std::string_view s, std::string_view end) {
   return s.size() >= end.size() && s.substr(s.size() - end.size()) == end;
 }
-
-// A file that is opened once and read by place, by us and by libtorch's reader of archives: its
-// name may lead to another file by the time that it is opened again.
-class OpenFile : public caffe2::serialize::ReadAdapterInterface {
- public:
-  explicit OpenFile(const std::string &path) : file_(open_regular(path)) {}
-  OpenFile(const OpenFile &) = delete;
-  OpenFile &operator=(const OpenFile &) = delete;
-  ~OpenFile() override { close(file_.fd); }
-
-  size_t size() const override { return file_.size; }
-  size_t read(uint64_t offset, void *to, size_t n, const char * = "") const override {
-    size_t done = 0;
-    while (done < n) {
-      const ssize_t got = pread(file_.fd, static_cast<char *>(to) + done,
-                                std::min(n - done, kMaxRead), static_cast<off_t>(offset + done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) break;
-      done += static_cast<size_t>(got);
-    }
-    return done;
-  }
-
- private:
-  static constexpr size_t kMaxRead = 1 << 30;
-  RegularFile file_;
-};
-
-// The checksums of a zip archive's files by their names, which libtorch's reader of archives does
-// not look at. Nothing where the list of files, at the archive's end, is not there.
-std::optional<std::unordered_map<std::string, uint32_t>> read_checksums(const OpenFile &file) {
-  const uint64_t size = file.size();
-  const auto read = [&](uint64_t offset, uint64_t n) -> std::string {
-    if (offset > size || n > size - offset) return "";
-    std::string bytes(n, '\0');
-    return file.read(offset, bytes.data(), n) == n ? bytes : "";
-  };
-  const auto number = [](const std::string &bytes, size_t at, size_t n) {
-    uint64_t v = 0;
-    for (size_t i = n; i-- > 0;) v = v << 8 | static_cast<unsigned char>(bytes[at + i]);
-    return v;
-  };
-  constexpr size_t kEnd = 22, kLocator = 20, kEnd64 = 56, kEntry = 46, kComment = 65535;
-  const uint64_t tail_at = size - std::min<uint64_t>(size, kEnd + kComment);
-  const std::string tail = read(tail_at, size - tail_at);
-  const size_t end = tail.rfind("PK\5\6");
-  if (end == std::string::npos || tail.size() - end < kEnd) return std::nullopt;
-  uint64_t list_size = number(tail, end + 12, 4), list_at = number(tail, end + 16, 4);
-  if (end >= kLocator && tail.compare(end - kLocator, 4, "PK\6\7") == 0) {
-    const std::string end64 = read(number(tail, end - kLocator + 8, 8), kEnd64);
-    if (end64.compare(0, 4, "PK\6\6") != 0) return std::nullopt;
-    list_size = number(end64, 40, 8);
-    list_at = number(end64, 48, 8);
-  }
-  const std::string list = read(list_at, list_size);
-  if (list.size() != list_size) return std::nullopt;
-  std::unordered_map<std::string, uint32_t> checksums;
-  for (size_t at = 0; at < list.size();) {
-    if (list.size() - at < kEntry || list.compare(at, 4, "PK\1\2") != 0) return std::nullopt;
-    const size_t name = number(list, at + 28, 2), extra = number(list, at + 30, 2),
-                 comment = number(list, at + 32, 2);
-    if (list.size() - at - kEntry < name + extra + comment) return std::nullopt;
-    checksums[list.substr(at + kEntry, name)] = static_cast<uint32_t>(number(list, at + 16, 4));
-    at += kEntry + name + extra + comment;
-  }
-  return checksums;
-}
-
-class Archive {
- public:
-  Archive(const std::string &path, bool ignore_checksums) : path_(path) {
-    const auto file = std::make_shared<OpenFile>(path);
-    constexpr const char *kForeign = "is no AOTInductor package, or a truncated one";
-    read(kForeign, [&] {
-      reader_.emplace(file);
-      records_ = reader_->getAllRecords();
-      // Records may be packed, or lie upon each other: a small file could ask for much room.
-      uint64_t left = (uint64_t{16} << 20) + 256 * static_cast<uint64_t>(file->size());
-      for (const std::string &record : records_) {
-        const uint64_t n = reader_->getRecordSize(record);
-        if (n > left)
-          fail("ValueError", path + " " + kForeign + ": it unpacks to far more than it is long");
-        left -= n;
-      }
-    });
-    if (ignore_checksums) return;
-    checksums_ = read_checksums(*file);
-    if (!checksums_) fail("ValueError", path + " " + kForeign);
-  }
-
-  const std::vector<std::string> &records() const { return records_; }
-
-  std::string content(const std::string &record) {
-    std::string out;
-    chunks(record, [&](const char *data, size_t n) { out.append(data, n); });
-    return out;
-  }
-
-  void extract(const std::string &record, const std::string &to) {
-    std::filesystem::create_directories(std::filesystem::path(to).parent_path());
-    std::ofstream file(to, std::ios::binary | std::ios::trunc);
-    chunks(record,
-           [&](const char *data, size_t n) { file.write(data, static_cast<std::streamsize>(n)); });
-    file.close();
-    if (!file) fail("OSError", "write " + to + ": " + std::strerror(errno));
-  }
-
- private:
-  // What libtorch says of a broken archive is of no help to users.
-  template <class F>
-  void read(const char *what, F &&f) {
-    try {
-      f();
-    } catch (const c10::Error &e) {
-      fail("ValueError", path_ + " " + what + ": " + e.what_without_backtrace());
-    }
-  }
-
-  template <class F>
-  void chunks(const std::string &record, F &&use) {
-    read("is damaged", [&] {
-      constexpr size_t kChunk = 1 << 20;
-      std::vector<char> buffer(kChunk);
-      uint32_t checksum = 0;
-      const size_t size = reader_->getRecordSize(record);
-      auto it = reader_->createChunkReaderIter(record, size, kChunk);
-      for (size_t done = 0; done < size;) {
-        const size_t n = it.next(buffer.data());
-        if (n == 0) fail("ValueError", path_ + " is truncated in " + record);
-        checksum = crc32_fast(buffer.data(), n, checksum);
-        use(buffer.data(), n);
-        done += n;
-      }
-      if (checksums_ && !has_checksum(record, checksum))
-        fail("ValueError", path_ + " is damaged: the checksum of " + record + " is wrong");
-    });
-  }
-
-  // In the archive the record is in a folder, whose name libtorch's reader leaves out.
-  bool has_checksum(const std::string &record, uint32_t checksum) const {
-    return std::any_of(checksums_->begin(), checksums_->end(), [&](const auto &entry) {
-      const auto &[name, wanted] = entry;
-      return wanted == checksum && ends_with(name, "/" + record);
-    });
-  }
-
-  std::string path_;
-  std::optional<caffe2::serialize::PyTorchStreamReader> reader_;
-  std::vector<std::string> records_;
-  std::optional<std::unordered_map<std::string, uint32_t>> checksums_;
-};
 
 // Changes the copy of a model's library that is about to be loaded.
 class LibraryFile {
@@ -697,7 +545,8 @@ Model::Model(const std::string &path, const AOTIOptions &options)
     fail("ValueError", "num_runners must be between 1 and 10,000");
   if (options.single_threaded && num_runners_ > 1)
     fail("ValueError", "single_threaded goes with one runner");
-  archive_.emplace(path, options.ignore_checksums);
+  archive_.emplace(path, std::make_shared<OpenFile>(path),
+                   "is no AOTInductor package, or a truncated one", options.ignore_checksums);
   name_ = choose(options.model_name);
   const std::string library = unpack();
   const std::string described = library.substr(0, library.rfind('.')) + "_metadata.json";

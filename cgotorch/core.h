@@ -16,6 +16,7 @@
 #include "graph.h"
 #include "loops.h"
 #include "aoti.h"
+#include "jit.h"
 #include "device.h"
 #include "distributed.h"
 #include "reducer.h"

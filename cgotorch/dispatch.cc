@@ -3,6 +3,7 @@
 #include <ATen/core/Dict.h>
 #include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_type.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 #include <dlfcn.h>
@@ -16,7 +17,7 @@
 #include <sstream>
 #include <utility>
 
-#include "internal.h"
+#include "boxing.h"
 #include "late_devices.h"
 
 namespace cgotorch {
@@ -57,10 +58,11 @@ const Op &op_of(Operator op) {
 // Arguments ------------------------------------------------------------------------------------
 
 const char *kind_name(int64_t kind) {
-  static constexpr const char *kNames[] = {"None",    "Tensor", "bool",   "int",       "float",
-                                           "complex", "str",    "Device", "Generator", "Storage",
-                                           "Stream",  "list",   "tuple",  "dict",      "object"};
-  return kind >= 0 && kind <= ValueObject ? kNames[kind] : "an unknown kind of value";
+  static constexpr const char *kNames[] = {
+      "None",  "Tensor", "bool",      "int",         "float",  "complex",
+      "str",   "Device", "Generator", "Storage",     "Stream", "list",
+      "tuple", "dict",   "object",    "named tuple", "enum"};
+  return kind >= 0 && kind <= ValueEnum ? kNames[kind] : "an unknown kind of value";
 }
 
 // Walks over a flat array of values.
@@ -81,6 +83,7 @@ class Reader {
   // The number of values that v claims to be followed by.
   int64_t elements(const Value &v) const {
     const int64_t per = v.kind == ValueDict ? 2 : 1;
+    if (v.kind == ValueEnum && v.len != 0) throw Failure{"ValueError", "an enum has a value"};
     if (v.len < 0 || v.len > (end_ - next_) / per)
       throw Failure{"ValueError", "the array of values ends too early"};
     return v.len;
@@ -91,7 +94,20 @@ class Reader {
   const Value *end_;
 };
 
-bool sequence(const Value &v) { return v.kind == ValueList || v.kind == ValueTuple; }
+bool sequence(const Value &v) {
+  return v.kind == ValueList || v.kind == ValueTuple || v.kind == ValueNamedTuple;
+}
+
+// What stands in for names of the file: those of a named tuple's fields, or of an enum's members.
+std::string joined(const std::vector<std::string> &names) {
+  std::string out;
+  for (const auto &name : names) out += "\n" + name;
+  return out;
+}
+
+std::string text_of(const Value &v) {
+  return v.v.s == nullptr ? std::string() : std::string(v.v.s);
+}
 
 std::string text(const Value &v) {
   if (v.v.s == nullptr && v.len != 0) throw Failure{"ValueError", "a string is NULL"};
@@ -100,9 +116,8 @@ std::string text(const Value &v) {
 
 c10::IValue deduce(Reader &r);
 
-c10::IValue deduce_list(Reader &r, int64_t n) {
-  std::vector<c10::IValue> items;
-  for (int64_t i = 0; i < n; i++) items.push_back(deduce(r));
+// The type of all items: Any where they differ.
+c10::TypePtr common_type(const std::vector<c10::IValue> &items) {
   c10::TypePtr type = c10::AnyType::get();
   if (!items.empty()) {
     type = items[0].type();
@@ -114,7 +129,29 @@ c10::IValue deduce_list(Reader &r, int64_t n) {
     if (std::all_of(items.begin(), items.end(), [](const auto &i) { return i.isTensor(); }))
       type = c10::TensorType::get();
   }
-  c10::impl::GenericList list(type);
+  return type;
+}
+
+c10::TypePtr key_type(const std::vector<c10::IValue> &keys) {
+  const c10::TypePtr type = common_type(keys);
+  switch (type->kind()) {
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::BoolType:
+    case c10::TypeKind::FloatType:
+    case c10::TypeKind::ComplexType:
+    case c10::TypeKind::StringType:
+    case c10::TypeKind::TensorType:
+    case c10::TypeKind::DeviceObjType:
+      return type;
+    default:
+      throw Failure{"TypeError", "the keys of a dict must be of one type, and of one that may be"};
+  }
+}
+
+c10::IValue deduce_list(Reader &r, int64_t n) {
+  std::vector<c10::IValue> items;
+  for (int64_t i = 0; i < n; i++) items.push_back(deduce(r));
+  c10::impl::GenericList list(common_type(items));
   for (auto &item : items) list.push_back(std::move(item));
   return list;
 }
@@ -162,6 +199,19 @@ c10::IValue deduce(Reader &r) {
       for (int64_t i = 0, n = r.elements(v); i < n; i++) items.push_back(deduce(r));
       return c10::ivalue::Tuple::create(std::move(items));
     }
+    case ValueDict: {
+      const int64_t n = r.elements(v);
+      if (n == 0) break;
+      std::vector<c10::IValue> keys, items;
+      for (int64_t i = 0; i < n; i++) {
+        keys.push_back(deduce(r));
+        items.push_back(deduce(r));
+      }
+      const c10::TypePtr of = common_type(items);
+      c10::impl::GenericDict dict(key_type(keys), of);
+      for (int64_t i = 0; i < n; i++) dict.insert_or_assign(keys[i], items[i]);
+      return dict;
+    }
     case ValueObject:
       if (v.v.object != nullptr) return *reinterpret_cast<const c10::IValue *>(v.v.object);
       break;
@@ -174,18 +224,66 @@ c10::IValue deduce(Reader &r) {
 
 // What the schema expects, for the error messages.
 struct Where {
-  const c10::FunctionSchema &schema;
-  const c10::Argument &argument;
+  const std::string &callee;        // "" where it is no argument
+  const std::string &name;          // of the argument
+  std::optional<int32_t> repeated;  // of int[2]: 2
 };
+
+std::string said(const Where &where) {
+  return where.callee.empty() ? where.name : "argument '" + where.name + "' of " + where.callee;
+}
 
 [[noreturn]] void mismatch(const Where &where, const c10::Type &type, const Value &v) {
   const bool none = v.kind == ValueTensor && v.v.tensor == nullptr;
-  throw Failure{"TypeError", "argument '" + where.argument.name() + "' of " +
-                                 c10::toString(where.schema.operator_name()) + " must be " +
-                                 type.str() + ", not " + (none ? "None" : kind_name(v.kind))};
+  throw Failure{"TypeError", said(where) + " must be " + type.str() + ", not " +
+                                 (none ? "None" : kind_name(v.kind))};
 }
 
 c10::IValue convert(const Where &where, const c10::Type &type, Reader &r);
+
+c10::IValue convert_tuple(const Where &where, const c10::TupleType &type, Reader &r) {
+  const Value &v = r.peek();
+  const auto elements = type.elements();
+  if (!sequence(v) || v.len != static_cast<int64_t>(elements.size())) mismatch(where, type, v);
+  r.take();
+  r.elements(v);
+  if (v.kind == ValueNamedTuple && type.schema()) {
+    std::vector<std::string> names;
+    for (const auto &field : type.schema()->arguments()) names.push_back(field.name());
+    const std::string given = text_of(v);
+    if (given.substr(std::min(given.find('\n'), given.size())) != joined(names))
+      throw Failure{"TypeError", said(where) + " must have the fields of " + type.annotation_str() +
+                                     " in their order, and has others"};
+  }
+  std::vector<c10::IValue> items;
+  for (const auto &element : elements) items.push_back(convert(where, *element, r));
+  if (!type.schema()) return c10::ivalue::Tuple::create(std::move(items));
+  return c10::ivalue::Tuple::createNamed(
+      std::move(items),
+      std::const_pointer_cast<c10::TupleType>(
+          std::static_pointer_cast<const c10::TupleType>(type.shared_from_this())));
+}
+
+// A member of an enum, by its name.
+c10::IValue convert_enum(const Where &where, const c10::EnumType &type, Reader &r) {
+  const Value &v = r.peek();
+  if (v.kind != ValueEnum) mismatch(where, type, v);
+  r.take();
+  const std::string given = text_of(v);
+  const size_t at = std::min(given.find('\n'), given.size());
+  const std::string of = given.substr(0, at), name = given.substr(std::min(at + 1, given.size()));
+  const auto known = std::const_pointer_cast<c10::EnumType>(
+      std::static_pointer_cast<const c10::EnumType>(type.shared_from_this()));
+  if (!of.empty() && of != type.qualifiedClassName().qualifiedName())
+    throw Failure{"TypeError", said(where) + " must be of the enum " +
+                                   type.qualifiedClassName().qualifiedName() + ", and is of " + of};
+  for (const auto &[member, value] : type.enumNamesValues())
+    if (member == name)
+      return c10::IValue(c10::make_intrusive<c10::ivalue::EnumHolder>(known, member, value));
+  throw Failure{"ValueError", said(where) + ": the enum " +
+                                  type.qualifiedClassName().qualifiedName() + " has no member '" +
+                                  name + "'"};
+}
 
 c10::IValue convert_list(const Where &where, const c10::ListType &type, Reader &r) {
   const Value &v = r.peek();
@@ -198,10 +296,10 @@ c10::IValue convert_list(const Where &where, const c10::ListType &type, Reader &
     const int64_t n = r.elements(v);
     list.reserve(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; i++) list.push_back(convert(where, element, r));
-  } else if (where.argument.N().has_value() && v.kind != ValueNone) {
+  } else if (where.repeated.has_value() && v.kind != ValueNone) {
     // int[2] takes a single int for both.
     const c10::IValue item = convert(where, element, r);
-    for (int32_t i = 0; i < *where.argument.N(); i++) list.push_back(item);
+    for (int32_t i = 0; i < *where.repeated; i++) list.push_back(item);
   } else {
     mismatch(where, type, v);
   }
@@ -262,13 +360,10 @@ c10::IValue convert(const Where &where, const c10::Type &type, Reader &r) {
       return {};
     case c10::TypeKind::ListType:
       return convert_list(where, type.expectRef<c10::ListType>(), r);
-    case c10::TypeKind::TupleType: {
-      const auto elements = type.expectRef<c10::TupleType>().elements();
-      expect(sequence(v) && r.elements(v) == static_cast<int64_t>(elements.size()));
-      std::vector<c10::IValue> items;
-      for (const auto &element : elements) items.push_back(convert(where, *element, r));
-      return c10::ivalue::Tuple::create(std::move(items));
-    }
+    case c10::TypeKind::TupleType:
+      return convert_tuple(where, type.expectRef<c10::TupleType>(), r);
+    case c10::TypeKind::EnumType:
+      return convert_enum(where, type.expectRef<c10::EnumType>(), r);
     case c10::TypeKind::DictType: {
       const auto &of = type.expectRef<c10::DictType>();
       expect(v.kind == ValueDict);
@@ -288,13 +383,15 @@ c10::IValue convert(const Where &where, const c10::Type &type, Reader &r) {
   }
 }
 
-std::vector<c10::IValue> make_stack(const Op &op, const Value *args, int64_t n_values,
-                                    const char *const *names, int64_t n_args) {
-  const auto &schema = op.schema();
-  const auto &wanted = schema.arguments();
+}  // namespace
+
+std::vector<c10::IValue> box_arguments(const Callee &callee, const Value *args, int64_t n_values,
+                                       const char *const *names, int64_t n_args) {
+  const auto &schema = callee.schema;
+  const auto wanted = c10::ArrayRef<c10::Argument>(schema.arguments()).slice(callee.first);
   const auto fail = [&](const std::string &what) {
-    throw Failure{"TypeError", c10::toString(schema.operator_name()) + " " + what +
-                                   ". Its schema is " + c10::toString(schema)};
+    throw Failure{"TypeError",
+                  callee.name + " " + what + ". Its schema is " + c10::toString(schema)};
   };
   std::vector<c10::IValue> stack(wanted.size());
   std::vector<bool> given(wanted.size());
@@ -303,8 +400,9 @@ std::vector<c10::IValue> make_stack(const Op &op, const Value *args, int64_t n_v
     int64_t at = i;
     if (names != nullptr && names[i] != nullptr) {
       const auto place = schema.argumentIndexWithName(names[i]);
-      if (!place) fail(std::string("has no argument '") + names[i] + "'");
-      at = *place;
+      if (!place || static_cast<size_t>(*place) < callee.first)
+        fail(std::string("has no argument '") + names[i] + "'");
+      at = *place - static_cast<int64_t>(callee.first);
     } else if (i >= static_cast<int64_t>(wanted.size())) {
       fail("takes " + std::to_string(wanted.size()) + " arguments, not " + std::to_string(n_args));
     } else if (wanted[at].kwarg_only()) {
@@ -312,7 +410,7 @@ std::vector<c10::IValue> make_stack(const Op &op, const Value *args, int64_t n_v
     }
     if (given[at]) fail("was given the argument '" + wanted[at].name() + "' twice");
     given[at] = true;
-    stack[at] = convert({schema, wanted[at]}, *wanted[at].type(), r);
+    stack[at] = convert({callee.name, wanted[at].name(), wanted[at].N()}, *wanted[at].type(), r);
   }
   if (!r.done()) throw Failure{"ValueError", "there are more values than arguments"};
   for (size_t i = 0; i < wanted.size(); i++) {
@@ -322,6 +420,16 @@ std::vector<c10::IValue> make_stack(const Op &op, const Value *args, int64_t n_v
   }
   return stack;
 }
+
+c10::IValue box_value(const std::string &name, const c10::TypePtr &type, const Value *values,
+                      int64_t n) {
+  Reader r(values, n);
+  c10::IValue v = convert({"", name, std::nullopt}, *type, r);
+  if (!r.done()) throw Failure{"ValueError", "there are more values than one"};
+  return v;
+}
+
+namespace {
 
 // Results --------------------------------------------------------------------------------------
 
@@ -348,6 +456,9 @@ int64_t element_kind(const c10::IValue &list) {
 // Frees what was made so far when a later value fails.
 class Writer {
  public:
+  explicit Writer(bool classes_only) : classes_only_(classes_only) {}
+  Writer(const Writer &) = delete;
+  Writer &operator=(const Writer &) = delete;
   ~Writer() {
     if (!values_.empty()) FreeValues(copy(), static_cast<int64_t>(values_.size()), true);
   }
@@ -374,10 +485,20 @@ class Writer {
     values_.back().len = len;
     return values_.back();
   }
+  void push_string(int64_t kind, const std::string &s, int64_t len) {
+    const char *copy = copy_string(s);
+    push(kind, len).v.s = copy;
+  }
   std::vector<Value> values_;
+  bool classes_only_;
+  int depth_ = 0;
 };
 
 void Writer::add(const c10::IValue &v) {
+  constexpr int kMaxDepth = 1000;
+  if (depth_ == kMaxDepth)
+    throw Failure{"ValueError", "a result is nested too deeply, or contains itself"};
+  depth_++;
   if (v.isNone()) {
     push(ValueNone);
   } else if (v.isTensor()) {
@@ -397,10 +518,7 @@ void Writer::add(const c10::IValue &v) {
     out.v.c[1] = c.imag();
   } else if (v.isString()) {
     const std::string &s = v.toStringRef();
-    auto *copy = static_cast<char *>(std::malloc(s.size() + 1));
-    if (copy == nullptr) throw std::bad_alloc();
-    std::memcpy(copy, s.c_str(), s.size() + 1);
-    push(ValueString, static_cast<int64_t>(s.size())).v.s = copy;
+    push_string(ValueString, s, static_cast<int64_t>(s.size()));
   } else if (v.isDevice()) {
     const at::Device d = v.toDevice();
     push(ValueDevice).v.device = {static_cast<int32_t>(d.type()), d.index()};
@@ -419,7 +537,16 @@ void Writer::add(const c10::IValue &v) {
     for (const auto &item : items) add(item);
   } else if (v.isTuple()) {
     const auto &items = v.toTupleRef().elements();
-    push(ValueTuple, static_cast<int64_t>(items.size()));
+    const auto n = static_cast<int64_t>(items.size());
+    const auto type = v.toTuple()->type();
+    if (type->schema()) {
+      std::vector<std::string> names;
+      for (const auto &field : type->schema()->arguments()) names.push_back(field.name());
+      push_string(ValueNamedTuple,
+                  (type->name() ? type->name()->qualifiedName() : "") + joined(names), n);
+    } else {
+      push(ValueTuple, n);
+    }
     for (const auto &item : items) add(item);
   } else if (v.isGenericDict()) {
     const auto dict = v.toGenericDict();
@@ -428,9 +555,26 @@ void Writer::add(const c10::IValue &v) {
       add(entry.key());
       add(entry.value());
     }
+  } else if (v.isEnum()) {
+    const auto holder = v.toEnumHolder();
+    push_string(ValueEnum, holder->qualifiedClassName() + "\n" + holder->name(), 0);
+    add(holder->value());
+  } else if (classes_only_ && !v.isObject()) {
+    throw Failure{"NotImplementedError", "a value of type " + v.type()->annotation_str() +
+                                             " has no form outside of scripts"};
   } else {
-    push(ValueObject).v.object = reinterpret_cast<Object>(new c10::IValue(v));
+    auto object = std::make_unique<c10::IValue>(v);
+    push(ValueObject, v.isModule() ? 1 : 0).v.object = reinterpret_cast<Object>(object.release());
   }
+  depth_--;
+}
+
+}  // namespace
+
+void unbox(const std::vector<c10::IValue> &from, bool classes_only, Value **values, int64_t *n) {
+  Writer w(classes_only);
+  for (const auto &v : from) w.add(v);
+  w.release(values, n);
 }
 
 const char *copy_string(const std::string &s) {
@@ -439,6 +583,8 @@ const char *copy_string(const std::string &s) {
   std::memcpy(out, s.c_str(), s.size() + 1);
   return out;
 }
+
+namespace {
 
 [[noreturn]] void unknown(const c10::OperatorName &name) {
   std::string overloads;
@@ -493,11 +639,11 @@ int64_t OperatorArgument(Operator op, const char *name) {
 const char *CallOperator(Operator op, const Value *args, int64_t n_values, const char *const *names,
                          int64_t n_args, Value **results, int64_t *n_results) {
   return guard([&] {
-    auto stack = make_stack(op_of(op), args, n_values, names, n_args);
+    const auto &schema = op_of(op).schema();
+    auto stack = box_arguments({schema, c10::toString(schema.operator_name())}, args, n_values,
+                               names, n_args);
     op_of(op).handle.callBoxed(&stack);
-    Writer w;
-    for (const auto &v : stack) w.add(v);
-    w.release(results, n_results);
+    unbox(stack, false, results, n_results);
   });
 }
 
@@ -505,7 +651,8 @@ void FreeValues(Value *values, int64_t n, bool handles) {
   if (values == nullptr) return;
   for (int64_t i = 0; i < n; i++) {
     const Value &v = values[i];
-    if (v.kind == ValueString) std::free(const_cast<char *>(v.v.s));
+    if (v.kind == ValueString || v.kind == ValueNamedTuple || v.kind == ValueEnum)
+      std::free(const_cast<char *>(v.v.s));
     if (v.kind == ValueObject) FreeObject(v.v.object);
     if (!handles) continue;
     if (v.kind == ValueTensor) FreeTensor(v.v.tensor);

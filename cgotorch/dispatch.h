@@ -18,7 +18,14 @@ enum {
   ValueList = 11,   /* len elements, which follow this one; v.i as a result: their kind, 0 if any */
   ValueTuple = 12,  /* the same */
   ValueDict = 13,   /* len pairs: 2 * len elements, which follow this one, key before value */
-  ValueObject = 14  /* anything else that operators pass about: v.object */
+  /* Anything else that operators pass about: v.object; of a result len is 1 for a module. */
+  ValueObject = 14,
+  /* A tuple with names: v.s is that of its type, "" if it is not known, and of each field, with
+   * line breaks between them. */
+  ValueNamedTuple = 15,
+  /* v.s is the enum's name, "" if it is not known, a line break, and the member's. A result is
+   * followed by the member's value, which is not counted in len. */
+  ValueEnum = 16
 };
 
 /* An IValue that has no form in C, such as a packed weight. */

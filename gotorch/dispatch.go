@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"strings"
 	"unsafe"
+
+	"gotorch.dev/gotorch/internal/door"
 )
 
 // Operator is an operator that is registered with PyTorch under a name, whether or not this package
@@ -92,7 +94,10 @@ func Named(name string, value any) NamedArg { return NamedArg{name, value} }
 
 // Object is a value of an operator that has no form in Go, such as packed weights. It can be handed
 // to other operators.
-type Object struct{ c owner }
+type Object struct {
+	c        owner
+	isModule bool // of TorchScript
+}
 
 // Call calls op. The types of args and results are dynamic, because the operator may be one that
 // nobody knew of when this program was compiled:
@@ -242,6 +247,13 @@ func (c *caller) add(arg any) {
 		}
 	case string:
 		put(c.push(C.ValueString, len(x)), c.cString(x))
+	case door.NamedTuple:
+		put(c.push(C.ValueNamedTuple, len(x.Values)), c.scriptName(strings.Join(append([]string{x.Name}, x.Fields...), "\n")))
+		for _, item := range x.Values {
+			c.add(item)
+		}
+	case door.Enum:
+		put(c.push(C.ValueEnum, 0), c.scriptName(x.Type+"\n"+x.Name))
 	case Tuple:
 		c.push(C.ValueTuple, len(x))
 		for _, item := range x {
@@ -332,7 +344,7 @@ func (r *resultReader) next() any {
 	case C.ValueStream:
 		return get[Stream](v)
 	case C.ValueObject:
-		object := new(Object)
+		object := &Object{isModule: v.len == 1}
 		h := C.RetainObject(get[C.Object](v))
 		object.c.own(unsafe.Pointer(h), func(h unsafe.Pointer) { C.FreeObject(C.Object(h)) })
 		return object
@@ -355,6 +367,12 @@ func (r *resultReader) next() any {
 		}
 	case C.ValueTuple:
 		return Tuple(list[any](r, int(v.len)))
+	case C.ValueNamedTuple:
+		names := strings.Split(C.GoString(get[*C.char](v)), "\n")
+		return door.NamedTuple{Name: names[0], Fields: names[1:], Values: list[any](r, int(v.len))}
+	case C.ValueEnum:
+		of, name, _ := strings.Cut(C.GoString(get[*C.char](v)), "\n")
+		return door.Enum{Type: of, Name: name, Value: r.next()}
 	case C.ValueDict:
 		d := make(Dict, v.len)
 		for i := range d {

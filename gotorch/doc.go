@@ -58,6 +58,6 @@
 // # Packages
 //
 // Package nn has layers and modules, optim optimisers, distributions probability distributions, data loaders and
-// data sets, and train the loop around them. Package aoti runs models that Python has compiled, and graph is what Go packages stand on
-// that Python has written.
+// data sets, and train the loop around them. Package aoti runs models that Python has compiled, jit those of TorchScript, and graph is
+// what Go packages stand on that Python has written.
 package gotorch

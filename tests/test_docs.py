@@ -77,6 +77,7 @@ IMPORTS = {
     "gotorch.dev/gotorch/functorch": "None",
     "gotorch.dev/gotorch/gotorchtest": "GradCheck",
     "gotorch.dev/gotorch/hub": "Open",
+    "gotorch.dev/gotorch/jit": "Load",
     "gotorch.dev/gotorch/nn": "ReLU",
     "gotorch.dev/gotorch/nn/utils/parametrizations": "MatrixExp",
     "gotorch.dev/gotorch/nn/utils/parametrize": "Refresh",

@@ -348,6 +348,9 @@ def _go_name(python: str) -> str:
 # Structs of functions that PyTorch does not have. Their plain fields begin with a zero that is meant.
 OURS = {
     "gotorch/aoti: LoadOptions",
+    "gotorch/jit: LoadOptions",
+    "gotorch/jit: LoadStateDictOptions",
+    "gotorch/jit: SaveOptions",
     "gotorch/distributed: FullStateOptions",
     "gotorch/distributed: FullyShardOptions",
     "gotorch/distributed/parallel: ColumnParallelLinearOptions",

@@ -9,8 +9,8 @@
 //	defer srv.Close(ctx)            // waits for the requests that are there
 //
 // A [Model] is anything with a [Signature] and a method Run. [FromModel] makes one of a function of tensors, such as
-// the Forward of a module or of a package that export_go wrote; [FromAOTI] of an AOTInductor package; [NewModel] of a
-// function that sees the whole request, for pre- and post-processing, texts among the inputs, parameters; [FromGraph] of
+// the Forward of a module or of a package that export_go wrote; [FromAOTI] of an AOTInductor package;
+// [FromTorchScript] of a TorchScript module; [NewModel] of a function that sees the whole request, for pre- and post-processing, texts among the inputs, parameters; [FromGraph] of
 // a folder that pb.export_model wrote. [Server.AddRepository] serves a whole folder of these, and follows it as it
 // changes. With [Sequences] a model keeps state between requests that belong together.
 //

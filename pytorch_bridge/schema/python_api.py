@@ -71,6 +71,7 @@ NAMESPACES = (
     "torch.profiler",
     "torch.autograd.profiler",
     "torch.utils.data",
+    "torch.jit",
 )
 
 # Names without an underscore that are no part of what a user calls: patterns, with the reason.
