@@ -133,7 +133,7 @@ class Draw:
         return found
 
     def later(self, given: dict[str, Any]) -> None:
-        """Makes options those of a group that is added: what is None, or left out, is the first's."""
+        """Makes options those of an added group, where what is None is the first group's."""
         if "eps" in given and self.name == "Adafactor":
             given["eps"] = tuple(1e-8 if e is None else e for e in given["eps"])
         if given.get("adjust_lr_fn", "") is None:
