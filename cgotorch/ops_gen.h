@@ -4,7 +4,7 @@
 #ifndef CGOTORCH_OPS_GEN_H
 #define CGOTORCH_OPS_GEN_H
 
-#define CGOTORCH_API_HASH "70fc98bdb44d5cc1"
+#define CGOTORCH_API_HASH "0ef84de2b2573241"
 
 /* Abs returns the absolute value of each element; of a complex element its modulus, as a real
  * number.

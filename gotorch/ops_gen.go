@@ -45,7 +45,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "70fc98bdb44d5cc1"
+const apiHash = "0ef84de2b2573241"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (
