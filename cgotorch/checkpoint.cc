@@ -130,7 +130,21 @@ struct Source {
   void (*release)(void *) = nullptr;
 };
 
-// A checkpoint that is open on a thread, or a source.
+// Hooks of the caller's for what ops save.
+struct CallersHooks {
+  CallersHooks(UnpackFunction f, void *d) : unpack(f), data(d) {}
+  CallersHooks(const CallersHooks &) = delete;
+  CallersHooks &operator=(const CallersHooks &) = delete;
+  ~CallersHooks() {
+    if (release != nullptr) release(data);
+  }
+
+  UnpackFunction unpack;
+  void *data;
+  void (*release)(void *) = nullptr;
+};
+
+// A checkpoint that is open on a thread, a source, or hooks.
 struct Open {
   FramePtr frame;             // null for a source
   bool again = false;         // it is recomputed
@@ -138,6 +152,8 @@ struct Open {
 
   std::shared_ptr<Source> source = nullptr;
   c10::Storage storage = {};  // that of the source
+
+  std::shared_ptr<CallersHooks> hooks = nullptr;
 };
 
 std::vector<Open> &open_on_thread() {
@@ -239,11 +255,68 @@ class Hooks : public ag::SavedVariableHooks {
   Saved kept_;
 };
 
+// A tensor that was saved where the caller has hooks: kept until it is packed.
+struct Slot {
+  explicit Slot(std::shared_ptr<CallersHooks> h) : hooks(std::move(h)) {}
+  Slot(const Slot &) = delete;
+  Slot &operator=(const Slot &) = delete;
+  ~Slot() {
+    if (packed != nullptr && hooks->release != nullptr) hooks->release(packed);
+  }
+
+  const std::shared_ptr<CallersHooks> hooks;
+  std::mutex mutex;  // for what follows
+  Saved kept;
+  std::optional<Likeness> like;  // when it is packed
+  void *packed = nullptr;
+};
+
+// What ops of this thread have saved and was not yet packed.
+std::vector<std::weak_ptr<Slot>> &to_pack() {
+  static thread_local std::vector<std::weak_ptr<Slot>> of_thread;
+  return of_thread;
+}
+
+class PackedHooks : public ag::SavedVariableHooks {
+ public:
+  explicit PackedHooks(std::shared_ptr<CallersHooks> hooks)
+      : slot_(std::make_shared<Slot>(std::move(hooks))) {}
+
+  void call_pack_hook(const at::Tensor &t) override {
+    slot_->kept = Saved(t.detach());
+    to_pack().push_back(slot_);
+  }
+
+  at::Tensor call_unpack_hook() override {
+    {
+      const std::lock_guard<std::mutex> lock(slot_->mutex);
+      if (!slot_->like) return slot_->kept.unchanged();
+    }
+    const CallersHooks &hooks = *slot_->hooks;
+    Tensor handle = nullptr;
+    if (const char *err = hooks.unpack(hooks.data, slot_->packed, &handle))
+      throw CallbackError(err);
+    const at::Tensor value = take(handle);
+    if (!value.defined()) throw Failure{"TypeError", "saved tensor hooks: unpack returned none"};
+    if (const Likeness is(value); !(is == *slot_->like))
+      throw Failure{"RuntimeError", "saved tensor hooks: unpack returned a tensor of " + is.text() +
+                                        ", where one of " + slot_->like->text() + " was packed"};
+    return value.detach();
+  }
+
+ private:
+  const std::shared_ptr<Slot> slot_;
+};
+
 class FetchedHooks : public ag::SavedVariableHooks {
  public:
+  explicit FetchedHooks(std::unique_ptr<ag::SavedVariableHooks> others)
+      : others_(std::move(others)) {}
+
   void call_pack_hook(const at::Tensor &t) override {
     source_ = source_of(t);
     if (source_ == nullptr) {
+      if (others_ != nullptr) return others_->call_pack_hook(t);
       kept_ = Saved(t.detach());
       return;
     }
@@ -253,7 +326,8 @@ class FetchedHooks : public ag::SavedVariableHooks {
   }
 
   at::Tensor call_unpack_hook() override {
-    if (source_ == nullptr) return kept_.unchanged();
+    if (source_ == nullptr)
+      return others_ != nullptr ? others_->call_unpack_hook() : kept_.unchanged();
     Tensor handle = nullptr;
     if (const char *err = source_->fetch(source_->data, &handle)) throw CallbackError(err);
     const at::Tensor whole = take(handle);
@@ -276,6 +350,7 @@ class FetchedHooks : public ag::SavedVariableHooks {
     return nullptr;
   }
 
+  const std::unique_ptr<ag::SavedVariableHooks> others_;  // for what is not fetched; may be null
   std::shared_ptr<Source> source_;
   std::vector<int64_t> sizes_, strides_;
   int64_t offset_ = 0;
@@ -288,8 +363,16 @@ bool saves_elsewhere() { return !open_on_thread().empty(); }
 
 std::unique_ptr<ag::SavedVariableHooks> saving_hooks() {
   if (!saves_elsewhere()) return nullptr;
-  if (checkpoint_on_thread() != nullptr) return std::make_unique<Hooks>();
-  return std::make_unique<FetchedHooks>();
+  const auto &open = open_on_thread();
+  // The innermost checkpoint or hooks; what is fetched is so wherever that is open.
+  const auto last =
+      std::find_if(open.rbegin(), open.rend(), [](const Open &o) { return o.frame || o.hooks; });
+  if (last != open.rend() && last->frame) return std::make_unique<Hooks>();
+  std::unique_ptr<ag::SavedVariableHooks> packed;
+  if (last != open.rend()) packed = std::make_unique<PackedHooks>(last->hooks);
+  if (std::none_of(open.begin(), open.end(), [](const Open &o) { return o.source != nullptr; }))
+    return packed;
+  return std::make_unique<FetchedHooks>(std::move(packed));
 }
 
 }  // namespace cgotorch
@@ -384,5 +467,39 @@ const char *EnterFetched(Tensor whole, FetchFunction fetch, void *data,
 }
 
 void LeaveFetched(void) { open_on_thread().pop_back(); }
+
+const char *EnterSavedHooks(UnpackFunction unpack, void *data, void (*release)(void *data)) {
+  return guard([&] {
+    check_hooks("saved tensor hooks");
+    auto hooks = std::make_shared<CallersHooks>(unpack, data);
+    open_on_thread().push_back(Open{.frame = nullptr, .hooks = hooks});
+    hooks->release = release;
+  });
+}
+
+void LeaveSavedHooks(void) { open_on_thread().pop_back(); }
+
+SavedTensor NextSaved(Tensor *result, void **data) {
+  auto &pending = to_pack();
+  while (!pending.empty()) {
+    auto slot = pending.front().lock();
+    pending.erase(pending.begin());
+    if (slot == nullptr) continue;
+    *result = release(at::Tensor(slot->kept.value));
+    *data = slot->hooks->data;
+    return reinterpret_cast<SavedTensor>(new std::shared_ptr<Slot>(std::move(slot)));
+  }
+  return nullptr;
+}
+
+void SetSaved(SavedTensor saved, void *packed) {
+  const std::unique_ptr<std::shared_ptr<Slot>> slot(
+      reinterpret_cast<std::shared_ptr<Slot> *>(saved));
+  if (packed == nullptr) return;
+  const std::lock_guard<std::mutex> lock((*slot)->mutex);
+  (*slot)->like.emplace((*slot)->kept.value);
+  (*slot)->packed = packed;
+  (*slot)->kept = {};
+}
 
 }  // extern "C"

@@ -3,6 +3,7 @@
 #include "tensor.h"
 #include "runtime.h"
 #include "autograd.h"
+#include "autograd_graph.h"
 #include "modes.h"
 #include "flops.h"
 #include "profiler.h"

@@ -200,9 +200,6 @@ void copy_to(const at::Tensor &view, const at::Tensor &value) { ix::copy_to(view
 void put(at::Tensor self, const Terms &terms, const at::Scalar &value) {
   self.index_put_(terms, value);
 }
-void put(const at::Tensor &self, const Terms &terms, const at::Tensor &value) {
-  ix::set_item(self, terms, value);
-}
 
 const at::Tensor &tensor_like(const at::Tensor &value, const at::Tensor &) { return value; }
 at::Tensor tensor_like(const at::Scalar &value, const at::Tensor &self) {
@@ -226,6 +223,14 @@ void accumulate(const at::Tensor &self, const Terms &terms, const Value &value) 
   const at::Tensor tensor = tensor_like(value, self);
   view.index_put_(ix::impl::typeConvertIndices(view, std::move(indices)),
                   tensor.view_symint(ix::slicePrefix1sSize(tensor.sym_sizes())), true);
+}
+
+// ix::set_item passes by a False that stands alone: the value would be checked by nobody, and have
+// no gradient. As with other terms it is broadcast to no elements here.
+void put(const at::Tensor &self, const Terms &terms, const at::Tensor &value) {
+  if (terms.size() == 1 && terms[0].is_boolean() && !terms[0].boolean())
+    return accumulate(self, terms, value);
+  ix::set_item(self, terms, value);
 }
 
 template <class Value>

@@ -17,6 +17,7 @@ struct cgotorch_thread {
   int64_t within;     // which kind of call the thread is inside of
   int64_t callbacks;  // how many functions it is inside of that this library has called
   int64_t locks;      // for how many reasons gotorch has locked a goroutine to it
+  void *scope;        // the innermost scope, also where gotorch.Unscoped has put it aside
 };
 
 // That of the calling thread: only this thread may look at it.

@@ -25,6 +25,7 @@ static const char *register_post_hook(Tensor t, int64_t token, Hook *handle) {
 import "C"
 
 import (
+	"fmt"
 	"runtime"
 	"unsafe"
 )
@@ -97,6 +98,9 @@ type GradOptions struct {
 	AllowUnused bool
 	// MaterializeGrads returns zeros for such an input.
 	MaterializeGrads bool
+	// IsGradsBatched takes GradOutputs with one more dimension, the first, and returns gradients with such a one: a vector-Jacobian
+	// product for each, computed together as functorch.VMap does.
+	IsGradsBatched bool
 }
 
 // Grad returns the gradients of outputs with respect to inputs, without touching any Grad, as
@@ -108,6 +112,9 @@ func Grad(outputs, inputs []Tensor, opts ...GradOptions) []Tensor {
 	checkGrads(op, "outputs", "GradOutputs", len(outputs), opt.GradOutputs)
 	if len(inputs) == 0 {
 		panic(newError(op, RuntimeError, "argument 'inputs' must have a tensor"))
+	}
+	if opt.IsGradsBatched {
+		return batchedGrad(op, outputs, inputs, opt)
 	}
 	var held holder
 	defer held.free()
@@ -122,6 +129,43 @@ func Grad(outputs, inputs []Tensor, opts ...GradOptions) []Tensor {
 	warnings := leaveBack(state)
 	checkBack(op, unsafe.Pointer(err), warnings)
 	return wrapHandles(results)
+}
+
+// batchedGrad is Grad with IsGradsBatched.
+func batchedGrad(op string, outputs, inputs []Tensor, opt GradOptions) []Tensor {
+	size := int64(-1)
+	for i, grad := range opt.GradOutputs {
+		if grad.T == nil {
+			continue
+		}
+		shape := grad.Shape()
+		if len(shape) == 0 || size >= 0 && shape[0] != size {
+			panic(newError(op, ValueError, fmt.Sprintf("GradOutputs[%d] has shape %v, where batched ones have the same first dimension", i, shape)))
+		}
+		size = shape[0]
+	}
+	if size < 0 {
+		panic(newError(op, ValueError, "IsGradsBatched needs GradOutputs"))
+	}
+	opt.IsGradsBatched = false
+	return Scope(func(*ScopeHandle) []Tensor {
+		level, leave := enterTransform(op, C.TransformVMap, size, 0)
+		defer leave()
+		batched := make([]Tensor, len(opt.GradOutputs))
+		for i, grad := range opt.GradOutputs {
+			if grad.T != nil {
+				batched[i] = addBatchDim(op, grad, 0, level)
+			}
+		}
+		opt.GradOutputs = batched
+		grads := Grad(outputs, inputs, opt)
+		for i, grad := range grads {
+			if grad.T != nil {
+				grads[i] = removeBatchDim(op, grad, level, size, 0)
+			}
+		}
+		return grads
+	})
 }
 
 func checkGrads(op, of, arg string, n int, grads []Tensor) {
@@ -255,12 +299,18 @@ func (t Tensor) GradFnName() string {
 // Hooks ------------------------------------------------------------------------------------------------
 
 // HookHandle is a hook that has been registered.
-type HookHandle struct{ c owner }
+type HookHandle struct {
+	c    owner
+	more []*HookHandle // of a hook of several tensors
+}
 
 // Remove takes the hook off its tensor. Removing it twice does nothing. The hook stays when the
 // handle is dropped.
 func (h *HookHandle) Remove() {
 	C.RemoveHook(C.Hook(h.c.h))
+	for _, one := range h.more {
+		one.Remove()
+	}
 	runtime.KeepAlive(h)
 }
 
@@ -278,6 +328,9 @@ func (h *HookHandle) Remove() {
 // t, or remove the hook in the end. The same holds for small tensors that were made around the same
 // time as t, unless t is the result of an op or was made with TensorOptions.RequiresGrad.
 func (t Tensor) RegisterHook(fn func(grad Tensor) Tensor) *HookHandle {
+	if fn == nil {
+		panic(newError("RegisterHook", TypeError, "the hook is nil"))
+	}
 	c := &callback{hook: fn}
 	return register("RegisterHook", t, c, func(h C.Tensor, token C.int64_t, handle *C.Hook) *C.char {
 		return C.register_hook(h, token, handle)
@@ -288,6 +341,9 @@ func (t Tensor) RegisterHook(fn func(grad Tensor) Tensor) *HookHandle {
 // panics with a RuntimeError if t is not a leaf that requires grad. What is said of fn at
 // [Tensor.RegisterHook] holds here too.
 func (t Tensor) RegisterPostAccumulateGradHook(fn func(leaf Tensor)) *HookHandle {
+	if fn == nil {
+		panic(newError("RegisterPostAccumulateGradHook", TypeError, "the hook is nil"))
+	}
 	c := &callback{postHook: fn}
 	return register("RegisterPostAccumulateGradHook", t, c, func(h C.Tensor, token C.int64_t, handle *C.Hook) *C.char {
 		return C.register_post_hook(h, token, handle)

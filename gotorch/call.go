@@ -128,6 +128,9 @@ func beforeCall() (c slowCall) {
 
 //go:noinline
 func beforeSlow() slowCall {
+	if attention.Load()&attentionSaving != 0 {
+		packSaved()
+	}
 	drainSome()
 	counted := enterC()
 	return slowCall{true, counted, gatherWarnings(), enterProfiled()}

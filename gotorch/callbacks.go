@@ -34,6 +34,9 @@ type callback struct {
 
 	checkpoint *checkpointed
 	fetch      func() Tensor
+	pass       *multiPass
+	saved      *savedHooks
+	packed     any // by savedHooks
 
 	begin  func(b door.Bucket) (finish func())
 	finish func()

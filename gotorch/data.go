@@ -24,6 +24,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -32,7 +33,7 @@ import (
 // Element is a Go type that tensors can hold. int is int64, uint is uint64.
 type Element interface {
 	~bool | ~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 |
-		~float32 | ~float64 | ~complex64 | ~complex128
+		~float32 | ~float64 | ~complex64 | ~complex128 | F16 | BF16
 }
 
 var kindDTypes = [...]DType{
@@ -51,8 +52,8 @@ var elementTypes = map[DType]reflect.Type{
 	Float64: reflect.TypeFor[float64](),
 }
 
-// DTypeOf returns the dtype that holds T's values: Float32 for float32, Int64 for int.
-func DTypeOf[T Element]() DType { return kindDTypes[reflect.TypeFor[T]().Kind()] }
+// DTypeOf returns the dtype that holds T's values: Float32 for float32, Int64 for int, Float16 for F16.
+func DTypeOf[T Element]() DType { return dtypeOf(reflect.TypeFor[T]()) }
 
 // FromSlice copies data into a new CPU tensor of the given shape; without a shape, of one dimension.
 // It panics with a ValueError if the shape does not have as many elements as data.
@@ -145,10 +146,7 @@ func NewTensor(data any, opts ...TensorOptions) Tensor {
 		}
 		shape = append(shape, int64(n))
 	}
-	dtype := DType(0)
-	if int(elem.Kind()) < len(kindDTypes) {
-		dtype = kindDTypes[elem.Kind()]
-	}
+	dtype := dtypeOf(elem)
 	if dtype == 0 {
 		panic(newError("NewTensor", TypeError, fmt.Sprintf("argument 'data' must be numbers or nested slices of numbers, not %T", data)))
 	}
@@ -261,20 +259,89 @@ func (t Tensor) memory(op string, i *tensorInfo) unsafe.Pointer {
 // of any dtype, on any device, with any strides. Elements are converted as [Item] converts them, and it
 // panics as Item does where T does not hold one.
 func ToSlice[T Element](t Tensor) []T {
-	want := DTypeOf[T]()
-	i := t.info("ToSlice")
+	var out []T
+	t.copyOut("ToSlice", reflect.TypeFor[T](), func(n int) unsafe.Pointer {
+		out = make([]T, n)
+		return unsafe.Pointer(unsafe.SliceData(out))
+	})
+	return out
+}
+
+// copyOut copies the elements of t, row by row, as values of a type to where there is room for n of them.
+func (t Tensor) copyOut(op string, to reflect.Type, room func(n int) unsafe.Pointer) {
+	want := dtypeOf(to)
+	i := t.info(op)
 	if DType(i.dtype+1) != want {
-		t.mustFit("ToSlice", reflect.TypeFor[T]())
+		t.mustFit(op, to)
 		t = t.Detach().To(want)
 		defer t.Close()
 	}
-	out := make([]T, int(i.numel))
-	err := C.cgotorch_copy_out(t.wordOf("ToSlice", "t"), unsafe.Pointer(unsafe.SliceData(out)), C.int64_t(len(out)*want.Size()))
+	n := int(i.numel)
+	err := C.cgotorch_copy_out(t.wordOf(op, "t"), room(n), C.int64_t(n*want.Size()))
 	runtime.KeepAlive(t.T)
 	if err != nil {
-		panicC("ToSlice", unsafe.Pointer(err))
+		panicC(op, unsafe.Pointer(err))
 	}
-	return out
+}
+
+// ToList copies the elements of t into nested slices, one level for each dimension, as Python's tolist:
+//
+//	rows := gotorch.ToList[[][]float32](t)
+//
+// L is slices of an [Element] type within one another, or that type itself for a tensor without dimensions. Elements are converted as
+// [Item] converts them, and ToList panics as Item does where the type does not hold one; and with a TypeError if L has not as
+// many levels as t has dimensions.
+func ToList[L any](t Tensor) (list L) {
+	const op = "ToList"
+	shape := t.Shape()
+	v := reflect.ValueOf(&list).Elem()
+	elem := v.Type()
+	for range shape {
+		if elem.Kind() != reflect.Slice {
+			break
+		}
+		elem = elem.Elem()
+	}
+	if dtypeOf(elem) == 0 || v.Type() != listOf(elem, len(shape)) {
+		panic(newError(op, TypeError, fmt.Sprintf("a tensor of shape %v is %s of numbers, and no %v", shape, strings.Repeat("[]", len(shape)), v.Type())))
+	}
+	var flat reflect.Value
+	t.copyOut(op, elem, func(n int) unsafe.Pointer {
+		flat = reflect.MakeSlice(reflect.SliceOf(elem), max(n, 1), max(n, 1)) // where there is an element for what has no dimensions
+		return flat.UnsafePointer()
+	})
+	nest(v, flat, shape)
+	return list
+}
+
+// listOf returns the type of slices within slices.
+func listOf(elem reflect.Type, dims int) reflect.Type {
+	for range dims {
+		elem = reflect.SliceOf(elem)
+	}
+	return elem
+}
+
+// nest makes to the elements of flat in a shape. Rows end where the next begins, so that appending to one does not write into it.
+func nest(to, flat reflect.Value, shape []int64) {
+	switch len(shape) {
+	case 0:
+		to.Set(flat.Index(0))
+		return
+	case 1:
+		n := int(shape[0])
+		to.Set(flat.Slice3(0, n, n).Convert(to.Type()))
+		return
+	}
+	rows := int(shape[0])
+	to.Set(reflect.MakeSlice(to.Type(), rows, rows))
+	size := 1
+	for _, n := range shape[1:] {
+		size *= int(n)
+	}
+	for i := range rows {
+		nest(to.Index(i), flat.Slice(i*size, (i+1)*size), shape[1:])
+	}
 }
 
 // Item returns the only element of t as a T. A fraction is cut off where T is an integer, and a bool
@@ -293,7 +360,7 @@ func Item[T Element](t Tensor) (result T) {
 // mustFit panics as [Item] does if a variable of type to cannot hold an element of t. It looks at the
 // elements only where the dtypes leave it open.
 func (t Tensor) mustFit(op string, to reflect.Type) {
-	from, want, v := t.DType(), kindDTypes[to.Kind()], reflect.New(to).Elem()
+	from, want, v := t.DType(), dtypeOf(to), reflect.New(to).Elem()
 	if from == want || want == Bool || t.Device() == Meta {
 		return
 	}
@@ -313,9 +380,11 @@ func (t Tensor) mustFit(op string, to reflect.Type) {
 		}
 		floatsMustBe(parts, op, v)
 	case from.IsFloatingPoint():
-		if !inexact || from == Float64 && (want == Float32 || want == Complex64) {
+		if !inexact || from == Float64 && (want == Float32 || want == Complex64) || want == Float16 || want == BFloat16 {
 			floatsMustBe(ToSlice[float64](t), op, v)
 		}
+	case want == Float16 && from.IsInteger():
+		floatsMustBe(ToSlice[float64](t), op, v)
 	case !from.IsInteger() || inexact:
 	case from == Uint64:
 		if elements := ToSlice[uint64](t); len(elements) > 0 {

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -254,7 +255,10 @@ func (t *Tensor) UnmarshalJSON(b []byte) (err error) {
 	}
 	var j jsonTensor
 	if err := json.Unmarshal(b, &j); err != nil {
-		return err
+		return badJSON(err, `an object as {"dtype": "float32", "shape": [2], "data": [1, 2]}`)
+	}
+	if j.DType == "" || j.Data == nil {
+		return newError("UnmarshalJSON", ValueError, `the JSON of a tensor has "dtype", "shape" and "data", and one is missing`)
 	}
 	d, err := ParseDType(j.DType)
 	if err != nil {
@@ -277,12 +281,25 @@ func (t *Tensor) UnmarshalJSON(b []byte) (err error) {
 	return nil
 }
 
+// badJSON returns the error for JSON that is no tensor, in the words of JSON and not of the types that it is read into.
+func badJSON(err error, want string) error {
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	at := ""
+	if wrong.Field != "" {
+		at = fmt.Sprintf(" as %q", wrong.Field)
+	}
+	return newError("UnmarshalJSON", ValueError, fmt.Sprintf("the JSON has a %s%s, where a tensor has %s", wrong.Value, at, want))
+}
+
 func fromJSONData(d DType, j jsonTensor) (Tensor, error) {
 	switch {
 	case d.asBits():
 		var data []byte // encoding/json reads base64 into bytes
 		if err := json.Unmarshal(j.Data, &data); err != nil {
-			return Tensor{}, err
+			return Tensor{}, badJSON(err, "its bytes in base64")
 		}
 		return FromRaw(data, d, shapeOf(j)...), nil
 	case d == Bool:
@@ -312,7 +329,7 @@ func shapeOf(j jsonTensor) []int64 {
 func fromJSONList[T Element](d DType, j jsonTensor) (Tensor, error) {
 	var list []T
 	if err := json.Unmarshal(j.Data, &list); err != nil {
-		return Tensor{}, err
+		return Tensor{}, badJSON(err, "a list of numbers of its dtype, "+j.DType)
 	}
 	return fromElements(d, list, j)
 }
@@ -320,7 +337,7 @@ func fromJSONList[T Element](d DType, j jsonTensor) (Tensor, error) {
 func fromJSONPairs[F jsonFloat32 | jsonFloat64](d DType, j jsonTensor) (Tensor, error) {
 	var pairs [][]F
 	if err := json.Unmarshal(j.Data, &pairs); err != nil {
-		return Tensor{}, err
+		return Tensor{}, badJSON(err, "a list of pairs of numbers, the real and the imaginary part")
 	}
 	list := make([]complex128, len(pairs))
 	for i, p := range pairs {

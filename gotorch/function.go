@@ -98,10 +98,13 @@ func (ctx *FunctionContext) MarkNonDifferentiable(outputs ...Tensor) { ctx.const
 func (ctx *FunctionContext) SetMaterializeGrads(materialize bool) { ctx.sparing = !materialize }
 
 // NeedsInputGrad reports whether the gradient of input i is wanted: in Forward, whether it may ever
-// be; in Backward, whether this pass uses it.
+// be; in Backward, whether this pass uses it. It panics with an IndexError if there is no such input.
 func (ctx *FunctionContext) NeedsInputGrad(i int) bool {
+	if i < 0 || i >= len(ctx.needs) {
+		panic(newError("NeedsInputGrad", IndexError, fmt.Sprintf("input %d is out of range: the function has %d", i, len(ctx.needs))))
+	}
 	if ctx.node == nil {
-		return i >= 0 && i < len(ctx.needs) && ctx.needs[i]
+		return ctx.needs[i]
 	}
 	return bool(C.FunctionNeedsInputGrad(ctx.node, C.int64_t(i)))
 }
@@ -114,8 +117,11 @@ func (ctx *FunctionContext) inBackward(op string) {
 
 // Apply calls f and makes it a node of the graph, if an input requires grad and grad mode is on. The
 // node is named after f's type. It panics with what f.Forward panics with; with a TypeError if an
-// output is none; and with a RuntimeError if an input that was marked dirty is not returned.
+// output is none or f is nil; and with a RuntimeError if an input that was marked dirty is not returned.
 func Apply(f Function, inputs ...Tensor) []Tensor {
+	if f == nil {
+		panic(newError("Apply", TypeError, "the Function is nil"))
+	}
 	name := functionName(f)
 	ctx := &FunctionContext{f: f, name: name + "Backward", needs: make([]bool, len(inputs))}
 	wanted := false

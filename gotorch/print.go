@@ -148,6 +148,7 @@ func Sprint(t Tensor, options ...PrintOptions) string {
 //	%e     numbers in scientific notation
 //	%f     none in scientific notation
 //	%g     scientific notation where the magnitudes ask for it
+//	%d     as String, of integers and bools
 //
 // A precision, as in %.2f, is the number of digits after the point; as everywhere in PyTorch, whole
 // numbers have none. A width, as in %8v, is the least width of each number.
@@ -171,6 +172,10 @@ func (t Tensor) Format(f fmt.State, verb rune) {
 		p.sciMode = SciOff
 	case 'g':
 		p.sciMode = SciAuto
+	case 'd':
+		if t.Defined() && !t.DType().IsInteger() && t.DType() != Bool {
+			text = func() string { return "%!d(gotorch.Tensor=" + p.text(t) + ")" }
+		}
 	default:
 		text = func() string { return "%!" + string(verb) + "(gotorch.Tensor=" + p.text(t) + ")" }
 	}

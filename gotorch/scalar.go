@@ -62,6 +62,12 @@ func makeScalars(ss []Scalar, op opID, arg string) (unsafe.Pointer, int64) {
 
 func convertScalar(s Scalar) (c cScalar, ok bool) {
 	v := reflect.ValueOf(s)
+	switch x := s.(type) {
+	case F16:
+		return floatScalar(float64(x.Float32())), true
+	case BF16:
+		return floatScalar(float64(x.Float32())), true
+	}
 	switch v.Kind() {
 	case reflect.Bool:
 		return cScalar{kind: scalarBool, a: uint64(boolInt(v.Bool()))}, true
@@ -138,6 +144,20 @@ func (c cScalar) into(v reflect.Value) misfit {
 	kind := v.Kind()
 	if im != 0 && kind != reflect.Complex64 && kind != reflect.Complex128 && kind != reflect.Bool {
 		return imaginary
+	}
+	switch p := v.Addr().Interface().(type) {
+	case *F16:
+		if math.Abs(re) > 65504 && !math.IsInf(re, 0) {
+			return overflow
+		}
+		*p = F16FromFloat32(float32(re))
+		return itFits
+	case *BF16:
+		if math.Abs(re) > 0x1.fep127 && !math.IsInf(re, 0) {
+			return overflow
+		}
+		*p = BF16FromFloat32(float32(re))
+		return itFits
 	}
 	switch kind {
 	case reflect.Bool:

@@ -43,6 +43,8 @@ type openScope struct {
 	kept  []*unsafe.Pointer // words to be spared
 
 	outer   *openScope
+	around  *openScope                  // the scope around this one: outer, or one that Unscoped has put aside
+	inner   atomic.Pointer[ScopeHandle] // of the last scope within, which may have ended
 	thread  *osThread
 	handles []ScopeHandle // for this and later scopes: made together, each given out once
 }
@@ -107,22 +109,33 @@ func Unscoped(fn func()) {
 	fn()
 }
 
-// Keep spares tensors from being freed at the end of the scope. They belong to the outer scope then,
-// or to the collector where there is none. Tensors from elsewhere are left as they are. It panics with
-// a ValueError if the function that s was given to has returned.
+// Keep spares tensors from being freed at the end of the scope, and of the scopes that are open within it. They belong
+// to the outer scope then, or to the collector where there is none. Tensors from elsewhere are left as they are. It panics
+// with a ValueError if the function that s was given to has returned.
 func (s *ScopeHandle) Keep(tensors ...Tensor) {
-	if open := s.scope.Load(); open != nil {
-		open.mutex.Lock()
-		valid := s.scope.Load() == open // it may serve another scope by now
-		if valid {
-			open.keepAll(tensors)
-		}
-		open.mutex.Unlock()
-		if valid {
-			return
-		}
+	if !s.keep(tensors) {
+		panic(newError("Keep", ValueError, "the scope has ended"))
 	}
-	panic(newError("Keep", ValueError, "the scope has ended"))
+}
+
+// keep is Keep for this scope and those within. It reports whether the scope is open.
+func (s *ScopeHandle) keep(tensors []Tensor) bool {
+	open := s.scope.Load()
+	if open == nil {
+		return false
+	}
+	open.mutex.Lock()
+	if s.scope.Load() != open { // it serves another scope by now
+		open.mutex.Unlock()
+		return false
+	}
+	open.keepAll(tensors)
+	inner := open.inner.Load()
+	open.mutex.Unlock()
+	if inner != nil {
+		inner.keep(tensors)
+	}
+	return true
 }
 
 // end makes the handle invalid.
@@ -181,6 +194,12 @@ func enterScope() *openScope {
 	}
 	s.start = s.slab.used
 	s.newHandle()
+	s.inner.Store(nil)
+	s.around = (*openScope)(thread.scope)
+	if s.around != nil {
+		s.around.inner.Store(s.handle)
+	}
+	thread.scope = unsafe.Pointer(s)
 	return s
 }
 
@@ -229,12 +248,13 @@ func (s *openScope) leave() {
 			closedWait()
 		}
 	}
+	s.thread.scope = unsafe.Pointer(s.around)
 	unlockThread(s.thread)
 
 	if s.slab.used < slabSize {
 		scopeSlabs.Put(s.slab)
 	}
-	s.slab, s.outer = nil, nil
+	s.slab, s.outer, s.around = nil, nil, nil
 	idle := &idleScopes
 	idle.mutex.Lock()
 	idle.scopes = append(idle.scopes, s)

@@ -1,5 +1,7 @@
 package gotorch
 
+import "fmt"
+
 // ToArg is what [Tensor.To] takes: a DType, Device, Layout, MemoryFormat, Tensor or ToOptions.
 type ToArg interface {
 	to(o *ToOptions)
@@ -16,32 +18,42 @@ type ToOptions struct {
 	Copy         bool // copy even if nothing changes
 }
 
-func (d DType) to(o *ToOptions)        { o.DType = d }
-func (d Device) to(o *ToOptions)       { o.Device = d }
-func (l Layout) to(o *ToOptions)       { o.Layout = l }
-func (f MemoryFormat) to(o *ToOptions) { o.MemoryFormat = f }
-func (t Tensor) to(o *ToOptions)       { o.DType, o.Device = t.DType(), t.Device() }
+func (d DType) to(o *ToOptions)        { toOne(&o.DType, d, "DType") }
+func (d Device) to(o *ToOptions)       { toOne(&o.Device, d, "Device") }
+func (l Layout) to(o *ToOptions)       { toOne(&o.Layout, l, "Layout") }
+func (f MemoryFormat) to(o *ToOptions) { toOne(&o.MemoryFormat, f, "MemoryFormat") }
+func (t Tensor) to(o *ToOptions) {
+	t.DType().to(o)
+	t.Device().to(o)
+}
 func (a ToOptions) to(o *ToOptions) {
-	if a.DType != 0 {
-		o.DType = a.DType
-	}
-	if a.Device != 0 {
-		o.Device = a.Device
-	}
-	if a.Layout != 0 {
-		o.Layout = a.Layout
-	}
-	if a.MemoryFormat != 0 {
-		o.MemoryFormat = a.MemoryFormat
-	}
+	a.DType.to(o)
+	a.Device.to(o)
+	a.Layout.to(o)
+	a.MemoryFormat.to(o)
 	o.PinMemory = o.PinMemory || a.PinMemory
 	o.NonBlocking = o.NonBlocking || a.NonBlocking
 	o.Copy = o.Copy || a.Copy
 }
 
+// toOne sets what is to become of a tensor, and panics with a ValueError if another argument says otherwise.
+func toOne[T interface {
+	comparable
+	String() string
+}](to *T, value T, what string) {
+	var none T
+	if value == none {
+		return
+	}
+	if *to != none && *to != value {
+		panic(newError("To", ValueError, fmt.Sprintf("the arguments have two values for %s, %v and %v", what, *to, value)))
+	}
+	*to = value
+}
+
 // To returns t with another dtype, device, layout or memory format; given a Tensor, with that one's
 // dtype and device. Where nothing changes it returns t itself, unless ToOptions asks for a copy.
-// It panics with a RuntimeError if the device is not available. Layouts with blocks need their size:
+// It panics with a RuntimeError if the device is not available, and with a ValueError if two arguments contradict each other. Layouts with blocks need their size:
 // see [ToSparseBSR].
 //
 //	t.To(gotorch.Float64)

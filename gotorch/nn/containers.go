@@ -93,13 +93,21 @@ func (m *ModuleDictModule) Get(name string) Modular {
 	return nil
 }
 
-// Delete removes the module of a name, if there is one.
+// Delete removes the module of a name. It panics with a KeyError if there is none.
 func (m *ModuleDictModule) Delete(name string) {
-	if i := slices.Index(m.names, name); i >= 0 {
-		// New lists, as the old ones may be run through.
-		m.names = slices.Concat(m.names[:i], m.names[i+1:])
-		m.modules = slices.Concat(m.modules[:i], m.modules[i+1:])
+	i := indexOf("nn.ModuleDict.Delete", m.names, name)
+	// New lists, as the old ones may be run through.
+	m.names = slices.Concat(m.names[:i], m.names[i+1:])
+	m.modules = slices.Concat(m.modules[:i], m.modules[i+1:])
+}
+
+// indexOf returns where a name is. It panics with a KeyError if it is not there.
+func indexOf(op string, names []string, name string) int {
+	i := slices.Index(names, name)
+	if i < 0 {
+		panic(args.Errorf(op, gotorch.KeyError, "%q is none of the names %q", name, names))
 	}
+	return i
 }
 
 // Len returns how many there are.

@@ -98,7 +98,10 @@ func (m *Module) module() *Module { return m }
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.parameter.Buffer.html.
 func Init[M Modular](m M) M {
 	v := reflect.ValueOf(m)
-	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
+	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		panic(typeError("nn.Init", "the module must be a pointer to a struct, and is nil, a %v", reflect.TypeFor[M]()))
+	}
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
 		panic(typeError("nn.Init", "the module must be a pointer to a struct, not %T", m))
 	}
 	mod := embedded(m)
@@ -590,20 +593,37 @@ func (m *Module) convertAll(to func(t gotorch.Tensor) gotorch.Tensor) {
 	})
 }
 
+// toOne sets one of To's options, and panics with a ValueError if another argument says otherwise.
+func toOne[T comparable](to *T, value T) {
+	var none T
+	if value == none {
+		return
+	}
+	if *to != none && *to != value {
+		panic(args.ValueError("nn.To", "the arguments contradict each other: %v and %v", *to, value))
+	}
+	*to = value
+}
+
 // toOptions returns what To's arguments ask for in all.
 func toOptions(args []gotorch.ToArg) (o gotorch.ToOptions) {
 	for _, arg := range args {
 		switch a := arg.(type) {
 		case gotorch.DType:
-			o.DType = a
+			toOne(&o.DType, a)
 		case gotorch.Device:
-			o.Device = a
+			toOne(&o.Device, a)
 		case gotorch.MemoryFormat:
-			o.MemoryFormat = a
+			toOne(&o.MemoryFormat, a)
 		case gotorch.Tensor:
-			o.DType, o.Device = a.DType(), a.Device()
+			toOne(&o.DType, a.DType())
+			toOne(&o.Device, a.Device())
 		case gotorch.ToOptions:
-			o = a
+			toOne(&o.DType, a.DType)
+			toOne(&o.Device, a.Device)
+			toOne(&o.MemoryFormat, a.MemoryFormat)
+			toOne(&o.Layout, a.Layout)
+			o.PinMemory, o.NonBlocking, o.Copy = o.PinMemory || a.PinMemory, o.NonBlocking || a.NonBlocking, o.Copy || a.Copy
 		default:
 			panic(typeError("nn.To", "a module has no %T", arg))
 		}

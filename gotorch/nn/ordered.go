@@ -134,13 +134,12 @@ func (m *ParameterDictModule) Get(name string) gotorch.Tensor {
 	return gotorch.Tensor{}
 }
 
-// Delete removes the parameter of a name, if there is one.
+// Delete removes the parameter of a name. It panics with a KeyError if there is none.
 func (m *ParameterDictModule) Delete(name string) {
-	if i := slices.Index(m.parameters.names, name); i >= 0 {
-		// New lists, as the old ones may be run through.
-		m.parameters.names = slices.Concat(m.parameters.names[:i], m.parameters.names[i+1:])
-		m.parameters.tensors = slices.Concat(m.parameters.tensors[:i], m.parameters.tensors[i+1:])
-	}
+	i := indexOf("nn.ParameterDict.Delete", m.parameters.names, name)
+	// New lists, as the old ones may be run through.
+	m.parameters.names = slices.Concat(m.parameters.names[:i], m.parameters.names[i+1:])
+	m.parameters.tensors = slices.Concat(m.parameters.tensors[:i], m.parameters.tensors[i+1:])
 }
 
 // Len returns how many there are.

@@ -26,7 +26,7 @@ type AdadeltaOptions struct {
 	LR          gotorch.Scalar // the learning rate; default: 1
 	Rho         gotorch.Scalar // how slowly the averages follow; default: 0.9
 	Eps         gotorch.Scalar // added to averages; default: 1e-6
-	WeightDecay float64        // this times a parameter is added to its gradient
+	WeightDecay gotorch.Scalar // this times a parameter is added to its gradient; default: 0
 	Maximize    bool           // climb instead of descending
 }
 
@@ -37,17 +37,14 @@ type AdadeltaOptions struct {
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.Adadelta.html.
 func Adadelta(params []gotorch.Tensor, opts ...AdadeltaOptions) *AdadeltaOptimizer {
 	o := &AdadeltaOptimizer{}
-	o.op = "optim.Adadelta"
-	o.AddGroup(params, opts...)
+	o.made("optim.Adadelta", AdadeltaGroup{LR: 1, Rho: 0.9, Eps: 1e-6}, func() { o.AddGroup(params, opts...) })
 	return o
 }
 
-// AddGroup adds parameters with options of their own, which do not follow those of other groups. It panics as
-// [Adadelta] does.
-func (o *AdadeltaOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdadeltaOptions) {
-	opt := args.Option(opts)
-	o.add(&AdadeltaGroup{LR: args.Float(o.op, "LR", opt.LR, 1), Rho: args.Float(o.op, "Rho", opt.Rho, 0.9),
-		Eps: args.Float(o.op, "Eps", opt.Eps, 1e-6), WeightDecay: opt.WeightDecay, Maximize: opt.Maximize}, params)
+// AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
+// An option that is left out is what [Adadelta] was given, as in PyTorch's add_param_group. It panics as [Adadelta] does.
+func (o *AdadeltaOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdadeltaOptions) *AdadeltaGroup {
+	return o.addGroup(params, args.Option(opts))
 }
 
 func (g *AdadeltaGroup) check(op string) {

@@ -30,7 +30,7 @@ type AdafactorOptions struct {
 	Beta2Decay  gotorch.Scalar    // the power of the step's number that average squares follow by; default: -0.8
 	Eps         [2]gotorch.Scalar // the least root of an average square, and the least root of a parameter's; default: the dtype's epsilon, 1e-3
 	D           gotorch.Scalar    // how great the root of an update's average square may be; default: 1
-	WeightDecay float64           // LR times this is the part of a parameter that each step takes away
+	WeightDecay gotorch.Scalar    // LR times this is the part of a parameter that each step takes away; default: 0
 	Maximize    bool              // climb instead of descending
 }
 
@@ -42,20 +42,14 @@ type AdafactorOptions struct {
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.Adafactor.html.
 func Adafactor(params []gotorch.Tensor, opts ...AdafactorOptions) *AdafactorOptimizer {
 	o := &AdafactorOptimizer{}
-	o.op = "optim.Adafactor"
-	o.AddGroup(params, opts...)
+	o.made("optim.Adafactor", AdafactorGroup{LR: 0.01, Beta2Decay: -0.8, Eps: [2]gotorch.Scalar{nil, 1e-3}, D: 1}, func() { o.AddGroup(params, opts...) })
 	return o
 }
 
-// AddGroup adds parameters with options of their own, which do not follow those of other groups. It panics as
-// [Adafactor] does.
-func (o *AdafactorOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdafactorOptions) {
-	opt := args.Option(opts)
-	if !args.Given(opt.Eps[1]) {
-		opt.Eps[1] = 1e-3
-	}
-	o.add(&AdafactorGroup{LR: args.Float(o.op, "LR", opt.LR, 0.01), Beta2Decay: args.Float(o.op, "Beta2Decay", opt.Beta2Decay, -0.8),
-		Eps: opt.Eps, D: args.Float(o.op, "D", opt.D, 1), WeightDecay: opt.WeightDecay, Maximize: opt.Maximize}, params)
+// AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
+// An option that is left out is what [Adafactor] was given, as in PyTorch's add_param_group. It panics as [Adafactor] does.
+func (o *AdafactorOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdafactorOptions) *AdafactorGroup {
+	return o.addGroup(params, args.Option(opts))
 }
 
 func (g *AdafactorGroup) check(op string) {

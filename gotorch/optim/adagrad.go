@@ -27,9 +27,9 @@ type AdagradGroup struct {
 // AdagradOptions are the arguments of [Adagrad] that have defaults.
 type AdagradOptions struct {
 	LR                      gotorch.Scalar // the learning rate; default: 0.01
-	LRDecay                 float64        // by how much it falls with each step
-	WeightDecay             float64        // this times a parameter is added to its gradient
-	InitialAccumulatorValue float64        // what sums of squares begin at
+	LRDecay                 gotorch.Scalar // by how much it falls with each step; default: 0
+	WeightDecay             gotorch.Scalar // this times a parameter is added to its gradient; default: 0
+	InitialAccumulatorValue gotorch.Scalar // what sums of squares begin at; default: 0
 	Eps                     gotorch.Scalar // added to the denominator; default: 1e-10
 	Maximize                bool           // climb instead of descending
 }
@@ -41,22 +41,19 @@ type AdagradOptions struct {
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.Adagrad.html.
 func Adagrad(params []gotorch.Tensor, opts ...AdagradOptions) *AdagradOptimizer {
 	o := &AdagradOptimizer{}
-	o.op = "optim.Adagrad"
-	o.AddGroup(params, opts...)
+	o.made("optim.Adagrad", AdagradGroup{LR: 0.01, Eps: 1e-10}, func() { o.AddGroup(params, opts...) })
 	return o
 }
 
-// AddGroup adds parameters with options of their own, which do not follow those of other groups. It panics as
-// [Adagrad] does.
-func (o *AdagradOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdagradOptions) {
-	opt := args.Option(opts)
-	g := &AdagradGroup{LR: args.Float(o.op, "LR", opt.LR, 0.01), LRDecay: opt.LRDecay, Eps: args.Float(o.op, "Eps", opt.Eps, 1e-10),
-		WeightDecay: opt.WeightDecay, InitialAccumulatorValue: opt.InitialAccumulatorValue, Maximize: opt.Maximize}
-	o.add(g, params)
+// AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
+// An option that is left out is what [Adagrad] was given, as in PyTorch's add_param_group. It panics as [Adagrad] does.
+func (o *AdagradOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdagradOptions) *AdagradGroup {
+	g := o.addGroup(params, args.Option(opts))
 	// PyTorch wants them in state dicts of all parameters, also of those that have had no gradient yet.
 	for i := range g.Params {
 		g.begin(i, g.slots())
 	}
+	return g
 }
 
 func (g *AdagradGroup) check(op string) {

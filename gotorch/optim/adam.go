@@ -11,8 +11,6 @@ import (
 // AdamOptimizer is what [Adam] and [AdamW] make.
 type AdamOptimizer struct {
 	Base[AdamGroup, *AdamGroup]
-
-	decoupled bool // AdamW
 }
 
 // AdamGroup is parameters that are changed by the same rule. Its options may be changed between steps.
@@ -31,27 +29,21 @@ type AdamGroup struct {
 	_                    struct{} `optim:"foreach=None,capturable=False,differentiable=False"`
 }
 
-// AdamOptions are the arguments of [Adam] that have defaults.
+// AdamOptions are the arguments of [Adam] and [AdamW] that have defaults.
 type AdamOptions struct {
-	LR          gotorch.Scalar // the learning rate; default: 1e-3
-	Betas       *[2]float64    // how slowly the averages of gradient and square follow; default: 0.9, 0.999
-	Eps         gotorch.Scalar // added to the denominator; default: 1e-8
-	WeightDecay float64        // this times a parameter is added to its gradient
+	LR    gotorch.Scalar // the learning rate; default: 1e-3
+	Betas *[2]float64    // how slowly the averages of gradient and square follow; default: 0.9, 0.999
+	Eps   gotorch.Scalar // added to the denominator; default: 1e-8
+	// WeightDecay times a parameter is added to its gradient. In AdamW the learning rate times this, by default 0.01, is the
+	// part of a parameter that each step takes away.
+	WeightDecay gotorch.Scalar // default: 0
 	AMSGrad     bool           // divide by the greatest average of squares so far
 	Maximize    bool           // climb instead of descending
 	Fused       bool           // use a kernel that does a whole step at once
 }
 
 // AdamWOptions are the arguments of [AdamW] that have defaults.
-type AdamWOptions struct {
-	LR          gotorch.Scalar // the learning rate; default: 1e-3
-	Betas       *[2]float64    // how slowly the averages of gradient and square follow; default: 0.9, 0.999
-	Eps         gotorch.Scalar // added to the denominator; default: 1e-8
-	WeightDecay gotorch.Scalar // LR times this is the part of a parameter that each step takes away; default: 0.01
-	AMSGrad     bool           // divide by the greatest average of squares so far
-	Maximize    bool           // climb instead of descending
-	Fused       bool           // use a kernel that does a whole step at once
-}
+type AdamWOptions = AdamOptions
 
 // Adam follows the average gradient, each element at a pace that its average square sets. It panics
 // with a ValueError if an option is out of range, if params is empty, or if a parameter is the result
@@ -59,11 +51,8 @@ type AdamWOptions struct {
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.Adam.html.
 func Adam(params []gotorch.Tensor, opts ...AdamOptions) *AdamOptimizer {
-	opt := args.Option(opts)
 	o := &AdamOptimizer{}
-	o.op = "optim.Adam"
-	o.AddGroup(params, AdamWOptions{LR: opt.LR, Betas: opt.Betas, Eps: opt.Eps, WeightDecay: opt.WeightDecay,
-		AMSGrad: opt.AMSGrad, Maximize: opt.Maximize, Fused: opt.Fused})
+	o.made("optim.Adam", AdamGroup{LR: 1e-3, Betas: [2]float64{0.9, 0.999}, Eps: 1e-8}, func() { o.AddGroup(params, opts...) })
 	return o
 }
 
@@ -71,25 +60,16 @@ func Adam(params []gotorch.Tensor, opts ...AdamOptions) *AdamOptimizer {
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html.
 func AdamW(params []gotorch.Tensor, opts ...AdamWOptions) *AdamOptimizer {
-	o := &AdamOptimizer{decoupled: true}
-	o.op = "optim.AdamW"
-	o.AddGroup(params, opts...)
+	o := &AdamOptimizer{}
+	o.made("optim.AdamW", AdamGroup{LR: 1e-3, Betas: [2]float64{0.9, 0.999}, Eps: 1e-8, WeightDecay: 0.01, DecoupledWeightDecay: true},
+		func() { o.AddGroup(params, opts...) })
 	return o
 }
 
-// AddGroup adds parameters with options of their own, which do not follow those of other groups; in an
-// optimiser made by [Adam] the default of WeightDecay is 0. It panics as [Adam] does.
-func (o *AdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdamWOptions) {
-	opt := args.Option(opts)
-	decay := 0.0
-	if o.decoupled {
-		decay = 0.01
-	}
-	o.add(&AdamGroup{
-		LR: args.Float(o.op, "LR", opt.LR, 1e-3), Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8),
-		WeightDecay: args.Float(o.op, "WeightDecay", opt.WeightDecay, decay), Betas: args.Or(opt.Betas, [2]float64{0.9, 0.999}),
-		DecoupledWeightDecay: o.decoupled, AMSGrad: opt.AMSGrad, Maximize: opt.Maximize, Fused: opt.Fused,
-	}, params)
+// AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
+// An option that is left out is what [Adam] or [AdamW] was given, as in PyTorch's add_param_group. It panics as they do.
+func (o *AdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdamOptions) *AdamGroup {
+	return o.addGroup(params, args.Option(opts))
 }
 
 func (g *AdamGroup) check(op string) {

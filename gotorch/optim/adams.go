@@ -26,7 +26,7 @@ type AdamaxOptions struct {
 	LR          gotorch.Scalar // the learning rate; default: 2e-3
 	Betas       *[2]float64    // how slowly the average of the gradient and its greatest value follow; default: 0.9, 0.999
 	Eps         gotorch.Scalar // added to gradients' absolute values; default: 1e-8
-	WeightDecay float64        // this times a parameter is added to its gradient
+	WeightDecay gotorch.Scalar // this times a parameter is added to its gradient; default: 0
 	Maximize    bool           // climb instead of descending
 }
 
@@ -37,17 +37,14 @@ type AdamaxOptions struct {
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.Adamax.html.
 func Adamax(params []gotorch.Tensor, opts ...AdamaxOptions) *AdamaxOptimizer {
 	o := &AdamaxOptimizer{}
-	o.op = "optim.Adamax"
-	o.AddGroup(params, opts...)
+	o.made("optim.Adamax", AdamaxGroup{LR: 2e-3, Betas: [2]float64{0.9, 0.999}, Eps: 1e-8}, func() { o.AddGroup(params, opts...) })
 	return o
 }
 
-// AddGroup adds parameters with options of their own, which do not follow those of other groups. It panics as
-// [Adamax] does.
-func (o *AdamaxOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdamaxOptions) {
-	opt := args.Option(opts)
-	o.add(&AdamaxGroup{LR: args.Float(o.op, "LR", opt.LR, 2e-3), Betas: args.Or(opt.Betas, [2]float64{0.9, 0.999}),
-		Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8), WeightDecay: opt.WeightDecay, Maximize: opt.Maximize}, params)
+// AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
+// An option that is left out is what [Adamax] was given, as in PyTorch's add_param_group. It panics as [Adamax] does.
+func (o *AdamaxOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdamaxOptions) *AdamaxGroup {
+	return o.addGroup(params, args.Option(opts))
 }
 
 func (g *AdamaxGroup) check(op string) {
@@ -98,7 +95,7 @@ type NAdamOptions struct {
 	LR                   gotorch.Scalar // the learning rate; default: 2e-3
 	Betas                *[2]float64    // how slowly the averages of gradient and square follow; default: 0.9, 0.999
 	Eps                  gotorch.Scalar // added to the denominator; default: 1e-8
-	WeightDecay          float64        // this times a parameter is added to its gradient
+	WeightDecay          gotorch.Scalar // this times a parameter is added to its gradient; default: 0
 	MomentumDecay        gotorch.Scalar // default: 4e-3
 	DecoupledWeightDecay bool           // make weights smaller by themselves, as [AdamW] does
 	Maximize             bool           // climb instead of descending
@@ -110,19 +107,14 @@ type NAdamOptions struct {
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.NAdam.html.
 func NAdam(params []gotorch.Tensor, opts ...NAdamOptions) *NAdamOptimizer {
 	o := &NAdamOptimizer{}
-	o.op = "optim.NAdam"
-	o.AddGroup(params, opts...)
+	o.made("optim.NAdam", NAdamGroup{LR: 2e-3, Betas: [2]float64{0.9, 0.999}, Eps: 1e-8, MomentumDecay: 4e-3}, func() { o.AddGroup(params, opts...) })
 	return o
 }
 
-// AddGroup adds parameters with options of their own, which do not follow those of other groups. It panics as
-// [NAdam] does.
-func (o *NAdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...NAdamOptions) {
-	opt := args.Option(opts)
-	o.add(&NAdamGroup{LR: args.Float(o.op, "LR", opt.LR, 2e-3), Betas: args.Or(opt.Betas, [2]float64{0.9, 0.999}),
-		Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8), WeightDecay: opt.WeightDecay,
-		MomentumDecay: args.Float(o.op, "MomentumDecay", opt.MomentumDecay, 4e-3), DecoupledWeightDecay: opt.DecoupledWeightDecay,
-		Maximize: opt.Maximize}, params)
+// AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
+// An option that is left out is what [NAdam] was given, as in PyTorch's add_param_group. It panics as [NAdam] does.
+func (o *NAdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...NAdamOptions) *NAdamGroup {
+	return o.addGroup(params, args.Option(opts))
 }
 
 func (g *NAdamGroup) check(op string) {
@@ -185,7 +177,7 @@ type RAdamOptions struct {
 	LR                   gotorch.Scalar // the learning rate; default: 1e-3
 	Betas                *[2]float64    // how slowly the averages of gradient and square follow; default: 0.9, 0.999
 	Eps                  gotorch.Scalar // added to the denominator; default: 1e-8
-	WeightDecay          float64        // this times a parameter is added to its gradient
+	WeightDecay          gotorch.Scalar // this times a parameter is added to its gradient; default: 0
 	DecoupledWeightDecay bool           // make weights smaller by themselves, as [AdamW] does
 	Maximize             bool           // climb instead of descending
 }
@@ -197,18 +189,14 @@ type RAdamOptions struct {
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.RAdam.html.
 func RAdam(params []gotorch.Tensor, opts ...RAdamOptions) *RAdamOptimizer {
 	o := &RAdamOptimizer{}
-	o.op = "optim.RAdam"
-	o.AddGroup(params, opts...)
+	o.made("optim.RAdam", RAdamGroup{LR: 1e-3, Betas: [2]float64{0.9, 0.999}, Eps: 1e-8}, func() { o.AddGroup(params, opts...) })
 	return o
 }
 
-// AddGroup adds parameters with options of their own, which do not follow those of other groups. It panics as
-// [RAdam] does.
-func (o *RAdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...RAdamOptions) {
-	opt := args.Option(opts)
-	o.add(&RAdamGroup{LR: args.Float(o.op, "LR", opt.LR, 1e-3), Betas: args.Or(opt.Betas, [2]float64{0.9, 0.999}),
-		Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8), WeightDecay: opt.WeightDecay, DecoupledWeightDecay: opt.DecoupledWeightDecay,
-		Maximize: opt.Maximize}, params)
+// AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
+// An option that is left out is what [RAdam] was given, as in PyTorch's add_param_group. It panics as [RAdam] does.
+func (o *RAdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...RAdamOptions) *RAdamGroup {
+	return o.addGroup(params, args.Option(opts))
 }
 
 func (g *RAdamGroup) check(op string) {

@@ -28,7 +28,7 @@ type ASGDOptions struct {
 	Lambd       gotorch.Scalar // by how much weights decay; default: 1e-4
 	Alpha       gotorch.Scalar // the power by which the learning rate falls; default: 0.75
 	T0          gotorch.Scalar // the step from which on averages are taken; default: 1e6
-	WeightDecay float64        // this times a parameter is added to its gradient
+	WeightDecay gotorch.Scalar // this times a parameter is added to its gradient; default: 0
 	Maximize    bool           // climb instead of descending
 }
 
@@ -39,18 +39,14 @@ type ASGDOptions struct {
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.ASGD.html.
 func ASGD(params []gotorch.Tensor, opts ...ASGDOptions) *ASGDOptimizer {
 	o := &ASGDOptimizer{}
-	o.op = "optim.ASGD"
-	o.AddGroup(params, opts...)
+	o.made("optim.ASGD", ASGDGroup{LR: 0.01, Lambd: 1e-4, Alpha: 0.75, T0: 1e6}, func() { o.AddGroup(params, opts...) })
 	return o
 }
 
-// AddGroup adds parameters with options of their own, which do not follow those of other groups. It panics as
-// [ASGD] does.
-func (o *ASGDOptimizer) AddGroup(params []gotorch.Tensor, opts ...ASGDOptions) {
-	opt := args.Option(opts)
-	o.add(&ASGDGroup{LR: args.Float(o.op, "LR", opt.LR, 0.01), Lambd: args.Float(o.op, "Lambd", opt.Lambd, 1e-4),
-		Alpha: args.Float(o.op, "Alpha", opt.Alpha, 0.75), T0: args.Float(o.op, "T0", opt.T0, 1e6), WeightDecay: opt.WeightDecay,
-		Maximize: opt.Maximize}, params)
+// AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
+// An option that is left out is what [ASGD] was given, as in PyTorch's add_param_group. It panics as [ASGD] does.
+func (o *ASGDOptimizer) AddGroup(params []gotorch.Tensor, opts ...ASGDOptions) *ASGDGroup {
+	return o.addGroup(params, args.Option(opts))
 }
 
 func (g *ASGDGroup) check(op string) {

@@ -18,9 +18,10 @@ type Base[G any, P interface {
 }] struct {
 	Groups []*G
 
-	op    string // "optim.SGD", for errors
-	steps int64
-	hooks hooks
+	op       string // "optim.SGD", for errors
+	defaults G      // the options of groups that are not given others
+	steps    int64
+	hooks    hooks
 }
 
 // Common is what all groups have in common.
@@ -178,6 +179,64 @@ func parts(tensors ...*gotorch.Tensor) {
 	for _, t := range tensors {
 		if t.Defined() && t.DType().IsComplex() {
 			*t = gotorch.ViewAsReal(*t)
+		}
+	}
+}
+
+// made has addFirst add the group of a new optimiser, whose options are the defaults of later groups.
+func (o *Base[G, P]) made(op string, defaults G, addFirst func()) {
+	o.op, o.defaults = op, defaults
+	addFirst()
+	o.defaults = *o.Groups[0]
+	*P(&o.defaults).common() = Common{}
+}
+
+// addGroup adds a group with the options that are given, and the defaults for those that are left out.
+func (o *Base[G, P]) addGroup(params []gotorch.Tensor, options any) *G {
+	if o.op == "" {
+		panic(args.Errorf(fmt.Sprintf("%T.AddGroup", P(nil)), gotorch.RuntimeError, "the optimizer was not set up: make it by its constructor"))
+	}
+	g := o.defaults
+	fill(o.op, reflect.ValueOf(&g).Elem(), reflect.ValueOf(options))
+	o.add(&g, params)
+	return &g
+}
+
+// fill sets the fields of a group that options of the same name are given for. A bool is given where it is true; an option
+// NoX is that X is false.
+func fill(op string, group, options reflect.Value) {
+	for i := range options.NumField() {
+		name, given := options.Type().Field(i).Name, options.Field(i)
+		to := group.FieldByName(name)
+		switch given := given.Interface().(type) {
+		case bool:
+			if !to.IsValid() {
+				to, given = group.FieldByName(strings.TrimPrefix(name, "No")), !given
+			}
+			if !options.Field(i).IsZero() {
+				to.SetBool(given)
+			}
+		case string:
+			if given != "" {
+				to.SetString(given)
+			}
+		case [2]gotorch.Scalar:
+			for k, s := range given {
+				if args.Given(s) {
+					to.Index(k).Set(reflect.ValueOf(s))
+				}
+			}
+		case gotorch.Scalar: // or a pointer to several numbers
+			switch p := to.Addr().Interface().(type) {
+			case *float64:
+				*p = args.Float(op, name, given, *p)
+			case *int64:
+				*p = args.Int(op, name, given, *p)
+			default:
+				if !options.Field(i).IsNil() {
+					to.Set(options.Field(i).Elem())
+				}
+			}
 		}
 	}
 }

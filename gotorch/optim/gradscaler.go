@@ -115,8 +115,7 @@ var scalerOps = sync.OnceValue(func() (ops struct{ unscale, update *gotorch.Oper
 // Unscale divides the gradients of an optimiser's parameters by the scale, for those who look at them
 // or clip them before Step, which else does it. Where parameters are those of distributed.FullyShard all ranks must call it, and
 // a gradient that is not finite on one counts on all. It panics with a RuntimeError if it has been called
-// since the last Update, and with a ValueError for gradients of float16 and sparse ones, and for an
-// optimiser that is not of this package.
+// since the last Update, and with a ValueError for gradients of float16 and sparse ones.
 func (s *GradScaler) Unscale(opt Optimizer) {
 	const op = "optim.GradScaler.Unscale"
 	if s.disabled {
@@ -125,6 +124,7 @@ func (s *GradScaler) Unscale(opt Optimizer) {
 	if !s.scale.Defined() {
 		panic(runtimeError(op, "no loss has been scaled yet"))
 	}
+	groups := groupsOf(op, opt)
 	state := s.state(opt)
 	switch {
 	case state.done:
@@ -132,18 +132,14 @@ func (s *GradScaler) Unscale(opt Optimizer) {
 	case state.unscaled:
 		panic(runtimeError(op, "Unscale has been called for this optimizer since the last Update"))
 	}
-	grouped, ok := opt.(interface{ commons() []*Common })
-	if !ok {
-		panic(args.ValueError(op, "%T does not say what its parameters are; unscale them by hand", opt))
-	}
 	type kind struct {
 		device gotorch.Device
 		dtype  gotorch.DType
 	}
 	grads := map[kind][]gotorch.Tensor{}
 	params := map[gotorch.Device][]gotorch.Tensor{}
-	for _, g := range grouped.commons() {
-		for _, p := range g.Params {
+	for _, g := range groups {
+		for _, p := range g.common.Params {
 			params[p.Device()] = append(params[p.Device()], p)
 			grad := p.Grad()
 			if !grad.Defined() {
@@ -196,6 +192,7 @@ func (s *GradScaler) Step(opt Optimizer) bool {
 		opt.Step()
 		return true
 	}
+	groupsOf(op, opt)
 	state := s.state(opt)
 	if state.done {
 		panic(runtimeError(op, "Step has been called for this optimizer since the last Update"))

@@ -40,8 +40,9 @@ type LBFGSOptions struct {
 // LBFGS is Newton's method by what the last gradients tell of the curvature, the limited-memory algorithm of
 // Broyden, Fletcher, Goldfarb and Shanno. A step calls a closure several times, so it is taken by StepWith. It is
 // for losses without noise, keeps HistorySize pairs of vectors as long as all parameters together, and has one group
-// of parameters, all of one dtype. It panics with a ValueError if an option is out of range, if params is empty, or
-// if a parameter is the result of a computation or comes twice.
+// of parameters, all of one dtype. It has no AddGroup: one direction and one step length are computed for all parameters
+// together, so groups cannot have options of their own; PyTorch's LBFGS refuses them too. It panics with a ValueError if
+// an option is out of range, if params is empty, or if a parameter is the result of a computation or comes twice.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.LBFGS.html.
 func LBFGS(params []gotorch.Tensor, opts ...LBFGSOptions) *LBFGSOptimizer {

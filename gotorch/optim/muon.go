@@ -44,19 +44,15 @@ type MuonOptions struct {
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.Muon.html.
 func Muon(params []gotorch.Tensor, opts ...MuonOptions) *MuonOptimizer {
 	o := &MuonOptimizer{}
-	o.op = "optim.Muon"
-	o.AddGroup(params, opts...)
+	o.made("optim.Muon", MuonGroup{LR: 1e-3, WeightDecay: 0.1, Momentum: 0.95, Nesterov: true,
+		NsCoefficients: [3]float64{3.4445, -4.775, 2.0315}, Eps: 1e-7, NsSteps: 5}, func() { o.AddGroup(params, opts...) })
 	return o
 }
 
-// AddGroup adds parameters with options of their own, which do not follow those of other groups. It panics as
-// [Muon] does.
-func (o *MuonOptimizer) AddGroup(params []gotorch.Tensor, opts ...MuonOptions) {
-	opt := args.Option(opts)
-	o.add(&MuonGroup{LR: args.Float(o.op, "LR", opt.LR, 1e-3), WeightDecay: args.Float(o.op, "WeightDecay", opt.WeightDecay, 0.1),
-		Momentum: args.Float(o.op, "Momentum", opt.Momentum, 0.95), Nesterov: !opt.NoNesterov,
-		NsCoefficients: args.Or(opt.NsCoefficients, [3]float64{3.4445, -4.775, 2.0315}), Eps: args.Float(o.op, "Eps", opt.Eps, 1e-7),
-		NsSteps: args.Int(o.op, "NsSteps", opt.NsSteps, 5), AdjustLRFn: opt.AdjustLRFn}, params)
+// AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
+// An option that is left out is what [Muon] was given, as in PyTorch's add_param_group. It panics as [Muon] does.
+func (o *MuonOptimizer) AddGroup(params []gotorch.Tensor, opts ...MuonOptions) *MuonGroup {
+	return o.addGroup(params, args.Option(opts))
 }
 
 func (g *MuonGroup) check(op string) {

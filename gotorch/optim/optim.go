@@ -9,10 +9,11 @@
 //		opt.Step()
 //	}
 //
-// Parameters in groups have options of their own, and all of them can be changed between steps:
+// Parameters in groups have options of their own, and all of them can be changed between steps. Those that AddGroup is not
+// given are what the optimiser was made with, also a bool that is false, which the fields of the group turn off:
 //
-//	opt := optim.AdamW(body.Parameters(), optim.AdamWOptions{LR: 1e-4})
-//	opt.AddGroup(head.Parameters(), optim.AdamWOptions{LR: 1e-3, WeightDecay: 0})
+//	opt := optim.AdamW(body.Parameters(), optim.AdamWOptions{LR: 1e-4, AMSGrad: true})
+//	opt.AddGroup(head.Parameters(), optim.AdamWOptions{LR: 1e-3, WeightDecay: 0}).AMSGrad = false
 //	opt.Groups[0].LR *= 0.5
 //	for _, lr := range opt.LRs() { // of all groups, of any optimiser
 //		*lr *= 0.9

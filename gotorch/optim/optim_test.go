@@ -152,8 +152,7 @@ func TestStepsLeaveNoGraphAndNoTensors(t *testing.T) {
 func TestGroupsHaveTheirOwnOptions(t *testing.T) {
 	a, b := parameter(1), parameter(1)
 	opt := optim.SGD([]gotorch.Tensor{a}, optim.SGDOptions{LR: 0.5})
-	opt.AddGroup([]gotorch.Tensor{b}) // 1e-3 by default
-	*opt.LRs()[1] *= 100
+	opt.AddGroup([]gotorch.Tensor{b}).LR = 0.1
 	a.Add(b).Backward()
 	opt.Step()
 	if gotorch.Item[float32](a) != 0.5 || gotorch.Item[float32](b) != 0.9 {
@@ -772,5 +771,34 @@ func TestParametersHaveNames(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The defaults are those that the optimiser was made with, whatever has become of its groups; and zero is a value.
+func TestAGroupHasTheOptionsOfTheOptimizerThatItIsNotGiven(t *testing.T) {
+	opt := optim.SGD([]gotorch.Tensor{parameter(1)}, optim.SGDOptions{LR: 0.1, Momentum: 0.9, WeightDecay: 0.5, Nesterov: true})
+	opt.Groups[0].LR, opt.Groups[0].Momentum = 7, 0
+	for _, c := range []struct {
+		given optim.SGDOptions
+		want  optim.SGDGroup
+	}{
+		{optim.SGDOptions{}, optim.SGDGroup{LR: 0.1, Momentum: 0.9, WeightDecay: 0.5, Nesterov: true}},
+		{optim.SGDOptions{LR: 0.01}, optim.SGDGroup{LR: 0.01, Momentum: 0.9, WeightDecay: 0.5, Nesterov: true}},
+		{optim.SGDOptions{Momentum: 0, WeightDecay: 0.0, Maximize: true}, optim.SGDGroup{LR: 0.1, Nesterov: true, Maximize: true}},
+	} {
+		got := *opt.AddGroup([]gotorch.Tensor{parameter(2)}, c.given)
+		c.want.Common = got.Common
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%+v: got %+v", c.given, got)
+		}
+	}
+	refused := func() {
+		opt.AddGroup([]gotorch.Tensor{parameter(3)}, optim.SGDOptions{Momentum: 0, Nesterov: true})
+	}
+	if err := gotorch.Try0(refused); !errors.Is(err, gotorch.ValueError) || len(opt.Groups) != 4 {
+		t.Error(err, len(opt.Groups))
+	}
+	if err := gotorch.Try0(func() { new(optim.SGDOptimizer).AddGroup([]gotorch.Tensor{parameter(1)}) }); !errors.Is(err, gotorch.RuntimeError) {
+		t.Error(err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // ParamGroup is a group of parameters of any optimiser, whose numbers have PyTorch's names: "lr", "weight_decay".
 // Beside the options it keeps what schedules set, such as "initial_lr", which is in state dicts too, as in Python
-// a group is a dict with whatever was put into it.
+// a group is a dict with whatever was put into it. [ParamGroupOf] makes one for an optimiser of a program's own.
 type ParamGroup struct {
 	common *Common
 	group  reflect.Value // a struct
@@ -19,6 +19,9 @@ type ParamGroup struct {
 
 // Params returns the parameters of the group.
 func (g ParamGroup) Params() []gotorch.Tensor {
+	if g.common == nil {
+		return nil // the zero ParamGroup
+	}
 	return append([]gotorch.Tensor(nil), g.common.Params...)
 }
 
@@ -119,6 +122,9 @@ func (g ParamGroup) Momentum() *float64 {
 
 // number returns where the option of a name is; nil if there is none, or if it is no float.
 func (g ParamGroup) number(name string) *float64 {
+	if g.common == nil {
+		return nil
+	}
 	for _, f := range optionFields(g.group.Type()) {
 		if f.name == name && f.index >= 0 {
 			p, _ := g.group.Field(f.index).Addr().Interface().(*float64)

@@ -28,8 +28,8 @@ type RMSpropOptions struct {
 	LR          gotorch.Scalar // the learning rate; default: 0.01
 	Alpha       gotorch.Scalar // how slowly the average square follows; default: 0.99
 	Eps         gotorch.Scalar // added to the denominator; default: 1e-8
-	WeightDecay float64        // this times a parameter is added to its gradient
-	Momentum    float64        // the part of the last change that is added to each
+	WeightDecay gotorch.Scalar // this times a parameter is added to its gradient; default: 0
+	Momentum    gotorch.Scalar // the part of the last change that is added to each; default: 0
 	Centered    bool           // divide by the deviation rather than the root of the average square
 	Maximize    bool           // climb instead of descending
 }
@@ -40,18 +40,14 @@ type RMSpropOptions struct {
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.RMSprop.html.
 func RMSprop(params []gotorch.Tensor, opts ...RMSpropOptions) *RMSpropOptimizer {
 	o := &RMSpropOptimizer{}
-	o.op = "optim.RMSprop"
-	o.AddGroup(params, opts...)
+	o.made("optim.RMSprop", RMSpropGroup{LR: 0.01, Alpha: 0.99, Eps: 1e-8}, func() { o.AddGroup(params, opts...) })
 	return o
 }
 
-// AddGroup adds parameters with options of their own, which do not follow those of other groups. It panics as
-// [RMSprop] does.
-func (o *RMSpropOptimizer) AddGroup(params []gotorch.Tensor, opts ...RMSpropOptions) {
-	opt := args.Option(opts)
-	o.add(&RMSpropGroup{LR: args.Float(o.op, "LR", opt.LR, 0.01), Momentum: opt.Momentum,
-		Alpha: args.Float(o.op, "Alpha", opt.Alpha, 0.99), Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8), Centered: opt.Centered,
-		WeightDecay: opt.WeightDecay, Maximize: opt.Maximize}, params)
+// AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
+// An option that is left out is what [RMSprop] was given, as in PyTorch's add_param_group. It panics as [RMSprop] does.
+func (o *RMSpropOptimizer) AddGroup(params []gotorch.Tensor, opts ...RMSpropOptions) *RMSpropGroup {
+	return o.addGroup(params, args.Option(opts))
 }
 
 func (g *RMSpropGroup) check(op string) {

@@ -35,17 +35,14 @@ type RpropOptions struct {
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.Rprop.html.
 func Rprop(params []gotorch.Tensor, opts ...RpropOptions) *RpropOptimizer {
 	o := &RpropOptimizer{}
-	o.op = "optim.Rprop"
-	o.AddGroup(params, opts...)
+	o.made("optim.Rprop", RpropGroup{LR: 0.01, Etas: [2]float64{0.5, 1.2}, StepSizes: [2]float64{1e-6, 50}}, func() { o.AddGroup(params, opts...) })
 	return o
 }
 
-// AddGroup adds parameters with options of their own, which do not follow those of other groups. It panics as
-// [Rprop] does.
-func (o *RpropOptimizer) AddGroup(params []gotorch.Tensor, opts ...RpropOptions) {
-	opt := args.Option(opts)
-	o.add(&RpropGroup{LR: args.Float(o.op, "LR", opt.LR, 0.01), Etas: args.Or(opt.Etas, [2]float64{0.5, 1.2}),
-		StepSizes: args.Or(opt.StepSizes, [2]float64{1e-6, 50}), Maximize: opt.Maximize}, params)
+// AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
+// An option that is left out is what [Rprop] was given, as in PyTorch's add_param_group. It panics as [Rprop] does.
+func (o *RpropOptimizer) AddGroup(params []gotorch.Tensor, opts ...RpropOptions) *RpropGroup {
+	return o.addGroup(params, args.Option(opts))
 }
 
 func (g *RpropGroup) check(op string) {

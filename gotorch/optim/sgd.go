@@ -26,9 +26,9 @@ type SGDGroup struct {
 // SGDOptions are the arguments of [SGD] that have defaults.
 type SGDOptions struct {
 	LR          gotorch.Scalar // the learning rate; default: 1e-3
-	Momentum    float64        // the part of the last change that is added to each
-	Dampening   float64        // of the momentum
-	WeightDecay float64        // this times a parameter is added to its gradient
+	Momentum    gotorch.Scalar // the part of the last change that is added to each; default: 0
+	Dampening   gotorch.Scalar // of the momentum; default: 0
+	WeightDecay gotorch.Scalar // this times a parameter is added to its gradient; default: 0
 	Nesterov    bool           // look ahead along the momentum
 	Maximize    bool           // climb instead of descending
 	Fused       bool           // use a kernel that does a whole step at once
@@ -40,26 +40,25 @@ type SGDOptions struct {
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html.
 func SGD(params []gotorch.Tensor, opts ...SGDOptions) *SGDOptimizer {
 	o := &SGDOptimizer{}
-	o.op = "optim.SGD"
-	o.AddGroup(params, opts...)
+	o.made("optim.SGD", SGDGroup{LR: 1e-3}, func() { o.AddGroup(params, opts...) })
 	return o
 }
 
-// AddGroup adds parameters with options of their own, which do not follow those of other groups. It
-// panics as [SGD] does.
-func (o *SGDOptimizer) AddGroup(params []gotorch.Tensor, opts ...SGDOptions) {
+// AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
+// An option that is left out is what [SGD] was given, as in PyTorch's add_param_group. It panics as [SGD] does.
+func (o *SGDOptimizer) AddGroup(params []gotorch.Tensor, opts ...SGDOptions) *SGDGroup {
 	opt := args.Option(opts)
-	o.add(&SGDGroup{LR: args.Float(o.op, "LR", opt.LR, 1e-3), Momentum: opt.Momentum, Dampening: opt.Dampening,
-		WeightDecay: opt.WeightDecay, Nesterov: opt.Nesterov, Maximize: opt.Maximize, Fused: opt.Fused}, params)
+	momentum, dampening := args.Float(o.op, "Momentum", opt.Momentum, o.defaults.Momentum), args.Float(o.op, "Dampening", opt.Dampening, o.defaults.Dampening)
+	if opt.Nesterov && (momentum == 0 || dampening != 0) {
+		panic(args.ValueError(o.op, "Nesterov momentum requires a momentum and zero dampening"))
+	}
+	return o.addGroup(params, opt)
 }
 
 func (g *SGDGroup) check(op string) {
 	notNegative(op, "learning rate", g.LR)
 	notNegative(op, "momentum", g.Momentum)
 	notNegative(op, "weight_decay value", g.WeightDecay)
-	if g.Nesterov && (g.Momentum <= 0 || g.Dampening != 0) {
-		panic(args.ValueError(op, "Nesterov momentum requires a momentum and zero dampening"))
-	}
 }
 
 // The momentum begins as a copy of the first gradient.

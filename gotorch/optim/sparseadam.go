@@ -37,17 +37,14 @@ type SparseAdamOptions struct {
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.SparseAdam.html.
 func SparseAdam(params []gotorch.Tensor, opts ...SparseAdamOptions) *SparseAdamOptimizer {
 	o := &SparseAdamOptimizer{}
-	o.op = "optim.SparseAdam"
-	o.AddGroup(params, opts...)
+	o.made("optim.SparseAdam", SparseAdamGroup{LR: 1e-3, Betas: [2]float64{0.9, 0.999}, Eps: 1e-8}, func() { o.AddGroup(params, opts...) })
 	return o
 }
 
-// AddGroup adds parameters with options of their own, which do not follow those of other groups. It panics as
-// [SparseAdam] does.
-func (o *SparseAdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...SparseAdamOptions) {
-	opt := args.Option(opts)
-	o.add(&SparseAdamGroup{LR: args.Float(o.op, "LR", opt.LR, 1e-3), Betas: args.Or(opt.Betas, [2]float64{0.9, 0.999}),
-		Eps: args.Float(o.op, "Eps", opt.Eps, 1e-8), Maximize: opt.Maximize}, params)
+// AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
+// An option that is left out is what [SparseAdam] was given, as in PyTorch's add_param_group. It panics as [SparseAdam] does.
+func (o *SparseAdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...SparseAdamOptions) *SparseAdamGroup {
+	return o.addGroup(params, args.Option(opts))
 }
 
 func (g *SparseAdamGroup) check(op string) {

@@ -66,7 +66,12 @@ def exported(path: Path = EXPORTED) -> frozenset[str]:
 
 @cache
 def _table() -> dict[str, Any]:
-    return read_table(FILE)
+    return {name: entry for name, entry in read_table(FILE).items() if name != "also"}
+
+
+def also() -> dict[str, str]:
+    """What users look for by another name than a public one, and what it is in Go."""
+    return read_table(FILE)["also"]
 
 
 def package(namespace: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ..schema.counterparts import Counterpart, counterparts
+from ..schema.counterparts import Counterpart, also, counterparts
 from ..schema.functions import reference_version
 from .api import Wrapped
 
@@ -37,11 +37,37 @@ def page(ops: list[Wrapped]) -> str:
         "`Out`.",
         "",
         *(f"- [{namespace}](#{_anchor(namespace)})" for namespace in found),
+        "- [Also looked for](#also-looked-for)",
+        "- [Functions that are no methods](#functions-that-are-no-methods)",
     ]
     for namespace, listed in found.items():
         lines += ["", f"## {namespace}", "", "| PyTorch | Go |", "|-|-|"]
         lines += [f"| `{c.python.full}` | {_cell(c)} |" for c in listed]
+    lines += ["", "## Also looked for", "", "| PyTorch | Go |", "|-|-|"]
+    lines += [f"| {looked_for} | {go} |" for looked_for, go in also().items()]
+    lines += ["", "## Functions that are no methods", ""]
+    lines += [
+        "PyTorch declares these functions of a tensor as functions only, and so does Go: it is",
+        "`gotorch.Real(x)`, not `x.Real()`.",
+        "",
+        ", ".join(f"`{name}`" for name in functions_only(ops)),
+    ]
     return "\n".join([*lines, ""])
+
+
+def functions_only(ops: list[Wrapped]) -> list[str]:
+    """The Go functions whose first argument is a tensor and that are no methods.
+
+    Those that only autograd calls are left out.
+    """
+    found = set()
+    for op in ops:
+        arguments = op.function.parsed.arguments
+        first = next(iter(arguments.flat_all), None)
+        of_tensor = first is not None and str(first.type) == "Tensor"
+        if op.go and of_tensor and not op.method and not arguments.out and "Backward" not in op.go:
+            found.add(op.go)
+    return sorted(found)
 
 
 def _anchor(heading: str) -> str:

@@ -215,8 +215,8 @@ func (s *LRScheduler) IsInitial() bool { return s.initial }
 
 func lrsOf(opt optim.Optimizer) []float64 {
 	var lrs []float64
-	for _, lr := range opt.LRs() {
-		lrs = append(lrs, *lr)
+	for _, group := range opt.ParamGroups() {
+		lrs = append(lrs, *group.LR())
 	}
 	return lrs
 }
@@ -232,12 +232,25 @@ func isNil(x any) bool {
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// groupsOf returns the groups of an optimiser. It panics with a TypeError if there is none.
+// groupsOf returns the groups of an optimiser. It panics with a TypeError if it is nil or cannot be told apart from others, and
+// with a ValueError if it has no groups, whose learning rates a schedule could change.
 func groupsOf(op string, opt optim.Optimizer) []optim.ParamGroup {
 	if isNil(opt) {
 		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: "nil is not an Optimizer"})
 	}
-	return opt.ParamGroups()
+	if !reflect.TypeOf(opt).Comparable() {
+		panic(&gotorch.Error{Op: op, Kind: gotorch.TypeError, Msg: fmt.Sprintf("a %T is no pointer to an optimizer", opt)})
+	}
+	groups := opt.ParamGroups()
+	if len(groups) == 0 {
+		panic(args.ValueError(op, "the %T has no parameter groups: return one of optim.ParamGroupOf from its method ParamGroups", opt))
+	}
+	for i, g := range groups {
+		if g.LR() == nil {
+			panic(args.ValueError(op, "parameter group %d of the %T has no learning rate: make it by optim.ParamGroupOf", i, opt))
+		}
+	}
+	return groups
 }
 
 // need returns a number that a group must have, as Python's indexing does.

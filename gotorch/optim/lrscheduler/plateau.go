@@ -132,15 +132,16 @@ func (s *ReduceLROnPlateauScheduler) better(metric float64) bool {
 }
 
 func (s *ReduceLROnPlateauScheduler) reduce(op string) {
-	lrs := s.opt.LRs()
-	if len(lrs) != len(s.MinLRs) {
+	groups := s.opt.ParamGroups()
+	if len(groups) != len(s.MinLRs) {
 		if s.minLR == nil {
 			panic(&gotorch.Error{Op: op, Kind: gotorch.RuntimeError, Msg: "the number of parameter groups differs from when ReduceLROnPlateau was made, " +
 				"as where a group was added to the optimizer: make MinLRs as long"})
 		}
-		s.MinLRs = slices.Repeat([]float64{*s.minLR}, len(lrs))
+		s.MinLRs = slices.Repeat([]float64{*s.minLR}, len(groups))
 	}
-	for i, lr := range lrs {
+	for i, group := range groups {
+		lr := group.LR()
 		reduced := *lr * s.Factor
 		if s.MinLRs[i] > reduced { // not where one is NaN, as Python's max
 			reduced = s.MinLRs[i]

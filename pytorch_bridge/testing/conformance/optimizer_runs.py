@@ -132,6 +132,17 @@ class Draw:
             found |= {"momentum": found.get("momentum") or 0.9, "dampening": 0.0}
         return found
 
+    def later(self, given: dict[str, Any]) -> None:
+        """Makes options those of an added group, where what is None is the first group's."""
+        if "eps" in given and self.name == "Adafactor":
+            given["eps"] = tuple(1e-8 if e is None else e for e in given["eps"])
+        if given.get("adjust_lr_fn", "") is None:
+            del given["adjust_lr_fn"]
+        if (
+            self.name == "Muon" and given.get("nesterov") is True
+        ):  # which in Go is to leave NoNesterov out
+            del given["nesterov"]
+
     def tensor(self, shape: tuple[int, ...], dtype: torch.dtype, wild: bool) -> torch.Tensor:
         r = self.random
         whole = torch.complex128 if dtype.is_complex else torch.float64
@@ -198,6 +209,8 @@ class Runs:
                     ([draw.parameter() for _ in range(draw.random.randint(1, 4))], draw.some(0.5))
                     for _ in range(draw.random.choice([1, 1, 2, 3]))
                 ]
+                for _, given in groups[1:]:
+                    draw.later(given)
                 if problem := self._one(draw, groups):
                     problems.append(f"{name} #{at} {[o for _, o in groups]}: {problem}")
         return problems
@@ -211,7 +224,13 @@ class Runs:
         sparse = draw.name == "SparseAdam" or (draw.name in SPARSE and r.random() < 0.2)
 
         def python() -> Any:
-            return cls([{"params": ps, **o} for ps, (_, o) in zip(theirs, groups, strict=True)])
+            if draw.name == "Adagrad":  # which makes no state for groups that are added
+                every = zip(theirs, groups, strict=True)
+                return cls([{"params": ps, **groups[0][1], **o} for ps, (_, o) in every])
+            opt = cls(theirs[0], **groups[0][1])
+            for ps, (_, o) in zip(theirs[1:], groups[1:], strict=True):
+                opt.add_param_group({"params": ps, **o})
+            return opt
 
         def go() -> GoOptimizer:
             given = [options(draw.name, o) for _, o in groups]

@@ -89,8 +89,10 @@ class GoOptimizer:
             self.harness.send(Request([FORGET, 0, 0, self.number]))
 
     def add_group(self, params: list[torch.Tensor], options: dict[str, Any]) -> None:
+        """Adds a group; a false bool, which is left out of Go's options, is set in the group."""
         request = Request([ADD_GROUP, 0, 0, self.number])
         request.invocation([params], options)
+        request.text_only("\n".join(name for name, value in options.items() if value is False))
         self.harness.send(request)
 
     def name(self, names: list[str | None]) -> None:

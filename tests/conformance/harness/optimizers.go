@@ -77,8 +77,11 @@ func runOptimizers(index int64, in *reader) []reflect.Value {
 		})
 	case specialZeroGrad:
 		opt.ZeroGrad()
-	case specialAddGroup:
-		in.invoke(reflect.ValueOf(opt).MethodByName("AddGroup"))
+	case specialAddGroup: // and the fields of the group that are false, a line for each
+		group := in.invoke(reflect.ValueOf(opt).MethodByName("AddGroup"))[0].Elem()
+		for _, name := range strings.Fields(in.text()) {
+			group.FieldByName(name).SetBool(false)
+		}
 		given[number] = append(given[number], in.tensors...)
 		in.tensors = nil
 	case specialNameParams: // a line for each parameter of all groups; an empty one for none

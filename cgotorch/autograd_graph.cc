@@ -1,0 +1,132 @@
+// autograd_graph.cc: the nodes of the autograd graph.
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "internal.h"
+
+namespace cgotorch {
+namespace {
+
+namespace ag = torch::autograd;
+using NodePtr = std::decay_t<decltype(std::declval<const at::Tensor &>().grad_fn())>;
+
+NodePtr &node_of(Node node) { return *reinterpret_cast<NodePtr *>(node); }
+
+Node own(NodePtr node) {
+  return node ? reinterpret_cast<Node>(std::make_unique<NodePtr>(std::move(node)).release())
+              : nullptr;
+}
+
+// Released with the last copy of the function that holds it.
+struct Kept {
+  void *data;
+  void (*release)(void *) = nullptr;
+
+  explicit Kept(void *d) : data(d) {}
+  Kept(const Kept &) = delete;
+  Kept &operator=(const Kept &) = delete;
+  ~Kept() {
+    if (release != nullptr) release(data);
+  }
+};
+
+}  // namespace
+}  // namespace cgotorch
+
+using namespace cgotorch;
+
+extern "C" {
+
+const char *GradFn(Tensor t, Node *result) {
+  return guard([&] { *result = own(in(t, "t").grad_fn()); });
+}
+
+const char *GradientEdge(Tensor t, Node *result, int64_t *output) {
+  return guard([&] {
+    const at::Tensor &self = in(t, "t");
+    if (!self.requires_grad())
+      throw Failure{"RuntimeError", "a tensor that does not require grad has no gradient edge"};
+    const ag::Edge edge = ag::impl::gradient_edge(self);
+    *output = edge.input_nr;
+    *result = own(edge.function);
+  });
+}
+
+void FreeNode(Node node) {
+  if (node != nullptr) delete &node_of(node);
+}
+
+uint64_t NodeID(Node node) { return reinterpret_cast<uint64_t>(node_of(node).get()); }
+
+const char *NodeName(Node node, const char **result) {
+  return guard([&] {
+    char *copy = strdup(node_of(node)->name().c_str());
+    if (copy == nullptr) throw std::bad_alloc();
+    *result = copy;
+  });
+}
+
+int64_t NodeNextCount(Node node) { return static_cast<int64_t>(node_of(node)->num_outputs()); }
+
+const char *NodeNext(Node node, Node *results, int64_t *inputs) {
+  return guard([&] {
+    const auto &edges = node_of(node)->next_edges();
+    std::vector<std::unique_ptr<NodePtr>> made;
+    for (const ag::Edge &edge : edges)
+      made.push_back(edge.is_valid() ? std::make_unique<NodePtr>(edge.function) : nullptr);
+    for (size_t i = 0; i < made.size(); i++) {
+      results[i] = reinterpret_cast<Node>(made[i].release());
+      inputs[i] = edges[i].input_nr;
+    }
+  });
+}
+
+const char *NodeVariable(Node node, Tensor *result) {
+  return guard([&] {
+    *result = nullptr;
+    if (const auto *leaf = dynamic_cast<const ag::AccumulateGrad *>(node_of(node).get());
+        leaf != nullptr && leaf->variable.defined())
+      out(result, at::Tensor(leaf->variable));
+  });
+}
+
+int64_t BackwardPass(void) { return ag::get_current_graph_task_id(); }
+
+const char *NodeWillRun(Node node, bool *result) {
+  return guard([&] {
+    const auto *tasks = ag::get_current_graph_task_exec_info();
+    if (tasks == nullptr) throw Failure{"RuntimeError", "no backward pass runs on this thread"};
+    ag::Node *of = node_of(node).get();
+    if (tasks->empty()) {
+      // A pass that accumulates gradients runs all nodes that it comes to.
+      const auto *all = ag::get_current_graph_task_nodes_in_graph();
+      *result = all->find(of) != all->end();
+      return;
+    }
+    const auto at = tasks->find(of);
+    if (at != tasks->end() && of->topological_nr() == 0 && at->second.captures_)
+      throw Failure{"RuntimeError",
+                    "a hook of several tensors has a leaf whose gradient the pass returns, as Grad "
+                    "does: register it on what is computed from the leaf"};
+    *result = at != tasks->end() && at->second.should_execute();
+  });
+}
+
+const char *KeepForPass(void *data, void (*release)(void *data)) {
+  return guard([&] {
+    auto kept = std::make_shared<Kept>(data);
+    ag::Engine::get_default_engine().queue_callback([kept] {});
+    kept->release = release;
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,254 @@
+package gotorch
+
+/*
+#include <cgotorch.h>
+
+static const char *keep_for_pass(int64_t token) {
+  return KeepForPass((void *)(intptr_t)token, cgotorch_queue_token);
+}
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+	"weak"
+)
+
+// Node is a node of the autograd graph: a function whose results were recorded, and that a backward pass calls with the
+// gradients of them. It keeps the graph behind it, with what that has saved.
+//
+// See https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.Node
+type Node struct{ c owner }
+
+// NextFunction is where a gradient of a [Node] goes.
+type NextFunction struct {
+	Node  *Node // nil where the input has no gradient
+	Input int   // which result of Node the input was
+}
+
+func wrapNode(n C.Node) *Node {
+	if n == nil {
+		return nil
+	}
+	node := new(Node)
+	node.c.own(unsafe.Pointer(n), func(h unsafe.Pointer) { C.FreeNode(C.Node(h)) })
+	return node
+}
+
+// GradFn returns the node that made t; nil if t is a leaf, or no graph was recorded.
+//
+//	for n := loss.GradFn(); n != nil; n = n.NextFunctions()[0].Node {
+//		fmt.Println(n.Name())
+//	}
+func (t Tensor) GradFn() *Node {
+	self := t.hold("GradFn", "self")
+	defer C.FreeTensor(self)
+	var n C.Node
+	if err := C.GradFn(self, &n); err != nil {
+		panicC("GradFn", unsafe.Pointer(err))
+	}
+	return wrapNode(n)
+}
+
+// GetGradientEdge returns where the gradient of t goes: to its [Tensor.GradFn], or of a leaf to the node that adds to its
+// Grad, and which result of that node t is. It panics with a RuntimeError if t does not require grad.
+//
+// See https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.get_gradient_edge
+func (t Tensor) GetGradientEdge() NextFunction {
+	n, output := t.gradientEdge("GetGradientEdge")
+	return NextFunction{wrapNode(n), output}
+}
+
+func (t Tensor) gradientEdge(op string) (n C.Node, output int) {
+	self := t.hold(op, "self")
+	defer C.FreeTensor(self)
+	var nr C.int64_t
+	if err := C.GradientEdge(self, &n, &nr); err != nil {
+		panicC(op, unsafe.Pointer(err))
+	}
+	return n, int(nr)
+}
+
+func (n *Node) handle(op string) C.Node {
+	if n == nil || n.c.h == nil {
+		panic(newError(op, ValueError, "the Node is nil, as that of a leaf is"))
+	}
+	return C.Node(n.c.h)
+}
+
+// Name returns what kind of node it is: "AddBackward0", "torch::autograd::AccumulateGrad" of a leaf, or the name of a [Function].
+func (n *Node) Name() string {
+	defer runtime.KeepAlive(n)
+	var text *C.char
+	if err := C.NodeName(n.handle("Name"), &text); err != nil {
+		panicC("Name", unsafe.Pointer(err))
+	}
+	defer C.FreeString(text)
+	return C.GoString(text)
+}
+
+// String returns the name.
+func (n *Node) String() string {
+	if n == nil {
+		return "<nil>"
+	}
+	return n.Name()
+}
+
+// ID returns a number that tells nodes apart, as long as they are there: two Nodes with the same ID are one.
+func (n *Node) ID() uint64 {
+	defer runtime.KeepAlive(n)
+	return uint64(C.NodeID(n.handle("ID")))
+}
+
+// NextFunctions returns where the gradients go that the node computes, one for each input of what was recorded.
+func (n *Node) NextFunctions() []NextFunction {
+	const op = "NextFunctions"
+	defer runtime.KeepAlive(n)
+	h := n.handle(op)
+	count := int(C.NodeNextCount(h))
+	nodes, inputs := make([]C.Node, count), make([]C.int64_t, count)
+	if err := C.NodeNext(h, unsafe.SliceData(nodes), unsafe.SliceData(inputs)); err != nil {
+		panicC(op, unsafe.Pointer(err))
+	}
+	next := make([]NextFunction, count)
+	for i := range next {
+		next[i] = NextFunction{wrapNode(nodes[i]), int(inputs[i])}
+	}
+	return next
+}
+
+// Variable returns the leaf whose Grad the node adds to; the zero Tensor for another node.
+func (n *Node) Variable() Tensor {
+	defer runtime.KeepAlive(n)
+	var t C.Tensor
+	if err := C.NodeVariable(n.handle("Variable"), &t); err != nil {
+		panicC("Variable", unsafe.Pointer(err))
+	}
+	return wrapHandle(unsafe.Pointer(t))
+}
+
+// Hooks of several tensors -------------------------------------------------------------------------------
+
+// multiHook is a hook for the gradients of several tensors.
+type multiHook struct {
+	nodes []*Node
+	fn    func(grads []Tensor)
+
+	mutex  sync.Mutex
+	passes map[int64]weak.Pointer[multiPass]
+}
+
+// multiPass is what one backward pass has brought. The pass keeps it.
+type multiPass struct {
+	grads     []Tensor
+	missing   int // gradients that are to come
+	isThrough bool
+}
+
+// RegisterMultiGradHook has fn called in each backward pass when the gradients of all tensors are there which the pass
+// computes, with one gradient for each tensor: none for those that it does not. It panics with a RuntimeError if a tensor
+// does not require grad. What is said of fn at [Tensor.RegisterHook] holds here too, but that its panic comes out of the
+// backward pass that computes the last of the gradients.
+//
+// See https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.register_multi_grad_hook
+func RegisterMultiGradHook(tensors []Tensor, fn func(grads []Tensor)) *HookHandle {
+	const op = "RegisterMultiGradHook"
+	if fn == nil {
+		panic(newError(op, TypeError, "the hook is nil"))
+	}
+	h := &multiHook{fn: fn, passes: map[int64]weak.Pointer[multiPass]{}}
+	for i, t := range tensors {
+		n, _ := t.gradientEdge(fmt.Sprintf("%s: tensors[%d]", op, i))
+		h.nodes = append(h.nodes, wrapNode(n))
+	}
+	return registerEach(tensors, func(i int, grad Tensor) { h.arrived(i, grad) })
+}
+
+// RegisterMultiGradHookAny has fn called in each backward pass with the first gradient of one of the tensors. Else it is
+// [RegisterMultiGradHook].
+//
+// See https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.register_multi_grad_hook
+func RegisterMultiGradHookAny(tensors []Tensor, fn func(grad Tensor)) *HookHandle {
+	const op = "RegisterMultiGradHookAny"
+	if fn == nil {
+		panic(newError(op, TypeError, "the hook is nil"))
+	}
+	h := &multiHook{passes: map[int64]weak.Pointer[multiPass]{}}
+	return registerEach(tensors, func(_ int, grad Tensor) {
+		h.mutex.Lock()
+		p := h.pass()
+		first := !p.isThrough
+		p.isThrough = true
+		h.mutex.Unlock()
+		if first {
+			fn(grad)
+		}
+	})
+}
+
+// registerEach registers a hook for each tensor, or none.
+func registerEach(tensors []Tensor, arrived func(i int, grad Tensor)) *HookHandle {
+	all := &HookHandle{}
+	done := false
+	defer func() {
+		if !done {
+			all.Remove()
+		}
+	}()
+	for i, t := range tensors {
+		all.more = append(all.more, t.RegisterHook(func(grad Tensor) (none Tensor) {
+			arrived(i, grad)
+			return none
+		}))
+	}
+	done = true
+	return all
+}
+
+// pass returns what the backward pass of this thread has brought. It is called with the mutex.
+func (h *multiHook) pass() *multiPass {
+	id := int64(C.BackwardPass())
+	if p := h.passes[id].Value(); p != nil {
+		return p
+	}
+	for other, p := range h.passes {
+		if p.Value() == nil {
+			delete(h.passes, other)
+		}
+	}
+	p := &multiPass{grads: make([]Tensor, len(h.nodes))}
+	for _, n := range h.nodes {
+		var will C.bool
+		if err := C.NodeWillRun(n.handle("NodeWillRun"), &will); err != nil {
+			panicC("RegisterMultiGradHook", unsafe.Pointer(err))
+		}
+		if will {
+			p.missing++
+		}
+	}
+	token := (&callback{pass: p}).lend()
+	if err := C.keep_for_pass(token); err != nil {
+		unpin(int64(token))
+		panicC("RegisterMultiGradHook", unsafe.Pointer(err))
+	}
+	h.passes[id] = weak.Make(p)
+	return p
+}
+
+// arrived notes a gradient, and calls the hook with the last of them. The tensors may be results of one node, which
+// runs once and brings them one by one; then all of them have come.
+func (h *multiHook) arrived(i int, grad Tensor) {
+	h.mutex.Lock()
+	p := h.pass()
+	p.grads[i] = grad
+	p.missing--
+	last := p.missing == 0
+	h.mutex.Unlock()
+	if last {
+		h.fn(p.grads)
+	}
+}
