@@ -45,7 +45,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "b0eb0b7bdba30abb"
+const apiHash = "0a3d7a3f2933f0b7"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (
