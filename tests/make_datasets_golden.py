@@ -7,6 +7,7 @@ What is in them is told by formulas, which the tests have too; of pictures, Pill
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,40 @@ def parquet() -> None:
     kinds = pa.DictionaryArray.from_arrays(i[:10] % 3, ["red", "green", "blue", "grey", "black"])
     table = pa.table({"a": table["a"][:10], "kind": kinds})
     pq.write_table(table, to / "categories.parquet", row_group_size=3, store_schema=False)
+    types(to)
+
+
+def types(to: Path) -> None:
+    """Columns that are no plain numbers."""
+    colours = ["red", "green", "blue"]
+    rows = range(60)
+    table = pa.table({
+        "decimal": pa.array([Decimal(i**3 - 50000).scaleb(-2) for i in rows], pa.decimal128(38, 2)),
+        "whole": pa.array([Decimal(2**62 + i) for i in rows], pa.decimal128(20, 0)),
+        "half": pa.array([np.float16(i / 8) for i in rows], pa.float16()),
+        "day": pa.array(list(rows), pa.date32()),
+        "time": pa.array([i * 1_000_000 + 500_000 for i in rows], pa.timestamp("us")),
+        "written": [f"1970-01-01 00:{i:02}:00+00:00" for i in rows],
+        "text": [None if i % 4 == 3 else "x" * i for i in rows],
+        "colour": pa.array([colours[i % 3] for i in rows]).dictionary_encode(),
+        "year": pa.array([2000 + i for i in rows], pa.int16()),
+        "list": pa.array([None if i % 7 == 0 else [None if k == 2 else 10 * i + k for k in range(i % 4)] for i in rows], pa.list_(pa.int64())),
+        "matrix": pa.array([[[i, -i], [2 * i, -2 * i]] for i in rows], pa.list_(pa.list_(pa.float32()))),
+        "items": [[{"price": i / 4, "colour": colours[i % 3]}, {"price": i / 2, "colour": "red"}] for i in rows],
+        "point": [None if i % 5 == 0 else {"x": float(i), "inner": None if i % 3 == 0 else {"y": -i}} for i in rows],
+        "map": pa.array([[("red", i), ("green", -i)] for i in rows], pa.map_(pa.string(), pa.int64())),
+    })  # fmt: skip
+    pq.write_table(table, to / "types.parquet", row_group_size=25, data_page_size=64)
+    # Timestamps as INT96, decimals as integers, and lists of two levels.
+    old = pa.table({
+        "time": table["time"],
+        "short": pa.array([Decimal(i - 30).scaleb(-1) for i in rows], pa.decimal128(9, 1)),
+        "list": pa.array([[i, i + 1] for i in rows], pa.list_(pa.int32())),
+    })  # fmt: skip
+    pq.write_table(
+        old, to / "old.parquet", use_deprecated_int96_timestamps=True, store_decimal_as_integer=True,
+        use_compliant_nested_type=False, version="1.0",
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -271,6 +271,137 @@ def test_parquet_is_what_pyarrow_writes(read, folders):
         assert np.array_equal(np.load(target / f"{name}.target.npy")[::-1], targets)
 
 
+def some_tables(rng: np.random.Generator, n: int):
+    """Columns of the types that are no plain numbers: pyarrow's, what they are in a CSV, the layout's, and the numbers."""
+    import datetime
+    import decimal
+
+    import pyarrow as pa
+
+    def nulls(values, missing):
+        mask = rng.random(n) < rng.choice([0.0, 0.3])
+        return [None if m else v for m, v in zip(mask, values, strict=True)], mask, missing
+
+    def column(name, kind, values, number, size=0, csv=str, **options):
+        values, mask, missing = nulls(values, -3.0)
+        missing = [missing] * size if size else missing
+        want = np.array(
+            [missing if m else number(v) for m, v in zip(mask, values, strict=True)], np.float64
+        )
+        text = ["" if v is None else csv(v) for v in values]
+        if name == "written":
+            values = [None if v is None else str(v) for v in values]
+        spec = {"Name": name, "Missing": -3, "Size": size, **options}
+        return name, pa.array(values, kind), text, spec, want.reshape(n, max(size, 1))
+
+    epoch = datetime.datetime(1970, 1, 1)
+    second, day = 10**9, 86400 * 10**9
+    digits = int(rng.integers(1, 38))
+    scale = int(rng.integers(0, digits + 1))
+    unscaled = [
+        "-"[: rng.integers(2)] + "".join(map(str, rng.integers(0, 10, digits))) for _ in range(n)
+    ]
+    decimals = [decimal.Decimal(u).scaleb(-scale, decimal.Context(prec=80)) for u in unscaled]
+    halves = [rng.bytes(2) for _ in range(n)]
+    halves = [np.frombuffer(h, np.float16)[0] for h in halves]
+    halves = [h if np.isfinite(h) else np.float16(1) for h in halves]
+    seconds = [int(s) for s in rng.integers(-(2**33), 2**33, n)]
+    dates = [epoch.date() + datetime.timedelta(s // 86400) for s in seconds]
+    times = [epoch + datetime.timedelta(seconds=s) for s in seconds]
+    unit = str(rng.choice(["s", "ms", "us", "ns"]))
+    clock = [(epoch + datetime.timedelta(seconds=s % 86400)).time() for s in seconds]
+    names = ["red", "green", "blue, dark", "ö"]
+    kinds = [names[k] for k in rng.integers(0, 4, n)]
+    size = int(rng.integers(1, 5))
+    fixed = [[float(np.float32(f)) for f in rng.standard_normal(size)] for _ in range(n)]
+    ragged = [
+        [
+            None if rng.random() < 0.2 else int(k)
+            for k in rng.integers(-9, 9, rng.integers(0, size + 1))
+        ]
+        for _ in range(n)
+    ]
+    words = [[names[k] for k in rng.integers(0, 4, size)] for _ in range(n)]
+    padded = lambda v: [-3 if k is None else k for k in v] + [-5] * (size - len(v))  # noqa: E731
+    known = lambda v: names.index(v) if v in names[:3] else -1  # noqa: E731
+    since = lambda t: (t - epoch).total_seconds()  # noqa: E731
+    return [
+        column("decimal", pa.decimal128(38, scale) if rng.integers(2) else pa.decimal256(60, scale), decimals, float),
+        column("short", pa.decimal128(9, 2), [decimal.Decimal(s % 10**9).scaleb(-2) for s in seconds], float),
+        column("half", pa.float16(), halves, float, csv=lambda h: str(float(h))),
+        column("date", pa.date32(), dates, lambda d: (d - epoch.date()).days, Unit=day),
+        column("date64", pa.date64(), dates, lambda d: (d - epoch.date()).days * 24, Unit=day // 24),
+        column("time", pa.timestamp(unit), times, lambda t: since(t), Unit=second),
+        column("zone", pa.timestamp(unit, "Europe/Paris"), times, lambda t: since(t) * 1000, Unit=second // 1000,
+               csv=lambda t: t.strftime("%Y-%m-%dT%H:%M:%S+00:00")),
+        column("clock", pa.time32("s"), clock, lambda t: t.hour * 60 + t.minute + t.second / 60, Unit=60 * second),
+        column("written", pa.string(), times, lambda t: since(t), Unit=second),
+        column("kind", pa.dictionary(pa.int32(), pa.string()), kinds, known, Classes=names[:3], Unknown=-1),
+        column("year", pa.int16(), [1970 + s % 4 for s in seconds], lambda y: y - 1970 if y < 1973 else -1,
+               Classes=["1970", "1971", "1972"], Unknown=-1),
+        column("fixed", pa.list_(pa.float32(), size) if rng.integers(2) else pa.large_list(pa.float32()), fixed, list, size,
+               csv=lambda v: str(v) if rng.integers(2) else " ".join(map(str, v))),
+        column("ragged", pa.list_(pa.int64()), ragged, padded, size, csv=lambda v: str(v) if rng.integers(2) else json.dumps(v), Pad=-5),
+        column("words", pa.list_(pa.string()), words, lambda v: [known(w) for w in v], size, csv=str, Classes=names[:3], Unknown=-1),
+        column("matrix", pa.list_(pa.list_(pa.float64(), 2), size), [[[f, -f] for f in v] for v in fixed],
+               lambda v: np.array(v).ravel().tolist(), 2 * size),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_columns_of_every_type_are_what_python_has(read, folders, ending):
+    pa = pytest.importorskip("pyarrow", reason="which writes the tables")
+    pq = pytest.importorskip("pyarrow.parquet", reason="which writes the tables")
+    source, target = folders
+    rng = np.random.default_rng(9)
+    want = {}
+    for i in range(20 * TIMES):
+        n = int(rng.choice([1, 50, 1500]))
+        columns = some_tables(rng, n)
+        if ending == "csv":
+            with open(source / f"{i}.csv", "w", newline="") as file:
+                lines = csv.writer(file)
+                lines.writerow([c[0] for c in columns])
+                lines.writerows(zip(*(c[2] for c in columns), strict=True))
+        else:
+            arrays = {c[0]: c[1] for c in columns}
+            # Half of them lie in a struct, or in structs of a struct.
+            within = [c for c in columns if rng.integers(2)]
+            for c in within:
+                path = str(rng.choice(["s", "s.t"]))
+                c[3]["Name"] = f"{path}.{c[0]}"
+            struct = {c[0]: arrays.pop(c[0]) for c in within if c[3]["Name"].count(".") == 1}
+            inner = {c[0]: arrays.pop(c[0]) for c in within if c[3]["Name"].count(".") == 2}
+            if inner:
+                struct["t"] = pa.StructArray.from_arrays([*inner.values()], [*inner])
+            if struct:
+                arrays["s"] = pa.StructArray.from_arrays([*struct.values()], [*struct])
+            pq.write_table(
+                pa.table(arrays),
+                source / f"{i}.parquet",
+                row_group_size=int(rng.choice([7, 1000, 5000])),
+                compression=str(rng.choice(["none", "snappy", "zstd"])),
+                use_dictionary=bool(rng.integers(2)),
+                use_deprecated_int96_timestamps=bool(rng.integers(2)),
+                store_decimal_as_integer=bool(rng.integers(2)),
+                data_page_version=str(rng.choice(["1.0", "2.0"])),
+                data_page_size=int(rng.choice([64, 1 << 20])),
+            )
+        spec = {"Inputs": [c[3] for c in columns], "Targets": [{**columns[2][3]}]}
+        spec |= {"InputDType": "float64", "TargetDType": "float32"}
+        (source / f"{i}.{ending}.json").write_text(json.dumps(spec))
+        want[f"{i}.{ending}"] = columns
+    read(ending, source, target)
+    for name, columns in want.items():
+        got = np.load(target / f"{name}.input.npy")[::-1]
+        at = 0
+        for c in columns:
+            size = c[4].shape[1]
+            assert np.array_equal(got[:, at : at + size], c[4]), (name, c[3])
+            at += size
+        assert np.array_equal(np.load(target / f"{name}.target.npy")[::-1], columns[2][4][:, 0])
+
+
 def rgb(picture) -> np.ndarray:
     return np.asarray(picture.convert("RGB")).transpose(2, 0, 1)
 

@@ -16,6 +16,9 @@
 // sixteenth as large. Rows are read, and their fields made numbers, when they are asked for. [NewStream] reads files from
 // the beginning, those packed by gzip too, and knows where it is.
 //
+// A list may be written as JSON, as Python's and NumPy's lists are, or without brackets: "1;2;3". A field of a struct is a column
+// of its own, "address.zip", or the column "address" has JSON objects.
+//
 // A field may stand in double quotes, and have line ends in it. Lines without a character are passed by. A row with too
 // few or too many fields, and a field that is no number, is a *data.FileError with the file, the row and the line, for
 // that row alone.
@@ -200,14 +203,8 @@ func (f *format) add(to *columns.Rows, fields []string, width int) error {
 	if len(fields) != width {
 		return &gotorch.Error{Kind: gotorch.ValueError, Msg: fmt.Sprintf("the row has %d fields, and the table %d columns", len(fields), width)}
 	}
-	err := to.Add(func(c *columns.Column) (columns.Number, error) {
-		text := fields[c.At]
-		if f.missing[text] {
-			if _, class := c.Classes[text]; !class {
-				return c.Missing()
-			}
-		}
-		return c.Text(text)
+	err := to.Add(func(c *columns.Column, to []columns.Number) ([]columns.Number, error) {
+		return c.Text(to, fields[c.At], f.missing)
 	})
 	if err != nil {
 		return &gotorch.Error{Kind: gotorch.ValueError, Msg: err.Error()}

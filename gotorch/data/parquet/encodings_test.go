@@ -206,35 +206,7 @@ func TestARunOfMoreValuesThanItsPageIsAnErrorAndCostsNoMemory(t *testing.T) {
 			{"text_delta", "it says that it has 4294967295 values, and should have 1000", false, delta(math.MaxUint32)},
 			{"text_delta", "text 1 should have 2147483648 more bytes", false, append(steps(1000, 0, 0), steps(1000, 0, 1<<31)...)},
 		} {
-			b := slices.Clone(whole)
-			leaf := file.Root().Column(c.column)
-			m := file.Metadata().RowGroups[0].Columns[leaf.Index()].MetaData
-			head, length, err := readHeader(bytes.NewReader(b), m.DataPageOffset, int64(len(b)))
-			testhelp.Must(t, err)
-			at := m.DataPageOffset + length
-			switch {
-			case c.levels && version == 1:
-				at += 4
-			case leaf.Optional() && version == 1:
-				at += 4 + int64(binary.LittleEndian.Uint32(b[at:]))
-			case leaf.Optional() && !c.levels:
-				at += int64(head.DataPageHeaderV2.V.DefinitionLevelsByteLength)
-			}
-			content := b[m.DataPageOffset+length:][:head.CompressedPageSize]
-			if !c.levels {
-				clear(b[at:][:len(content)-int(at-m.DataPageOffset-length)])
-			}
-			copy(b[at:], c.content)
-			for { // until the header has the same length with another checksum
-				content[len(content)-1]++
-				head.CRC = int32(crc32.ChecksumIEEE(content))
-				header, err := thrift.Marshal(new(thrift.CompactProtocol), head)
-				testhelp.Must(t, err)
-				if len(header) == int(length) {
-					copy(b[m.DataPageOffset:], header)
-					break
-				}
-			}
+			b := lying(t, whole, file, c.column, version, c.levels, c.content)
 			path := filestest.Write(t, "a.parquet", b)
 			set, err := Open([]string{path}, all)
 			testhelp.Must(t, err)
@@ -245,6 +217,87 @@ func TestARunOfMoreValuesThanItsPageIsAnErrorAndCostsNoMemory(t *testing.T) {
 				t.Errorf("%s, version %d: %d bytes were allocated", c.column, version, n)
 			}
 			testhelp.Must(t, set.Close())
+		}
+	}
+}
+
+// lying is a file with another beginning of the levels, or the values, of a column's page.
+func lying(t *testing.T, whole []byte, file *format.File, column string, version int, levels bool, content []byte) []byte {
+	t.Helper()
+	b := slices.Clone(whole)
+	leaf := file.Root().Column(column)
+	m := file.Metadata().RowGroups[0].Columns[leaf.Index()].MetaData
+	head, length, err := readHeader(bytes.NewReader(b), m.DataPageOffset, int64(len(b)))
+	testhelp.Must(t, err)
+	at := m.DataPageOffset + length
+	switch {
+	case levels && version == 1:
+		at += 4
+	case leaf.Optional() && version == 1:
+		at += 4 + int64(binary.LittleEndian.Uint32(b[at:]))
+	case leaf.Optional() && !levels:
+		at += int64(head.DataPageHeaderV2.V.DefinitionLevelsByteLength)
+	}
+	page := b[m.DataPageOffset+length:][:head.CompressedPageSize]
+	if !levels {
+		clear(b[at:][:len(page)-int(at-m.DataPageOffset-length)])
+	}
+	copy(b[at:], content)
+	for { // until the header has the same length with another checksum
+		page[len(page)-1]++
+		head.CRC = int32(crc32.ChecksumIEEE(page))
+		header, err := thrift.Marshal(new(thrift.CompactProtocol), head)
+		testhelp.Must(t, err)
+		if len(header) == int(length) {
+			copy(b[m.DataPageOffset:], header)
+			break
+		}
+	}
+	return b
+}
+
+// The module's own reader would be less code than ours. It takes memory for what a run says, what a text repeats and what a page
+// unpacks to: as long as this test passes, it has none of the bounds that ours has.
+func TestTheModulesReaderHasNoBounds(t *testing.T) {
+	rows := random(rand.New(rand.NewPCG(5, 6)), 1000)
+	for i := range rows {
+		rows[i].I64Dict, rows[i].TextLong = new(int64(i)), "red"
+	}
+	const most = 1 << 22 // values that a page of a thousand says it has
+	run := binary.AppendUvarint(nil, most<<1)
+	whole := written(t, rows, format.Compression(&format.Uncompressed), format.PageBufferSize(1<<20), format.DataPageVersion(1))
+	file, err := format.OpenFile(bytes.NewReader(whole), int64(len(whole)))
+	testhelp.Must(t, err)
+	for _, c := range []struct {
+		column  string
+		content []byte
+	}{
+		{"i64_dict", append([]byte{10}, append(run, 1, 0)...)},
+		{"i64_delta", append(binary.AppendUvarint([]byte{0x80, 1, 4}, most), 0)},
+		{"text_long", slices.Concat(steps(1000, 0, 4), steps(1000, 4, 0))}, // of 4, 8, 12 and so on bytes
+	} {
+		b := lying(t, whole, file, c.column, 1, false, c.content)
+		theirs := filestest.Allocated(func() {
+			file, err := format.OpenFile(bytes.NewReader(b), int64(len(b)))
+			testhelp.Must(t, err)
+			_, _ = safely(func() (int, error) {
+				pages := file.RowGroups()[0].ColumnChunks()[file.Root().Column(c.column).Index()].Pages()
+				defer pages.Close()
+				_, err := pages.ReadPage()
+				return 0, err
+			})
+		})
+		ours := filestest.Allocated(func() {
+			set, err := Open([]string{filestest.Write(t, "a.parquet", b)}, all, Options{MaxPage: 1 << 16})
+			testhelp.Must(t, err)
+			defer set.Close()
+			if _, err := set.At(0); err == nil {
+				t.Errorf("%s is read", c.column)
+			}
+		})
+		t.Logf("%s: the module allocates %d bytes, and we %d, for %d", c.column, theirs, ours, len(b))
+		if theirs < 1<<21 {
+			t.Errorf("%s: the module allocates %d bytes: its reader may be bounded now", c.column, theirs)
 		}
 	}
 }
@@ -298,13 +351,17 @@ func TestAFooterOfStructuresWithinOthersEndsNoProgram(t *testing.T) {
 		}
 		return b
 	}
-	leaf, inner, root := "\x15\x02\x38\x00\x00", "\x48\x00\x15\x02\x00", "\x48\x00\x15\xd0\x86\x03\x00" // which has 25,000 columns
+	long := "\x48" + string(binary.AppendUvarint(nil, 1<<16)) + strings.Repeat("x", 1<<16) + "\x15\xd0\x86\x03\x00" // a struct of 25,000
+	leaf, inner, root := "\x15\x02\x38\x00\x00", "\x48\x00\x15\x02\x00", "\x48\x00\x15\xd0\x86\x03\x00"             // which has 25,000 columns
 	for text, foot := range map[string][]byte{
 		"more than 32 structures lie within":            bytes.Repeat([]byte{0x1c}, 6<<20),
 		"more than 32 structures lie within each other": bytes.Repeat([]byte{0x19}, 9<<20),
 		"there is no type":                              bytes.Repeat([]byte{0x1f}, 1<<20),
-		// The path of each is those of all the ones that it is within.
-		`column "" should have 1 columns within it`: join(version, schema, few(1<<16, []byte(inner)...), rows, groups, "\x0c", end),
+		// The path of each has those of all the ones that it is within.
+		"more than 32 columns lie within each other": join(version, schema, few(1<<16, []byte(inner)...), rows, groups, "\x0c", end),
+		// So the name of the struct is in all of them.
+		"the names of its columns are too long": join(version, schema, "\xfc", binary.AppendUvarint(nil, 25002), "\x48\x00\x15\x02\x00", long,
+			strings.Repeat(leaf, 25000), rows, groups, "\x0c", end),
 		// Each group says that it has no columns.
 		"row group 0 has 0 columns, and the schema 25000": join(version, schema, "\xfc", binary.AppendUvarint(nil, 25001), root,
 			strings.Repeat(leaf, 25000), rows, groups, few(25000, []byte("\x19\x0c\x16\x00\x16\x00\x00")...), end),
@@ -330,8 +387,8 @@ func TestAColumnHasOneDictionaryAndPagesOfNothingAreNotUnpacked(t *testing.T) {
 	v, b := of(t, meta.Int64), &buffers{}
 	table := &Table{maxPage: 1 << 20}
 	dictionary := &meta.PageHeader{Type: meta.DictionaryPage, DictionaryPageHeader: thrift.New(meta.DictionaryPageHeader{})}
-	testhelp.Must(t, table.page(v, dictionary, meta.Uncompressed, nil, b, false, 5))
-	if err := table.page(v, dictionary, meta.Uncompressed, nil, b, false, 5); err == nil || !strings.Contains(err.Error(), "the column has one") {
+	testhelp.Must(t, table.page(v, dictionary, meta.Uncompressed, nil, b, nesting{}, 5))
+	if err := table.page(v, dictionary, meta.Uncompressed, nil, b, nesting{}, 5); err == nil || !strings.Contains(err.Error(), "the column has one") {
 		t.Errorf("got %v", err)
 	}
 	for _, nothing := range []*meta.PageHeader{
@@ -339,7 +396,7 @@ func TestAColumnHasOneDictionaryAndPagesOfNothingAreNotUnpacked(t *testing.T) {
 		{Type: meta.DataPageV2, UncompressedPageSize: 1 << 20, DataPageHeaderV2: thrift.New(meta.DataPageHeaderV2{})},
 		{Type: meta.IndexPage, UncompressedPageSize: 1 << 20},
 	} {
-		testhelp.Must(t, table.page(v, nothing, meta.Zstd, []byte("no frame"), b, true, 5))
+		testhelp.Must(t, table.page(v, nothing, meta.Zstd, []byte("no frame"), b, nesting{definition: 1}, 5))
 	}
 }
 
@@ -407,10 +464,19 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
+// plainColumn is a column that lies in no other.
+func plainColumn(kind meta.Type, unsigned bool) column {
+	c := column{SchemaElement: &meta.SchemaElement{Type: thrift.New(kind), TypeLength: thrift.New[int32](2)}}
+	if unsigned {
+		c.LogicalType.Value = &meta.IntType{BitWidth: 64}
+	}
+	return c
+}
+
 // of returns a column without values yet.
 func of(tb testing.TB, kind meta.Type) values {
 	tb.Helper()
-	v, err := newValues(kind, false, nil)
+	v, err := newValues(plainColumn(kind, false), &columns.Column{Size: 1}, gotorch.Float32, 1<<20)
 	testhelp.Must(tb, err)
 	return v
 }
@@ -423,7 +489,7 @@ func dictionaryOf3(kind meta.Type) bits {
 	case meta.Boolean:
 		return bits{5}
 	}
-	return slices.Repeat([]byte{0, 0, 0x80, 0x40, 0, 0, 0, 0}, 3)
+	return slices.Repeat([]byte{0, 0, 0x80, 0x40, 0, 0, 0, 0, 0, 0, 0, 0}, 3)
 }
 
 // plan3 has a column in which values may be missing.
@@ -440,14 +506,14 @@ func TestTheMemoryOfAColumnIsUsedAgain(t *testing.T) {
 	var all *int64
 	var there *uint8
 	for i := range 3 {
-		v.begin(100)
+		v.begin(100, 100, nesting{})
 		if v.count() != 0 || v.there != nil {
 			t.Fatalf("at the beginning there are %d values, there %v", v.count(), v.there)
 		}
 		// A page of 50 values that are there, and one of 50 that are missing.
 		plain := slices.Repeat([]byte{byte(i + 1), 0, 0, 0, 0, 0, 0, 0}, 50)
-		testhelp.Must(t, v.data(plain, bits{100, 1}, meta.Plain, 50, 1<<20))
-		testhelp.Must(t, v.data(nil, bits{100, 0}, meta.Plain, 50, 1<<20))
+		testhelp.Must(t, v.data(plain, nil, bits{100, 1}, meta.Plain, 50, 1<<20))
+		testhelp.Must(t, v.data(nil, nil, bits{100, 0}, meta.Plain, 50, 1<<20))
 		if v.all[0] != int64(i+1) || v.all[49] != int64(i+1) || v.there[49] != 1 || v.there[50] != 0 {
 			t.Errorf("got %v, there %v", v.all, v.there)
 		}
@@ -468,10 +534,15 @@ func FuzzPage(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, b, levels []byte, kind, encoding byte, n uint16, optional, unsigned bool) {
-		v, err := newValues(meta.Type(kind), unsigned, map[string]int{"red": 1})
+		v, err := newValues(plainColumn(meta.Type(kind), unsigned), &columns.Column{Size: 1, Classes: map[string]int{"red": 1}}, gotorch.Float32, 1<<20)
 		if err != nil {
 			return
 		}
+		of := nesting{}
+		if optional {
+			of.definition = 1
+		}
+		v.begin(int(n), int(n), of)
 		if err := v.setDictionary(dictionaryOf3(meta.Type(kind)), 3, 1<<20); err != nil {
 			t.Fatal(err)
 		}
@@ -479,7 +550,7 @@ func FuzzPage(f *testing.F) {
 		if optional {
 			there = append(bits{}, levels...)
 		}
-		err = v.data(b, there, meta.Encoding(encoding), int(n), 1<<20)
+		err = v.data(b, nil, there, meta.Encoding(encoding), int(n), 1<<20)
 		if err != nil {
 			return
 		}
@@ -488,7 +559,7 @@ func FuzzPage(f *testing.F) {
 		}
 		c := plan3.Column(0)
 		for i := range int(n) { // each is there, or not
-			if _, err := v.number(c, i); err != nil && !strings.Contains(err.Error(), "none of the column's") {
+			if _, err := v.numbersOf(c, nil, i); err != nil && !strings.Contains(err.Error(), "none of the column's") {
 				t.Fatalf("value %d: %v", i, err)
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	meta "github.com/parquet-go/parquet-go/format"
 
 	"gotorch.dev/gotorch"
+	"gotorch.dev/gotorch/data/internal/columns"
 	"gotorch.dev/gotorch/data/tabular"
 	"gotorch.dev/gotorch/internal/filestest"
 	"gotorch.dev/gotorch/internal/testhelp"
@@ -42,15 +43,16 @@ func TestWhatAPageCannotHaveIsSaid(t *testing.T) {
 		{meta.Int64, meta.ByteStreamSplit, make([]byte, 65), "8 values should have 64 bytes, and have 65"},
 		{meta.Int64, meta.Plain, make([]byte, 63), "8 values should have 64 bytes, and have 63"},
 		{meta.Int32, meta.DeltaByteArray, make([]byte, 63), "which is not read"},
-		{meta.Int96, meta.Plain, make([]byte, 96), "which is not read"},
+		{meta.Int96, meta.DeltaBinaryPacked, make([]byte, 96), "which is not read"},
 	} {
-		v, err := newValues(c.kind, false, nil)
+		v, err := newValues(plainColumn(c.kind, false), &columns.Column{Size: 1}, gotorch.Float32, 1<<20)
 		if err != nil {
 			wantText(t, err, c.text)
 			continue
 		}
+		v.begin(8, 8, nesting{})
 		testhelp.Must(t, v.setDictionary(dictionaryOf3(c.kind), 3, 1<<20))
-		wantText(t, v.data(c.content, nil, c.encoding, 8, 1<<20), c.text)
+		wantText(t, v.data(c.content, nil, nil, c.encoding, 8, 1<<20), c.text)
 	}
 }
 
@@ -58,12 +60,12 @@ func TestAPageIsWhatItsHeaderSays(t *testing.T) {
 	table := &Table{maxPage: 1 << 20}
 	plain := binary.LittleEndian.AppendUint64(nil, 7)
 	v1 := &meta.PageHeader{Type: meta.DataPage, UncompressedPageSize: 8, CRC: 1, DataPageHeader: thrift.New(meta.DataPageHeader{NumValues: 1})}
-	wantText(t, table.page(of(t, meta.Int64), v1, meta.Uncompressed, plain, &buffers{}, false, 5), "not what its checksum is of")
+	wantText(t, table.page(of(t, meta.Int64), v1, meta.Uncompressed, plain, &buffers{}, nesting{}, 5), "not what its checksum is of")
 	// Levels of what cannot repeat are passed over; what says so is not packed, in a column that is.
 	head := meta.DataPageHeaderV2{NumValues: 2, RepetitionLevelsByteLength: 3, DefinitionLevelsByteLength: 2, IsCompressed: thrift.New(false)}
 	v2 := &meta.PageHeader{Type: meta.DataPageV2, UncompressedPageSize: 13, DataPageHeaderV2: thrift.New(head)}
 	v := of(t, meta.Int64).(*typed[int64])
-	testhelp.Must(t, table.page(v, v2, meta.Zstd, slices.Concat([]byte{4, 0, 0}, []byte{3, 2}, plain), &buffers{}, true, 5))
+	testhelp.Must(t, table.page(v, v2, meta.Zstd, slices.Concat([]byte{4, 0, 0}, []byte{3, 2}, plain), &buffers{}, nesting{definition: 1}, 5))
 	if len(v.all) != 2 || v.all[1] != 7 || !slices.Equal(v.there, []uint8{0, 1}) {
 		t.Errorf("got %v, there %v", v.all, v.there)
 	}

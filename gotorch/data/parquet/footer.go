@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/parquet-go/parquet-go/deprecated"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	meta "github.com/parquet-go/parquet-go/format"
+
+	"gotorch.dev/gotorch/data/internal/columns"
 )
 
 // What a file says of itself is decoded by the module, but opened here: in some hundred kilobytes there is room for columns
@@ -40,13 +43,35 @@ type chunkMeta struct {
 	DictionaryPageOffset int64                 `thrift:"11,optional"`
 }
 
-// column is a column of the table, with all that may be within it.
+// column is a column with values, which may lie in structs and lists.
 type column struct {
 	*meta.SchemaElement
-	chunk int // which of a group's columns it is
+	chunk int    // which of a group's columns it is
+	name  string // with those of the structs that it is in
+	nesting
 }
 
-func (c column) optional() bool { return c.RepetitionType.V == meta.Optional }
+// nesting is what the levels of values mean, which say what of their column there is: each optional structure that is there
+// adds one to the definition level, and each list that has elements.
+type nesting struct {
+	repetition, definition int // the highest levels: there is a value
+	list                   int // the definition level of an element of the innermost list; 0: the column is in no list
+	empty                  int // the definition level of an outermost list without elements; lower ones are null
+}
+
+func (n *nesting) add(r meta.FieldRepetitionType) {
+	switch r {
+	case meta.Repeated:
+		if n.repetition == 0 {
+			n.empty = n.definition
+		}
+		n.repetition++
+		n.definition++
+		n.list = n.definition
+	case meta.Optional:
+		n.definition++
+	}
+}
 
 // readFooter reads what a file says of itself.
 func readFooter(f io.ReaderAt, size int64) (*footer, error) {
@@ -208,40 +233,89 @@ func (b *bits) skip(kind byte, depth int) error {
 	return fmt.Errorf("there is no type %d", kind)
 }
 
-// columns returns the columns of the table.
+// deepestColumn is how many structs and lists a column may be in, and longestNames how long all names may be together, beyond
+// some times those in the file: those of structs are in the names of all their columns.
+const deepestColumn, longestNames = 32, 1 << 18
+
+// columns returns the columns of the table that have values.
 func (f *footer) columns() ([]column, error) {
-	var columns []column
-	chunks := 0
 	if len(f.Schema) == 0 {
 		return nil, errors.New("it has no schema")
 	}
-	rest := f.Schema[1:]
-	for len(rest) > 0 {
-		columns = append(columns, column{&rest[0], chunks})
-		for open := 1; open > 0; open-- { // it, and what is within it
-			if len(rest) == 0 {
-				return nil, errors.New("its schema lacks columns")
-			}
-			switch within := int(rest[0].NumChildren.V); {
-			case rest[0].Type.Valid:
-				chunks++
-			case within < 0 || within > len(rest)-1:
-				return nil, fmt.Errorf("column %.60q should have %d columns within it", rest[0].Name, within)
-			default:
-				open += within
-			}
-			rest = rest[1:]
+	s := schema{rest: f.Schema[1:], names: longestNames}
+	for _, e := range f.Schema {
+		s.names += 16 * len(e.Name)
+	}
+	n := 0
+	for ; len(s.rest) > 0; n++ {
+		if err := s.add("", nesting{}, false, 0); err != nil {
+			return nil, err
 		}
 	}
-	if n := f.Schema[0].NumChildren.V; int(n) != len(columns) {
-		return nil, fmt.Errorf("it should have %d columns, and has %d", n, len(columns))
+	if want := f.Schema[0].NumChildren.V; int(want) != n {
+		return nil, fmt.Errorf("it should have %d columns, and has %d", want, n)
 	}
 	for i, g := range f.RowGroups {
-		if len(g.Columns) != chunks {
-			return nil, fmt.Errorf("row group %d has %d columns, and the schema %d", i, len(g.Columns), chunks)
+		if len(g.Columns) != len(s.columns) {
+			return nil, fmt.Errorf("row group %d has %d columns, and the schema %d", i, len(g.Columns), len(s.columns))
 		}
 	}
-	return columns, nil
+	return s.columns, nil
+}
+
+// schema is what is left of a schema, and the columns that were found in it.
+type schema struct {
+	rest    []meta.SchemaElement
+	columns []column
+	names   int // bytes that are left for names
+}
+
+// add adds the next element and those within it. The element of a list has the list's name (unnamed).
+func (s *schema) add(name string, n nesting, unnamed bool, depth int) error {
+	if len(s.rest) == 0 {
+		return errors.New("its schema lacks columns")
+	}
+	if depth > deepestColumn {
+		return fmt.Errorf("more than %d columns lie within each other", deepestColumn)
+	}
+	e := &s.rest[0]
+	s.rest = s.rest[1:]
+	if !unnamed {
+		if name != "" {
+			name += "."
+		}
+		name += e.Name
+		if s.names -= len(name); s.names < 0 {
+			return errors.New("the names of its columns are too long")
+		}
+	}
+	if e.RepetitionType.Valid {
+		n.add(e.RepetitionType.V)
+	}
+	if e.Type.Valid {
+		s.columns = append(s.columns, column{e, len(s.columns), name, n})
+		return nil
+	}
+	within := int(e.NumChildren.V)
+	if within < 0 || within > len(s.rest) {
+		return fmt.Errorf("column %.60q should have %d columns within it", e.Name, within)
+	}
+	repeated := func(e *meta.SchemaElement) bool { return e.RepetitionType.Valid && e.RepetitionType.V == meta.Repeated }
+	unnamed = false
+	if within == 1 {
+		switch (column{SchemaElement: e}).logical().(type) {
+		case *meta.ListType, *meta.MapType: // whose elements are in a column of their own
+			unnamed = repeated(&s.rest[0])
+		default: // that column, but in old files, where it is the element
+			unnamed = repeated(e) && e.Name != "array" && !strings.HasSuffix(e.Name, "_tuple") && !repeated(&s.rest[0])
+		}
+	}
+	for range within {
+		if err := s.add(name, n, unnamed, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // logical is what a column's values stand for, which old files say in another way; nil: for themselves.
@@ -285,10 +359,14 @@ func (c column) logical() meta.LogicalTypeValue {
 
 // String names a column's type.
 func (c column) String() string {
+	text := c.Type.V.String()
 	if t := c.logical(); t != nil {
-		return t.String()
+		text = t.String()
 	}
-	return c.Type.V.String()
+	if c.repetition > 0 {
+		return "list of " + text
+	}
+	return text
 }
 
 // unsigned reports whether a column's integers have no sign.
@@ -297,31 +375,54 @@ func (c column) unsigned() bool {
 	return is && !t.IsSigned
 }
 
-// check says why a column cannot be read.
-func (c column) check(classes bool) error {
-	number := false
-	switch t := c.logical(); c.Type.V {
-	case meta.Int32, meta.Int64:
-		switch t.(type) {
-		case nil, *meta.IntType, *meta.DateType, *meta.TimeType, *meta.TimestampType:
-			number = true
+// widest is how many bytes the integer of a decimal may have, and the most digits behind its point; those of 256 bits are
+// the widest that are written.
+const widestDecimal, longestScale = 64, 100
+
+// check says why a column of the file is not what a layout's can be made of.
+func (c column) check(w *columns.Column) error {
+	kind, logical := c.Type.V, c.logical()
+	bytes := kind == meta.ByteArray || kind == meta.FixedLenByteArray
+	integer, number, time := false, kind == meta.Int96, kind == meta.Int96
+	switch t := logical.(type) {
+	case nil:
+		integer = kind == meta.Int32 || kind == meta.Int64 || kind == meta.Boolean
+		number = number || integer || kind == meta.Float || kind == meta.Double
+	case *meta.IntType:
+		integer, number = kind == meta.Int32 || kind == meta.Int64, true
+	case *meta.DateType, *meta.TimeType, *meta.TimestampType:
+		number, time = kind == meta.Int32 || kind == meta.Int64, true
+	case *meta.DecimalType:
+		if t.Scale < 0 || t.Scale > longestScale || kind == meta.FixedLenByteArray && c.TypeLength.V > widestDecimal {
+			return fmt.Errorf("it is of type %s in %d bytes, which is not read", c, c.TypeLength.V)
 		}
-	case meta.Boolean, meta.Float, meta.Double:
-		number = t == nil
+		number, bytes = bytes || kind == meta.Int32 || kind == meta.Int64, false
+	case *meta.Float16Type:
+		if kind != meta.FixedLenByteArray || c.TypeLength.V != 2 {
+			return fmt.Errorf("it is of type %s in %d bytes, and not in two", c, c.TypeLength.V)
+		}
+		number, bytes = true, false
 	}
-	_, decimal := c.logical().(*meta.DecimalType)
-	switch text := c.Type.V == meta.ByteArray; {
-	case !c.Type.Valid:
-		return errors.New("it has columns within it, and only plain ones are read")
-	case c.RepetitionType.V == meta.Repeated:
-		return errors.New("it is a list in each row, and only plain columns are read")
-	case decimal:
-		return fmt.Errorf("it is of type %s, which is not read: write it as a float or an integer", c)
-	case classes && !text:
-		return fmt.Errorf("it is of type %s, and Classes are for text", c)
-	case !classes && text:
-		return errors.New("it is text, and Classes should say what it can be")
-	case !classes && !number:
+	switch {
+	case kind == meta.FixedLenByteArray && c.TypeLength.V < 1:
+		return fmt.Errorf("its values have %d bytes", c.TypeLength.V)
+	case c.repetition > 0 && w.Encode != nil:
+		return errors.New("it is a list in each row, and Encode is for a text")
+	case c.repetition > 0 && !w.List:
+		return errors.New("it is a list in each row: say by Size how many elements it has")
+	case c.repetition == 0 && w.List && w.Encode == nil:
+		return fmt.Errorf("it is of type %s, and Size is for lists and Encode", c)
+	case w.Encode != nil && !bytes:
+		return fmt.Errorf("it is of type %s, and Encode is for text", c)
+	case w.Classes != nil && !bytes && !integer:
+		return fmt.Errorf("it is of type %s, and Classes are for text, integers and bools", c)
+	case w.Unit != 0 && !bytes && !time:
+		return fmt.Errorf("it is of type %s, and Unit is for dates, times and text", c)
+	case w.Encode != nil || w.Classes != nil || w.Unit != 0:
+		return nil
+	case bytes:
+		return errors.New("it is text, and Classes should say what it can be, or Encode make numbers of it")
+	case !number:
 		return fmt.Errorf("it is of type %s, which is no number", c)
 	}
 	return nil

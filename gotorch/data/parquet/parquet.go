@@ -14,12 +14,13 @@
 //		...
 //	}
 //
-// Columns of numbers and bools are read, and of text those with Classes. Dates and times are the integers that they are
-// stored as. Decimals, 16-bit floats, INT96 and columns within others (lists, maps, structs) are refused when the table is
-// opened, and so is a file whose columns are of other types than those of the first: a *data.FileError says which.
+// Columns of all types are read: of lists those with a Size, and of text those with Classes, Encode or Unit, as tabular.Column
+// says. A column that does not fit the layout is refused when the table is opened, and so is a file whose columns are of other
+// types than those of the first: a *data.FileError says which.
 //
-// At decodes the whole group of rows that a row is in, and remembers the last few groups; a value takes the bytes of its
-// type, of a bool one and of a text four, and one more where values may be missing. A batch has each group decoded once. Rows
+// At decodes the whole group of rows that a row is in, and remembers the last few groups; a number takes the bytes of its
+// type, of a bool one and of a class four, and one more where values may be missing. Elements of lists, fields of structs, and what is
+// made of decimals, 16-bit floats and by Encode, Unit and Unknown take the bytes of the tensor's type, and one more. A batch has each group decoded once. Rows
 // in random order from all over a large table have each group decoded for nearly every batch: write such tables in random
 // order, with small groups, or go through the Stream.
 package parquet
@@ -50,7 +51,7 @@ import (
 // Options bound the memory that a table takes.
 type Options struct {
 	Groups  gotorch.Scalar // groups of rows that are remembered, beside the memory of one that was; default: 4
-	MaxRows gotorch.Scalar // rows of the largest group that is read; default: 1<<24
+	MaxRows gotorch.Scalar // rows of the largest group that is read, times the largest Size of a column; default: 1<<24
 	MaxPage gotorch.Scalar // bytes of the largest page, a part of a column, packed or not; default: 1<<28
 }
 
@@ -149,15 +150,19 @@ func (t *Table) add(op, path string, layout tabular.Layout) error {
 	f.groups = foot.RowGroups
 	names := make([]string, len(all))
 	for i, c := range all {
-		names[i] = c.Name
+		names[i] = c.name
 	}
 	if t.plan == nil {
 		if t.plan, err = columns.Of(op, layout, names); err != nil {
 			return files.Errorf(path, "", "%v", err)
 		}
 	}
-	for i, c := range slices.Concat(t.plan.Inputs, t.plan.Targets) {
+	for i := range t.plan.Columns() {
+		c := t.plan.Column(i)
 		at := slices.Index(names, c.Name)
+		if c.Within != nil {
+			return files.Errorf(path, "", "there is no column %q, and %q has none within it", c.Name, names[c.At])
+		}
 		if at < 0 {
 			return files.Errorf(path, "", "there is no column %q, which %s has", c.Name, t.files[0].path)
 		}
@@ -165,17 +170,20 @@ func (t *Table) add(op, path string, layout tabular.Layout) error {
 			return files.Errorf(path, "", "there are two columns %q", c.Name)
 		}
 		where := fmt.Sprintf("column %q", c.Name)
-		if err := all[at].check(c.Classes != nil); err != nil {
+		if err := all[at].check(c); err != nil {
 			return files.Errorf(path, where, "%v", err)
 		}
 		f.columns = append(f.columns, all[at])
-		if first := t.files[0].columns[i]; first.String() != all[at].String() || first.Type.V != all[at].Type.V {
+		if first := t.files[0].columns[i]; first.String() != all[at].String() || first.Type.V != all[at].Type.V || first.TypeLength != all[at].TypeLength {
 			return files.Errorf(path, where, "it is %s, and in %s it is %s", all[at], t.files[0].path, first)
 		}
 	}
 	for i, g := range f.groups {
 		if g.NumRows < 0 || g.NumRows > t.maxRows {
 			return files.Errorf(path, fmt.Sprintf("row group %d", i), "it has %d rows, and MaxRows allows %d", g.NumRows, t.maxRows)
+		}
+		if size := t.plan.LargestSize(); g.NumRows > t.maxRows/size {
+			return files.Errorf(path, fmt.Sprintf("row group %d", i), "it has %d rows with %d numbers in a column, and MaxRows allows %d together", g.NumRows, size, t.maxRows)
 		}
 		if g.NumRows > 0 {
 			t.groups = append(t.groups, group{len(t.files) - 1, i, t.n, g.NumRows})
@@ -281,15 +289,15 @@ func (t *Table) rememberedFirst(groups []int) []int {
 func (t *Table) fill(to *columns.Rows, g group, all []values, places []columns.Place) (int, error) {
 	first := len(places)
 	for k, v := range all {
-		first = min(first, v.fill(to, k, places[:first]))
+		first = min(first, v.fillBlock(to, k, places[:first]))
 	}
 	if first == len(places) {
 		return first, nil
 	}
 	row, k := places[first].From, -1
-	err := t.plan.Rows(1).Add(func(c *columns.Column) (columns.Number, error) {
+	err := t.plan.Rows(1).Add(func(c *columns.Column, to []columns.Number) ([]columns.Number, error) {
 		k++
-		return all[k].number(c, row)
+		return all[k].numbersOf(c, to, row)
 	})
 	return first, t.broken(g, int64(row), err)
 }
@@ -357,11 +365,11 @@ func (t *Table) decode(g group, spare []values) ([]values, error) {
 	b := buffersPool.Get().(*buffers)
 	defer b.put()
 	for i, c := range f.columns {
-		where := fmt.Sprintf("row group %d, column %q", g.index, c.Name)
+		where := fmt.Sprintf("row group %d, column %q", g.index, c.name)
 		v, err := safely(func() (v values, err error) {
 			if spare != nil {
 				v = spare[i]
-			} else if v, err = newValues(c.Type.V, c.unsigned(), t.plan.Column(i).Classes); err != nil {
+			} else if v, err = newValues(c, t.plan.Column(i), t.plan.DType(i), t.maxRows); err != nil {
 				return nil, err
 			}
 			return v, t.column(f, g, c, v, b)
@@ -392,9 +400,9 @@ func (t *Table) column(f *file, g group, col column, v values, b *buffers) error
 		return fmt.Errorf("it should lie at byte %d with %d bytes, and the file has %d", begin, m.TotalCompressedSize, f.size)
 	}
 	// A value has a bit at least, but for those of runs: memory for all is taken as far as there is as much of the file.
-	v.begin(int(min(g.rows, 8*m.TotalCompressedSize)))
+	v.begin(int(g.rows), int(min(g.rows, 8*m.TotalCompressedSize)), col.nesting)
 	end := begin + m.TotalCompressedSize
-	for at := begin; at < end && int64(v.count()) < g.rows; {
+	for at := begin; at < end && (col.repetition > 0 || int64(v.count()) < g.rows); { // a list may go on in the next page
 		header, length, err := readHeader(f.file, at, end)
 		if err != nil {
 			return fmt.Errorf("the header of the page at byte %d is damaged: %w", at, err)
@@ -404,7 +412,11 @@ func (t *Table) column(f *file, g group, col column, v values, b *buffers) error
 		if err == nil {
 			content := sized(&b.packed, packed) // the file has as many
 			if _, err = f.file.ReadAt(content, at+length); err == nil {
-				err = t.page(v, header, m.Codec, content, b, col.optional(), int(g.rows)-v.count())
+				left := int(g.rows) - v.count()
+				if col.repetition > 0 {
+					left = int(t.maxRows)
+				}
+				err = t.page(v, header, m.Codec, content, b, col.nesting, left)
 			}
 		}
 		if err != nil {
@@ -451,7 +463,7 @@ func (t *Table) checkSizes(header *meta.PageHeader, left int64) error {
 }
 
 // page decodes a page to v, which lacks so many values.
-func (t *Table) page(v values, header *meta.PageHeader, codec meta.CompressionCodec, content []byte, b *buffers, optional bool, left int) error {
+func (t *Table) page(v values, header *meta.PageHeader, codec meta.CompressionCodec, content []byte, b *buffers, of nesting, left int) error {
 	if header.CRC != 0 && crc32.ChecksumIEEE(content) != uint32(header.CRC) {
 		return errors.New("it is damaged: it is not what its checksum is of")
 	}
@@ -472,16 +484,23 @@ func (t *Table) page(v values, header *meta.PageHeader, codec meta.CompressionCo
 		if content, err = unpack(&b.unpacked, codec, content, unpacked); err != nil {
 			return err
 		}
-		rest, levels := bits(content), bits(nil)
-		if optional {
-			if v1.V.DefinitionLevelEncoding != meta.RLE {
-				return fmt.Errorf("its levels are encoded as %s, which is not read", v1.V.DefinitionLevelEncoding)
+		rest := bits(content)
+		var levels [2]bits
+		for i, of := range []struct {
+			most     int
+			encoding meta.Encoding
+		}{{of.repetition, v1.V.RepetitionLevelEncoding}, {of.definition, v1.V.DefinitionLevelEncoding}} {
+			if of.most == 0 {
+				continue
 			}
-			if levels, err = rest.prefixed(); err != nil {
+			if of.encoding != meta.RLE {
+				return fmt.Errorf("its levels are encoded as %s, which is not read", of.encoding)
+			}
+			if levels[i], err = rest.prefixed(); err != nil {
 				return err
 			}
 		}
-		return v.data(rest, levels, v1.V.Encoding, n, t.maxPage)
+		return v.data(rest, levels[0], levels[1], v1.V.Encoding, n, t.maxPage)
 	case header.Type == meta.DataPageV2 && v2.Valid: // levels come first, and are never packed
 		n, err := count(v2.V.NumValues)
 		if err != nil || n == 0 {
@@ -493,7 +512,7 @@ func (t *Table) page(v values, header *meta.PageHeader, codec meta.CompressionCo
 			return fmt.Errorf("it should have levels of %d and %d bytes, and has %d", repetitions, definitions, len(content))
 		}
 		levels := bits(nil)
-		if optional {
+		if of.definition > 0 {
 			levels = content[repetitions:begin]
 		}
 		if compressed := v2.V.IsCompressed; compressed.Valid && !compressed.V || begin == int64(len(content)) {
@@ -503,7 +522,7 @@ func (t *Table) page(v values, header *meta.PageHeader, codec meta.CompressionCo
 		if err != nil {
 			return err
 		}
-		return v.data(rest, levels, v2.V.Encoding, n, t.maxPage)
+		return v.data(rest, content[:repetitions], levels, v2.V.Encoding, n, t.maxPage)
 	case header.Type == meta.DictionaryPage && dictionary.Valid:
 		n := int(dictionary.V.NumValues) // which may be more than there are rows: some are in no row
 		var err error

@@ -3,11 +3,14 @@ package parquet_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
@@ -60,6 +63,151 @@ func TestColumnsArePyarrows(t *testing.T) {
 			if _, err := set.At(i); !errors.Is(err, gotorch.IndexError) {
 				t.Error(err)
 			}
+		}
+	}
+}
+
+// length encodes a text as its length and its first byte, and refuses one of 50 bytes.
+func length(to []float64, text string) error {
+	if to[0] = float64(len(text)); len(text) == 50 {
+		return errors.New("fifty")
+	}
+	if text != "" {
+		to[1] = float64(text[0])
+	}
+	return nil
+}
+
+// types are the columns of testdata/types.parquet, and the numbers of a row.
+var types = []struct {
+	column tabular.Column
+	row    func(i int) []float64
+}{
+	{tabular.Column{Name: "decimal"}, func(i int) []float64 { return []float64{float64(i*i*i-50000) / 100} }},
+	{tabular.Column{Name: "half"}, func(i int) []float64 { return []float64{float64(i) / 8} }},
+	{tabular.Column{Name: "day"}, func(i int) []float64 { return []float64{float64(i)} }},
+	{tabular.Column{Name: "day", Unit: time.Hour}, func(i int) []float64 { return []float64{24 * float64(i)} }},
+	{tabular.Column{Name: "time"}, func(i int) []float64 { return []float64{float64(i)*1e6 + 5e5} }},
+	{tabular.Column{Name: "time", Unit: time.Second}, func(i int) []float64 { return []float64{float64(i) + 0.5} }},
+	{tabular.Column{Name: "written", Unit: time.Minute}, func(i int) []float64 { return []float64{float64(i)} }},
+	{tabular.Column{Name: "colour", Classes: []string{"blue", "red"}, Unknown: 7}, func(i int) []float64 { return []float64{[]float64{1, 7, 0}[i%3]} }},
+	{tabular.Column{Name: "year", Classes: []string{"2001", "2000"}, Unknown: -1}, func(i int) []float64 { return []float64{max(-1, float64(1-i))} }},
+	{tabular.Column{Name: "text", Size: 3, Pad: 9, Missing: -1, Encode: length}, func(i int) []float64 {
+		switch {
+		case i%4 == 3:
+			return []float64{-1, -1, -1}
+		case i == 0:
+			return []float64{0, 9, 9}
+		}
+		return []float64{float64(i), 'x', 9}
+	}},
+	{tabular.Column{Name: "list", Size: 3, Pad: -5, Missing: -3}, func(i int) []float64 {
+		if i%7 == 0 {
+			return []float64{-3, -3, -3}
+		}
+		return append([]float64{float64(10 * i), float64(10*i + 1), -3}[:i%4:i%4], -5, -5, -5)[:3]
+	}},
+	{tabular.Column{Name: "matrix", Size: 4}, func(i int) []float64 {
+		return []float64{float64(i), float64(-i), float64(2 * i), float64(-2 * i)}
+	}},
+	{tabular.Column{Name: "items.price", Size: 2}, func(i int) []float64 { return []float64{float64(i) / 4, float64(i) / 2} }},
+	{tabular.Column{Name: "items.colour", Size: 2, Classes: kinds}, func(i int) []float64 { return []float64{float64(i % 3), 0} }},
+	{tabular.Column{Name: "point.x", Missing: math.Inf(1)}, func(i int) []float64 {
+		if i%5 == 0 {
+			return []float64{math.Inf(1)}
+		}
+		return []float64{float64(i)}
+	}},
+	{tabular.Column{Name: "point.inner.y", Missing: 1}, func(i int) []float64 {
+		if i%5 == 0 || i%3 == 0 {
+			return []float64{1}
+		}
+		return []float64{float64(-i)}
+	}},
+	{tabular.Column{Name: "map.key", Size: 2, Classes: kinds}, func(int) []float64 { return []float64{0, 1} }},
+	{tabular.Column{Name: "map.value", Size: 2}, func(i int) []float64 { return []float64{float64(i), float64(-i)} }},
+}
+
+var typesLayout = func() (l tabular.Layout) {
+	for _, c := range types {
+		l.Inputs = append(l.Inputs, c.column)
+	}
+	l.Targets, l.InputDType, l.TargetDType = tabular.Columns("whole"), gotorch.Float64, gotorch.Int64
+	return l
+}()
+
+func TestColumnsOfEveryTypeArePyarrows(t *testing.T) {
+	path := "testdata/types.parquet"
+	set, err := parquet.Open([]string{path}, typesLayout, parquet.Options{Groups: 1})
+	testhelp.Must(t, err)
+	defer set.Close()
+	i := 0
+	for pair, err := range set.Stream().All() {
+		again, err2 := set.At(i)
+		if i == 50 {
+			filestest.WantBroken(t, err, path, `row 50: ValueError: column "text": its Encode: fifty`)
+			filestest.WantBroken(t, err2, path, `row 50: ValueError: column "text": its Encode: fifty`)
+			i++
+			continue
+		}
+		testhelp.Must(t, errors.Join(err, err2))
+		var want []float64
+		for _, c := range types {
+			want = append(want, c.row(i)...)
+		}
+		if got := gotorch.ToSlice[float64](pair.Input); !slices.Equal(got, want) || !gotorch.Equal(pair.Input, again.Input) {
+			t.Fatalf("row %d is\n%v, want\n%v", i, got, want)
+		}
+		if got := gotorch.Item[int64](pair.Target); got != 1<<62+int64(i) {
+			t.Errorf("row %d: got %d", i, got)
+		}
+		i++
+	}
+	if i != 60 {
+		t.Errorf("got %d rows", i)
+	}
+	for text, l := range map[string]tabular.Layout{
+		`row 1: ValueError: column "list": the list has 1 elements, and Size is 3: say by Pad`: {Targets: []tabular.Column{{Name: "list", Size: 3, Missing: 0}}},
+		`row 2: ValueError: column "list": the list has 2 elements, and Size is 1`:             {Targets: []tabular.Column{{Name: "list", Size: 1, Missing: 0, Pad: 0}}},
+		`row 0: ValueError: column "list": the field is missing`:                               {Targets: []tabular.Column{{Name: "list", Size: 3, Pad: 0}}},
+		`row 1: ValueError: column "colour": the text is none of the column's 1 classes`:       {Targets: []tabular.Column{{Name: "colour", Classes: []string{"red"}, Missing: 0}, {Name: "day", Unit: 1}}},
+		`row 1: ValueError: column "decimal": -499.99 is no int64`:                             {Targets: tabular.Columns("decimal"), TargetDType: gotorch.Int64},
+		`row 0: ValueError: column "time": 0.5 is no int64`:                                    {Targets: []tabular.Column{{Name: "time", Unit: time.Second}}, TargetDType: gotorch.Int64},
+	} {
+		l.Inputs = []tabular.Column{}
+		set, err := parquet.Open([]string{path}, l)
+		testhelp.Must(t, err)
+		defer set.Close()
+		row := 0
+		_, _ = fmt.Sscanf(text, "row %d", &row)
+		for k := range row {
+			if _, err := set.At(k); err != nil && !strings.Contains(text, `"list"`) {
+				t.Errorf("row %d: %v", k, err)
+			}
+		}
+		_, err = set.At(row)
+		filestest.WantBroken(t, err, path, text)
+	}
+}
+
+func TestColumnsOfOldFilesAreRead(t *testing.T) {
+	set, err := parquet.Open([]string{"testdata/old.parquet"}, tabular.Layout{
+		Inputs:      []tabular.Column{{Name: "time"}, {Name: "time", Unit: 500 * time.Millisecond}, {Name: "list", Size: 2}},
+		Targets:     tabular.Columns("short"),
+		InputDType:  gotorch.Int64,
+		TargetDType: gotorch.Float64,
+	})
+	testhelp.Must(t, err)
+	defer set.Close()
+	for i := range set.Len() {
+		pair, err := set.At(i)
+		testhelp.Must(t, err)
+		n := int64(i)
+		if got := gotorch.ToSlice[int64](pair.Input); !slices.Equal(got, []int64{n*1e9 + 5e8, 2*n + 1, n, n + 1}) {
+			t.Errorf("row %d is %v", i, got)
+		}
+		if got := gotorch.Item[float64](pair.Target); got != float64(i-30)/10 {
+			t.Errorf("row %d: got %v", i, got)
 		}
 	}
 }
@@ -193,11 +341,16 @@ func TestRowsThatDoNotFitAreErrorsOfTheirOwn(t *testing.T) {
 func TestTablesThatDoNotFitAreRefused(t *testing.T) {
 	path := "testdata/plain.parquet"
 	for text, l := range map[string]tabular.Layout{
-		`there is no column "z": it has "a", "b"`:      {Inputs: tabular.Columns("z"), Targets: tabular.Columns("a")},
-		`column "list": ValueError: it has columns`:    {Inputs: tabular.Columns("list"), Targets: tabular.Columns("a")},
-		`column "kind": ValueError: it is text`:        {Inputs: tabular.Columns("kind"), Targets: tabular.Columns("a")},
-		`column "a": ValueError: it is of type INT64,`: {Inputs: []tabular.Column{{Name: "a", Classes: kinds}}, Targets: tabular.Columns("a")},
-		`column "kind": ValueError: it is text, `:      {Targets: tabular.Columns("a")}, // all others, as far as the first that is none
+		`there is no column "z": it has "a", "b"`:                         {Inputs: tabular.Columns("z"), Targets: tabular.Columns("a")},
+		`column "list": ValueError: it is a list in`:                      {Inputs: tabular.Columns("list"), Targets: tabular.Columns("a")},
+		`column "kind": ValueError: it is text`:                           {Inputs: tabular.Columns("kind"), Targets: tabular.Columns("a")},
+		`column "b": ValueError: it is of type FLOAT,`:                    {Inputs: []tabular.Column{{Name: "b", Classes: kinds}}, Targets: tabular.Columns("a")},
+		`column "b": ValueError: it is of type FLOAT, and Encode`:         {Inputs: []tabular.Column{{Name: "b", Encode: func([]float64, string) error { return nil }}}, Targets: tabular.Columns("a")},
+		`column "b": ValueError: it is of type FLOAT, and Unit`:           {Inputs: []tabular.Column{{Name: "b", Unit: 1}}, Targets: tabular.Columns("a")},
+		`column "b": ValueError: it is of type FLOAT, and Size`:           {Inputs: []tabular.Column{{Name: "b", Size: 1}}, Targets: tabular.Columns("a")},
+		`there is no column "b.c", and "b" has none within it`:            {Inputs: tabular.Columns("b.c"), Targets: tabular.Columns("a")},
+		`column "list": ValueError: it is a list in each row, and Encode`: {Inputs: []tabular.Column{{Name: "list", Encode: func([]float64, string) error { return nil }}}, Targets: tabular.Columns("a")},
+		`column "kind": ValueError: it is text, `:                         {Targets: tabular.Columns("a")}, // all others, as far as the first that is none
 	} {
 		_, err := parquet.Open([]string{path}, l)
 		filestest.WantBroken(t, err, path, text)
@@ -252,9 +405,14 @@ func TestFilesThatLieAreErrorsAndCostNoMemory(t *testing.T) {
 		}
 	}
 	// Wherever a byte is another, there is an error or another number, and no more memory.
+	nested, err := os.ReadFile("testdata/types.parquet")
+	testhelp.Must(t, err)
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range testhelp.Rounds(300) {
-		b := slices.Clone(whole)
+	for i := range testhelp.Rounds(300) {
+		b, layout := slices.Clone(whole), layout
+		if i%2 == 1 {
+			b, layout = slices.Clone(nested), typesLayout
+		}
 		for range 1 + rng.IntN(3) {
 			b[rng.IntN(len(b))] = byte(rng.Uint32())
 		}

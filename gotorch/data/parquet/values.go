@@ -12,26 +12,27 @@ import (
 	"gotorch.dev/gotorch/data/internal/columns"
 )
 
-// values is a column of a group: a *typed.
+// values is a column of a group: a *typed or a *converted.
 type values interface {
-	// begin forgets the values that there are, whose memory it keeps, and takes memory for so many.
-	begin(rows int)
-	// count returns how many there are.
+	// begin forgets the values that there are, whose memory it keeps. There should be those of so many rows, and it takes
+	// memory for those that are likely to be there.
+	begin(rows, likely int, of nesting)
+	// count returns of how many rows there are values.
 	count() int
 	// setDictionary decodes the page of the column's dictionary, which has n values.
 	setDictionary(b bits, n int, most int64) error
-	// data decodes the n values of a data page. levels say which of them are missing; nil: none can be. Texts may have so many
-	// bytes.
-	data(b, levels bits, encoding meta.Encoding, n int, most int64) error
+	// data decodes the n values of a data page. Definition levels say which of them are missing, repetition levels which of them
+	// are in the list of the one before; nil: the column has no such levels. Texts may have so many bytes.
+	data(b, repetitions, definitions bits, encoding meta.Encoding, n int, most int64) error
 	// done drops what only decoding needs.
 	done()
-	// fill puts values into the k-th column of a block: columns.Fill.
-	fill(r *columns.Rows, k int, places []columns.Place) int
-	// number returns the i-th value, or why it has none.
-	number(c *columns.Column, i int) (columns.Number, error)
+	// fillBlock puts values into the k-th column of a block: columns.Fill.
+	fillBlock(r *columns.Rows, k int, places []columns.Place) int
+	// numbersOf appends the values of a row, or says why it has none.
+	numbersOf(c *columns.Column, to []columns.Number, row int) ([]columns.Number, error)
 }
 
-// typed is a column whose values are kept as a type.
+// typed is a column whose values are kept as the type that they have in the file, one for each row.
 type typed[T columns.Value] struct {
 	all        []T
 	there      []uint8 // 1 for each value that is not missing; nil: all are there
@@ -43,32 +44,9 @@ type typed[T columns.Value] struct {
 	decode func(to []T, b bits, encoding meta.Encoding, n int, most int64) ([]T, error)
 }
 
-// newValues returns a column without values yet. classes are those of a text.
-func newValues(kind meta.Type, unsigned bool, classes map[string]int) (values, error) {
-	switch {
-	case kind == meta.ByteArray:
-		return &typed[int32]{decode: ofClasses(classes)}, nil
-	case kind == meta.Boolean:
-		return &typed[uint8]{decode: booleans}, nil
-	case kind == meta.Int32 && unsigned:
-		return &typed[uint32]{decode: integers[uint32](kind)}, nil
-	case kind == meta.Int32:
-		return &typed[int32]{decode: integers[int32](kind)}, nil
-	case kind == meta.Int64 && unsigned:
-		return &typed[uint64]{decode: integers[uint64](kind)}, nil
-	case kind == meta.Int64:
-		return &typed[int64]{decode: integers[int64](kind)}, nil
-	case kind == meta.Float:
-		return &typed[float32]{decode: numbers[float32](kind)}, nil
-	case kind == meta.Double:
-		return &typed[float64]{decode: numbers[float64](kind)}, nil
-	}
-	return nil, fmt.Errorf("it has values of type %v, which is not read", kind)
-}
-
-func (v *typed[T]) begin(rows int) {
-	if cap(v.all) < rows {
-		v.all = make([]T, 0, rows)
+func (v *typed[T]) begin(_, likely int, _ nesting) {
+	if cap(v.all) < likely {
+		v.all = make([]T, 0, likely)
 	}
 	if v.there != nil {
 		v.flags = v.there
@@ -89,7 +67,7 @@ func (v *typed[T]) setDictionary(b bits, n int, most int64) error {
 	return err
 }
 
-func (v *typed[T]) data(b, levels bits, encoding meta.Encoding, n int, most int64) (err error) {
+func (v *typed[T]) data(b, _, levels bits, encoding meta.Encoding, n int, most int64) (err error) {
 	present, begin := n, len(v.all)
 	if levels != nil {
 		if v.levels, err = flags(v.levels[:0], levels, n); err != nil {
@@ -176,27 +154,45 @@ func (v *typed[T]) ofDictionary(to []T, b bits, n int) ([]T, error) {
 	return to, err
 }
 
-func (v *typed[T]) fill(r *columns.Rows, k int, places []columns.Place) int {
+// ofDictionary appends the places in a dictionary of n values.
+func ofDictionary(to []uint32, b bits, n int) ([]uint32, error) {
+	width, err := b.take(1)
+	if err != nil {
+		return nil, err
+	}
+	bitwise := int(width[0])
+	err = runs(b, bitwise, n, func(place uint32, n int) error {
+		to = repeated(to, place, n)
+		return nil
+	}, func(b []byte, n int) error {
+		to = slices.Grow(to, n)[:len(to)+n]
+		unpackTo(to[len(to)-n:], b, bitwise)
+		return nil
+	})
+	return to, err
+}
+
+func (v *typed[T]) fillBlock(r *columns.Rows, k int, places []columns.Place) int {
 	return columns.Fill(r, k, places, v.all, v.there)
 }
 
-func (v *typed[T]) number(c *columns.Column, i int) (columns.Number, error) {
-	if v.there != nil && v.there[i] == 0 {
-		return c.Missing()
+func (v *typed[T]) numbersOf(c *columns.Column, to []columns.Number, row int) ([]columns.Number, error) {
+	if v.there != nil && v.there[row] != columns.Present {
+		return c.Missing(to)
 	}
-	switch value := any(v.all[i]).(type) {
+	switch value := any(v.all[row]).(type) {
 	case float32:
-		return columns.OfFloat(float64(value)), nil
+		return append(to, columns.OfFloat(float64(value))), nil
 	case float64:
-		return columns.OfFloat(value), nil
+		return append(to, columns.OfFloat(value)), nil
 	case uint64:
-		return columns.OfUint(value), nil
+		return append(to, columns.OfUint(value)), nil
 	}
-	whole := int64(v.all[i])
+	whole := int64(v.all[row])
 	if c.Classes != nil && whole < 0 {
-		return columns.Number{}, fmt.Errorf("the text is none of the column's %d classes", len(c.Classes))
+		return to, fmt.Errorf("the text is none of the column's %d classes", len(c.Classes))
 	}
-	return columns.OfInt(whole), nil
+	return append(to, columns.OfInt(whole)), nil
 }
 
 // Decoders -----------------------------------------------------------------------------------------

@@ -33,9 +33,9 @@ var singles = []struct {
 
 func TestIntegersAreRoundedToFloat32Once(t *testing.T) {
 	for _, c := range singles {
-		n, err := (&Column{}).Text(c.text)
+		n, err := (&Column{Size: 1}).Text(nil, c.text, nil)
 		testhelp.Must(t, err)
-		if got := math.Float32bits(n.Single); got != c.bits {
+		if got := math.Float32bits(n[0].Single); got != c.bits {
 			t.Errorf("%s is %#x, want %#x", c.text, got, c.bits)
 		}
 	}
@@ -59,14 +59,14 @@ func filled[T Value](t *testing.T, dtype gotorch.DType, c tabular.Column, values
 	block, added := p.Block(len(values)), p.Rows(len(values))
 	n = Fill(block, 0, places, values, there)
 	for k, place := range places {
-		err := added.Add(func(c *Column) (Number, error) {
+		err := added.Add(func(c *Column, to []Number) ([]Number, error) {
 			switch v := values[place.From]; {
 			case there != nil && there[place.From] == 0:
-				return c.Missing()
+				return c.Missing(to)
 			case c.Classes != nil && v < 0:
-				return Number{}, &gotorch.Error{}
+				return to, &gotorch.Error{}
 			default:
-				return number(v), nil
+				return append(to, number(v)), nil
 			}
 		})
 		if (err == nil) != (k < n) {

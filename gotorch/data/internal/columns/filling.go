@@ -27,56 +27,82 @@ func (p *Plan) Block(n int) *Rows {
 // Columns returns how many columns the inputs and the targets have together.
 func (p *Plan) Columns() int { return len(p.Inputs) + len(p.Targets) }
 
-// Fill puts values into the k-th column of a block, as Add does with the number of each, but with one conversion from the
-// values' type to the tensor's. there has a 1 for each value that is not missing; nil: none is. It returns the first of the
-// places that could not be filled, where Add says why; len(places): all were.
+// What there says of a value that is kept. Other values than these two cannot be filled: Add says why.
+const (
+	Absent = iota
+	Present
+	Refused
+)
+
+// Fill puts values into the k-th column of a block, as Add does with the numbers of each, but with one conversion from the
+// values' type to the tensor's. A row has as many values as the column's Size. there says of each value whether there is one;
+// nil: all are Present. It returns the first of the places that could not be filled, where Add says why; len(places): all were.
 func Fill[T Value](r *Rows, k int, places []Place, values []T, there []uint8) int {
-	c, s, at, stride := r.plan.Column(k), &r.inputs, k, len(r.plan.Inputs)
-	if k >= stride {
-		s, at, stride = &r.targets, k-stride, len(r.plan.Targets)
+	c, s, stride := r.plan.Column(k), &r.inputs, r.plan.inputWidth
+	if k >= len(r.plan.Inputs) {
+		s, stride = &r.targets, r.plan.targetWidth
 	}
-	var allowed func(T) bool // nil: all are
-	if c.Classes != nil {
-		allowed = func(class T) bool { return class >= 0 } // others are none
+	f := filler[T]{stride: stride, size: c.Size, places: places, values: values, there: there}
+	if c.Classes != nil && c.unknown == nil {
+		f.allowed = func(class T) bool { return class >= 0 } // others are none
 	}
 	missing := Number{}
-	fails := c.missing == nil
-	if !fails {
+	f.fails = c.missing == nil
+	if !f.fails {
 		missing = *c.missing
 	}
-	switch s.dtype {
-	case gotorch.Int64:
-		if c.Classes == nil {
-			allowed = fits[T]()
+	for f.at = range c.Size {
+		first := 0
+		switch at := c.offset + f.at; s.dtype {
+		case gotorch.Int64:
+			if c.Classes == nil {
+				f.allowed = fits[T]()
+			}
+			f.fails = f.fails || !missing.Integer
+			first = fill(s.ints[min(at, len(s.ints)):], &f, missing.Int)
+		case gotorch.Float32:
+			first = fill(s.singly[min(at, len(s.singly)):], &f, missing.Single)
+		default:
+			first = fill(s.floats[min(at, len(s.floats)):], &f, missing.Float)
 		}
-		return fill(s.ints[min(at, len(s.ints)):], stride, places, values, there, allowed, missing.Int, fails || !missing.Integer)
-	case gotorch.Float32:
-		return fill(s.singly[min(at, len(s.singly)):], stride, places, values, there, allowed, missing.Single, fails)
+		f.places = f.places[:first]
 	}
-	return fill(s.floats[min(at, len(s.floats)):], stride, places, values, there, allowed, missing.Float, fails)
+	return len(f.places)
 }
 
-func fill[D int64 | float32 | float64, T Value](to []D, stride int, places []Place, values []T, there []uint8, allowed func(T) bool, missing D, fails bool) int {
+// filler is where values come from, of which the next has an index in each row.
+type filler[T Value] struct {
+	places           []Place
+	values           []T
+	there            []uint8
+	stride, size, at int
+	allowed          func(T) bool // nil: all are
+	fails            bool         // where a value is missing
+}
+
+func fill[D int64 | float32 | float64, T Value](to []D, f *filler[T], missing D) int {
+	values, there, allowed := f.values, f.there, f.allowed
 	if there == nil && allowed == nil {
-		for _, p := range places {
-			to[p.To*stride] = D(values[p.From])
+		for _, p := range f.places {
+			to[p.To*f.stride] = D(values[p.From*f.size+f.at])
 		}
-		return len(places)
+		return len(f.places)
 	}
-	for i, p := range places {
+	for i, p := range f.places {
+		from := p.From*f.size + f.at
 		switch {
-		case there != nil && there[p.From] == 0:
-			if fails {
+		case there != nil && there[from] != Present:
+			if f.fails || there[from] != Absent {
 				return i
 			}
-			to[p.To*stride] = missing
-		case allowed != nil && !allowed(values[p.From]):
+			to[p.To*f.stride] = missing
+		case allowed != nil && !allowed(values[from]):
 			return i
 		default:
-			to[p.To*stride] = D(values[p.From])
+			to[p.To*f.stride] = D(values[from])
 		}
 	}
-	return len(places)
+	return len(f.places)
 }
 
 // fits returns what reports whether a value is an int64; nil: all are.
