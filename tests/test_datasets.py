@@ -14,6 +14,7 @@ import math
 import os
 import pickle
 import random
+import re
 import string
 import subprocess
 import tarfile
@@ -440,6 +441,43 @@ def test_pictures_are_what_pillow_decodes(read, folders):
         assert got.dtype == np.uint8
         assert got.shape == pixels.shape, name
         assert np.array_equal(got, pixels), name
+
+
+def test_pictures_of_every_kind_are_read_or_unsupported(read, folders):
+    """A whole picture is never said to be damaged."""
+    Image = pytest.importorskip("PIL.Image", reason="which writes the pictures")
+    source, target = folders
+    rng = np.random.default_rng(10)
+    noise = Image.fromarray(rng.integers(0, 256, (16, 24, 3), np.uint8), "RGB")
+    deep = Image.fromarray(rng.integers(0, 1 << 16, (16, 24), np.uint16))
+    modes = ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "I", "F", "HSV"]
+    pictures = {m: noise.convert("P" if m == "PA" else m).convert(m) for m in modes} | {
+        "I;16": deep
+    }
+    packed = [None, "tiff_lzw", "tiff_adobe_deflate", "packbits", "jpeg", "group4", "lzma", "zstd"]
+    ways = [("tiff", {"compression": p}) for p in packed] + [("tiff", {"big_tiff": True})]
+    ways += [
+        (kind, {})
+        for kind in ("png", "bmp", "gif", "jpeg", "webp", "ppm", "ico", "jpeg2000", "avif")
+    ]
+    ways += [
+        (kind, {"save_all": True, "append_images": [noise] * 2})
+        for kind in ("webp", "png", "gif", "tiff")
+    ]
+    for mode, picture in pictures.items():
+        for k, (kind, options) in enumerate(ways):
+            path = source / f"{mode.replace(';', '')}_{k}.{kind}"
+            try:
+                picture.save(path, format=kind, **options)
+            except (OSError, ValueError, KeyError, RuntimeError):  # what Pillow does not write
+                path.unlink(missing_ok=True)
+    read("kinds", source, target)
+    said = json.loads((target / "kinds.json").read_text())
+    assert len(said) > 100
+    for name, error in said.items():
+        assert re.search("^$|cannot be read|known format", error), (name, error)
+    read_kinds = {name.rsplit(".")[-1] for name, error in said.items() if error == ""}
+    assert read_kinds == {"tiff", "png", "bmp", "gif", "jpeg", "webp", "ppm"}
 
 
 def test_photographs_are_turned_as_pillow_turns_them(read, folders):

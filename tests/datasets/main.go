@@ -57,6 +57,19 @@ func run(what, from, to string) error {
 			}
 			return npy.Save(filepath.Join(to, filepath.Base(path)+".npy"), imageio.FromImage(picture, imageio.RGB))
 		})
+	case "kinds":
+		said := map[string]string{}
+		err := each(from, func(path string) error {
+			said[filepath.Base(path)] = ""
+			if _, err := imageio.ReadImage(path); err != nil {
+				said[filepath.Base(path)] = err.Error()
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return write(filepath.Join(to, "kinds.json"), said)
 	case "csv", "parquet":
 		return each(from, func(path string) error {
 			if !strings.HasSuffix(path, "."+what) {

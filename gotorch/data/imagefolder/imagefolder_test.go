@@ -162,7 +162,8 @@ func TestArchivesThatLieAreErrors(t *testing.T) {
 		"use NewStream":          filestest.Gzip(archived),
 		"the archive is damaged": append(slices.Clone(archived[:512]), []byte(strings.Repeat("x", 1024))...),
 		"no folders":             filestest.Tar("1.pgm", dot(1)),
-		"no folders ":            {},
+		"no folders ":            filestest.Tar(),
+		"has 0 bytes":            {},
 	} {
 		if text == "the archive ends after" { // of the last picture, which is cut
 			b = filestest.Tar("a/1.pgm", dot(1), "a/2.pgm", strings.Repeat("x", 2000))

@@ -127,7 +127,8 @@ func TestWhatIsBrokenIsPassedByIfTheLoopGoesOn(t *testing.T) {
 		"cut":     {filestest.Tar("a.x", "1", "b.x", strings.Repeat("1", 90))[:512+512+512+50], []string{"a x=1", "broken", "z a=1"}, "the archive is damaged: unexpected EOF"},
 		"changed": {append(filestest.Tar("a.x", "1")[:1024], bytes.Repeat([]byte("x"), 512)...), []string{"broken", "z a=1"}, "after a.x: the archive is damaged"},
 		"gzip":    {filestest.Gzip(filestest.Tar("a.x", "1"))[:8], []string{"broken", "z a=1"}, "gzip header"},
-		"empty":   {nil, []string{"z a=1"}, ""},
+		"empty":   {nil, []string{"broken", "z a=1"}, "the archive has 0 bytes"},
+		"none":    {filestest.Tar(), []string{"z a=1"}, ""},
 	} {
 		path := filestest.Write(t, "a.tar", c.archive)
 		s := webdataset.New([]string{path, good}, webdataset.Options{MaxSample: 100})

@@ -2,20 +2,22 @@ package imageio
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"image"
 	_ "image/gif" // decoders
-	_ "image/png" // decoders
+	"image/png"
 	"io"
 
-	_ "golang.org/x/image/bmp"  // decoders
-	_ "golang.org/x/image/tiff" // decoders
+	"golang.org/x/image/bmp"
+	"golang.org/x/image/tiff"
 	_ "golang.org/x/image/webp" // decoders
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/internal/regular"
+	"gotorch.dev/gotorch/vision/imageio/internal/jpeg"
 )
 
 // DecodeOptions say what pictures are taken, and how. They are the arguments of [ReadImage] and [DecodeImage] that have
@@ -41,7 +43,7 @@ func (o DecodeOptions) limits(op string) limits {
 }
 
 // ReadImage decodes the picture of a file. A JPEG becomes an *image.Gray, *image.RGBA or *image.CMYK. The error is an *fs.PathError where the file cannot be read, and a
-// *[data.FileError] where it is no picture, a damaged one or too large a one.
+// *[data.FileError] where it is no picture, a damaged one, one of a kind that is not read, or too large a one.
 func ReadImage(path string, opts ...DecodeOptions) (image.Image, error) {
 	return read("imageio.ReadImage", path, args.Option(opts))
 }
@@ -122,19 +124,22 @@ func decode(encoded []byte, l limits) (picture image.Image, err error) {
 	if isJPEG(encoded) {
 		return jpegImage(encoded, l)
 	}
+	if kind := unreadable(encoded); kind != "" {
+		return nil, unsupported(errors.New(kind + " is not supported"))
+	}
 	config, format, err := image.DecodeConfig(bytes.NewReader(encoded))
 	if err != nil {
 		if err == image.ErrFormat {
 			return nil, invalid("it is no picture in a known format: it begins with % x", encoded[:min(8, len(encoded))])
 		}
-		return nil, damaged(err)
+		return nil, ofDecoder(err)
 	}
 	if err := l.size(config.Width, config.Height, format, len(encoded)); err != nil {
 		return nil, err
 	}
 	picture, _, err = image.Decode(bytes.NewReader(encoded))
 	if err != nil {
-		return nil, damaged(err)
+		return nil, ofDecoder(err)
 	}
 	if p, ok := picture.(*image.Paletted); ok && format == "gif" {
 		picture = onScreen(p, image.Rect(0, 0, config.Width, config.Height))
@@ -146,6 +151,48 @@ func decode(encoded []byte, l limits) (picture image.Image, err error) {
 		picture = turn(picture, orientation(encoded, format))
 	}
 	return picture, nil
+}
+
+// ofDecoder is the error for a picture that a decoder does not read: some are whole, and of a kind that it does not know.
+func ofDecoder(err error) error {
+	if _, is := errors.AsType[jpeg.UnsupportedError](err); is {
+		return unsupported(err)
+	}
+	if _, is := errors.AsType[tiff.UnsupportedError](err); is || err == tiff.FormatError("wrong number of samples for RGB") { // as RGBX has
+		return unsupported(fmt.Errorf("%w: of TIFFs, CMYK, YCbCr, Lab, floats, JPEG and others are not read", err))
+	}
+	if _, is := errors.AsType[png.UnsupportedError](err); is || errors.Is(err, bmp.ErrUnsupported) {
+		return unsupported(err)
+	}
+	return damaged(err)
+}
+
+func unsupported(err error) error {
+	return fmt.Errorf("the picture cannot be read: %w (convert it, to a PNG for example)", err)
+}
+
+// unreadable names the kind of a picture that no decoder here knows, and that is common; empty: it is another.
+func unreadable(encoded []byte) string {
+	begins := func(at int, text string) bool {
+		return len(encoded) >= at && bytes.HasPrefix(encoded[at:], []byte(text))
+	}
+	switch {
+	case begins(0, "RIFF") && begins(8, "WEBPVP8X") && len(encoded) > 20 && encoded[20]&2 != 0:
+		return "webp: an animation"
+	case begins(0, "II+\x00") || begins(0, "MM\x00+"):
+		return "tiff: BigTIFF"
+	case begins(4, "ftypavif") || begins(4, "ftypavis"):
+		return "AVIF"
+	case begins(4, "ftyphei") || begins(4, "ftypmif1") || begins(4, "ftyphev"):
+		return "HEIF"
+	case begins(4, "jP  \r\n") || begins(0, "\xffO\xffQ"):
+		return "JPEG 2000"
+	case begins(4, "JXL \r\n") || begins(0, "\xff\n"):
+		return "JPEG XL"
+	case begins(0, "\x00\x00\x01\x00"):
+		return "an icon (ICO)"
+	}
+	return ""
 }
 
 func damaged(err error) error { return fmt.Errorf("the picture is damaged: %w", early(err)) }

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/image/tiff"
+
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/internal/filestest"
@@ -280,4 +282,56 @@ func ExampleDecodeImage() {
 	//         [[  0,   0]],
 	//
 	//         [[  0, 255]]], dtype=torch.uint8)
+}
+
+func TestAPictureOfAKindThatIsNotReadIsNotDamaged(t *testing.T) {
+	var whole bytes.Buffer
+	testhelp.Must(t, tiff.Encode(&whole, image.NewRGBA(image.Rect(0, 0, 3, 2)), nil))
+	// with is the TIFF with another value of a tag.
+	with := func(tag, value uint16) []byte {
+		b := slices.Clone(whole.Bytes())
+		for at := int(binary.LittleEndian.Uint32(b[4:])) + 2; at+12 <= len(b); at += 12 {
+			if binary.LittleEndian.Uint16(b[at:]) == tag {
+				binary.LittleEndian.PutUint16(b[at+8:], value)
+				return b
+			}
+		}
+		t.Fatalf("there is no tag %d", tag)
+		return nil
+	}
+	const compression, photometric, extra = 259, 262, 338
+	for text, b := range map[string][]byte{
+		"tiff: unsupported feature: color model":              with(photometric, 5), // CMYK
+		"tiff: unsupported feature: compression value 7":      with(compression, 7), // JPEG
+		"tiff: unsupported feature: compression value 50000":  with(compression, 50000),
+		"tiff: invalid format: wrong number of samples":       with(extra, 0), // RGBX
+		"webp: an animation is not supported":                 append([]byte("RIFF\x00\x01\x00\x00WEBPVP8X\x0a\x00\x00\x00\x02"), make([]byte, 40)...),
+		"bmp: unsupported BMP image":                          slices.Concat([]byte("BM"), make([]byte, 8), []byte{54, 0, 0, 0, 40, 0, 0, 0, 4, 0, 0, 0, 2, 0, 0, 0, 1, 0, 16, 0}, make([]byte, 60)),
+		"tiff: BigTIFF is not supported":                      []byte("II+\x00\x08\x00\x00\x00"),
+		"AVIF is not supported":                               []byte("\x00\x00\x00\x1cftypavif"),
+		"HEIF is not supported":                               []byte("\x00\x00\x00\x1cftypheic"),
+		"JPEG 2000 is not supported":                          []byte("\x00\x00\x00\x0cjP  \r\n\x87\n"),
+		"JPEG XL is not supported":                            []byte("\xff\n\x00"),
+		"an icon (ICO) is not supported":                      []byte("\x00\x00\x01\x00"),
+		"png: unsupported feature: bit depth 3, color type 2": pngOfDepth(3),
+	} {
+		_, err := imageio.DecodeImage(b)
+		filestest.WantBroken(t, err, "input", "the picture cannot be read: "+text)
+		if strings.Contains(err.Error(), "damaged") || !strings.HasSuffix(err.Error(), "(convert it, to a PNG for example)") {
+			t.Errorf("got %v", err)
+		}
+		_, err = imageio.Decode(b)
+		filestest.WantBroken(t, err, "input", text)
+	}
+	for _, b := range [][]byte{whole.Bytes()[:20], with(compression, 8), with(256, 0)} {
+		if _, err := imageio.DecodeImage(b); err == nil || strings.Contains(err.Error(), "convert it") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// pngOfDepth is the beginning of a PNG with so many bits for a colour.
+func pngOfDepth(bits byte) []byte {
+	head := []byte{'I', 'H', 'D', 'R', 0, 0, 0, 4, 0, 0, 0, 4, bits, 2, 0, 0, 0}
+	return binary.BigEndian.AppendUint32(slices.Concat([]byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0d"), head), crc32.ChecksumIEEE(head))
 }

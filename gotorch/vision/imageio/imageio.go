@@ -11,7 +11,8 @@
 // JPEG, PNG, GIF (the first picture), WebP, BMP, TIFF and PNM (.ppm, .pgm, .pbm) are read, whatever their files are called;
 // PNG and JPEG are written. The numbers are those that Pillow gives, to the last bit, but for WebP with loss, where
 // libwebp smooths colours that are stored at half the resolution and Go does not. JPEGs with arithmetic or lossless coding, or
-// more than 8 bits, are an error, and so is one that is damaged or cut short, of which Pillow may show what there is.
+// more than 8 bits, are an error that says so, and so are TIFFs in CMYK, YCbCr or Lab, of floats or of JPEGs, BMPs that are packed or of
+// 16 bits, and animated WebPs. A picture that is damaged or cut short is an error, of which Pillow may show what there is.
 //
 // A photograph may lie on its side, with a note in it (EXIF) of how to turn it. As torchvision does, this package leaves
 // it so, unless the option Orient says otherwise.

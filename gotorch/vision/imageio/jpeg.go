@@ -1,8 +1,6 @@
 package imageio
 
 import (
-	"errors"
-	"fmt"
 	"image"
 
 	"gotorch.dev/gotorch"
@@ -22,14 +20,6 @@ func openJPEG(encoded []byte, l limits) (*jpeg.Decoder, error) {
 		return nil, err
 	}
 	return d, nil
-}
-
-func ofDecoder(err error) error {
-	var kind jpeg.UnsupportedError
-	if errors.As(err, &kind) {
-		return fmt.Errorf("the picture cannot be read: %w", err)
-	}
-	return damaged(err)
 }
 
 // jpegImage makes a Gray, RGBA or CMYK.

@@ -13,14 +13,29 @@ type Tar struct {
 	path   string
 	reader *tar.Reader
 	last   string // the name of the member that it is in; "" before the first
+	empty  bool   // there is no byte, where an archive without members has a thousand
 }
 
-// NewTar reads the archive that r has; path is for errors.
-func NewTar(path string, r io.Reader) *Tar { return &Tar{path: path, reader: tar.NewReader(r)} }
+// NewTar reads the archive that a *[Reader] or an *io.SectionReader has; path is for errors.
+func NewTar(path string, r io.Reader) *Tar {
+	t := &Tar{path: path, reader: tar.NewReader(r)}
+	switch r := r.(type) {
+	case *Reader:
+		_, err := r.Peek(1)
+		t.empty = errors.Is(err, io.EOF)
+	case *io.SectionReader:
+		t.empty = r.Size() == 0
+	}
+	return t
+}
 
 // All yields the members, and an error at most, behind which there is nothing.
 func (t *Tar) All() iter.Seq2[*tar.Header, error] {
 	return func(yield func(*tar.Header, error) bool) {
+		if t.empty {
+			yield(nil, Errorf(t.path, "", "the archive has 0 bytes, and is not whole"))
+			return
+		}
 		for {
 			head, err := t.reader.Next()
 			if errors.Is(err, io.EOF) {
