@@ -94,7 +94,7 @@ func (v *converted[T]) count() int { return v.rows }
 
 func (v *converted[T]) done() {
 	v.complete()
-	v.page, v.dictionary = part[T]{}, part[T]{}
+	v.page, v.dictionary, v.places, v.repetitions, v.definitions = part[T]{}, part[T]{}, nil, nil, nil
 }
 
 func (v *converted[T]) setDictionary(b bits, n int, most int64) error {

@@ -52,7 +52,7 @@ type Column struct {
 	// error, and Encode begins with 0.
 	Pad gotorch.Scalar
 	// Encode makes numbers of a text, as a tokenizer does. It sets as many elements of to as it needs, of which there are Size,
-	// or one if Size is 0. An error is one of the row. Several goroutines may call it. Parquet's columns of bytes are texts,
+	// or one if Size is 0. An error or a panic is an error of the row. Several goroutines may call it. Parquet's columns of bytes are texts,
 	// too. A field that is missing is not given to Encode if Missing is set, and is an empty text in CSV else.
 	Encode func(to []float64, text string) error
 	// Unit makes numbers of dates and times: a date or a timestamp is how many units it is after 1970-01-01 00:00 UTC, a time

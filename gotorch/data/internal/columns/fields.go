@@ -52,7 +52,15 @@ func (c *Column) Encoded(to []Number, text string) ([]Number, error) {
 			all[i] = c.pad.Float
 		}
 	}
-	if err := c.Encode(all, text); err != nil {
+	err := func() (err error) {
+		defer func() { // or a reader of files would call the file damaged
+			if r := recover(); r != nil {
+				err = fmt.Errorf("it panicked: %v", r)
+			}
+		}()
+		return c.Encode(all, text)
+	}()
+	if err != nil {
 		return to, fmt.Errorf("its Encode: %w", err)
 	}
 	for _, f := range all {

@@ -189,6 +189,11 @@ func TestEncodeBeginsWithThePad(t *testing.T) {
 	if err != nil || !slices.Equal(floats(got), []float64{5, 7, 7}) {
 		t.Errorf("got %v and %v", got, err)
 	}
+	c.Encode = func(to []float64, _ string) error { to[3] = 1; return nil }
+	if _, err := c.Text(nil, "5", nil); err == nil || !strings.Contains(err.Error(), "its Encode: it panicked: runtime error: index out of range [3]") {
+		t.Errorf("got %v", err)
+	}
+	c.Encode = func([]float64, string) error { return strconv.ErrSyntax }
 	if _, err := c.Text(nil, "x", nil); err == nil || !strings.Contains(err.Error(), "its Encode: ") {
 		t.Errorf("got %v", err)
 	}

@@ -81,25 +81,25 @@ type filler[T Value] struct {
 }
 
 func fill[D int64 | float32 | float64, T Value](to []D, f *filler[T], missing D) int {
-	values, there, allowed := f.values, f.there, f.allowed
+	values, there, allowed, stride, size, at := f.values, f.there, f.allowed, f.stride, f.size, f.at
 	if there == nil && allowed == nil {
 		for _, p := range f.places {
-			to[p.To*f.stride] = D(values[p.From*f.size+f.at])
+			to[p.To*stride] = D(values[p.From*size+at])
 		}
 		return len(f.places)
 	}
 	for i, p := range f.places {
-		from := p.From*f.size + f.at
+		from := p.From*size + at
 		switch {
 		case there != nil && there[from] != Present:
 			if f.fails || there[from] != Absent {
 				return i
 			}
-			to[p.To*f.stride] = missing
+			to[p.To*stride] = missing
 		case allowed != nil && !allowed(values[from]):
 			return i
 		default:
-			to[p.To*f.stride] = D(values[from])
+			to[p.To*stride] = D(values[from])
 		}
 	}
 	return len(f.places)
