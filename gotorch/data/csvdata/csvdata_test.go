@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
@@ -467,4 +468,63 @@ func ExampleOpen() {
 	// tensor([[22.0000,  7.2500,  1.0000],
 	//         [38.0000,  0.0000,  0.0000]]) tensor([0, 1]) <nil>
 	// row 2 (line 4): ValueError: column "survived": "yes" is no number
+}
+
+func TestColumnsOfEveryTypeAreRead(t *testing.T) {
+	path := filestest.Write(t, "a.csv", []byte(`price,city,day,list,person,text
+12.50,Rome,2024-01-31,"[1, 2]","{""age"": 31, ""name"": {""first"": ""Ada""}}",abc
+9007199254740993.00,Oslo,1970-01-02,3;4,{},
+1,,02.01.1970,"[1, 2]",{},x
+1,,1970-01-01,"[1, 2, 3]",{},x
+,Rome,1970-01-01,[],31,x
+`))
+	layout := tabular.Layout{
+		Inputs: []tabular.Column{
+			{Name: "city", Classes: []string{"Paris", "Rome"}, Unknown: -1, Missing: -2}, {Name: "day", Unit: 24 * time.Hour}, {Name: "list", Size: 2},
+			{Name: "person.age", Missing: 0}, {Name: "person.name.first", Classes: []string{"Ada"}, Missing: 7},
+			{Name: "text", Size: 2, Encode: func(to []float64, text string) error { to[1] = float64(len(text)); return nil }},
+		},
+		Targets: []tabular.Column{{Name: "price"}}, InputDType: gotorch.Int64, TargetDType: gotorch.Int64,
+	}
+	set, err := csvdata.Open(path, layout)
+	testhelp.Must(t, err)
+	defer set.Close()
+	rows := 0
+	for pair, err := range csvdata.NewStream([]string{path}, layout).All() {
+		again, err2 := set.At(rows)
+		text := []string{
+			`row 0 (line 2): ValueError: column "price": 12.5 is no int64`, "",
+			`row 2 (line 4): ValueError: column "day": "02.01.1970" is no date or time of ISO 8601: say by TimeFormat`,
+			`row 3 (line 5): ValueError: column "list": the list has 3 elements, and Size is 2`,
+			`row 4 (line 6): ValueError: column "list": the list has 0 elements, and Size is 2: say by Pad`,
+		}[rows]
+		rows++
+		if text != "" {
+			filestest.WantBroken(t, err, path, text)
+			filestest.WantBroken(t, err2, path, text)
+			continue
+		}
+		testhelp.Must(t, errors.Join(err, err2))
+		if got := gotorch.ToSlice[int64](pair.Input); !slices.Equal(got, []int64{-1, 1, 3, 4, 0, 7, 0, 0}) || !pair.Input.Equal(again.Input) {
+			t.Errorf("got %v", got)
+		}
+		if got := gotorch.Item[int64](pair.Target); got != 1<<53+1 {
+			t.Errorf("got %d", got)
+		}
+	}
+	if rows != 5 {
+		t.Errorf("got %d rows", rows)
+	}
+	layout.Targets, layout.TargetDType = []tabular.Column{{Name: "price", Missing: 0}}, gotorch.Float32
+	layout.Inputs = layout.Inputs[3:5]
+	floats, err := csvdata.Open(path, layout)
+	testhelp.Must(t, err)
+	defer floats.Close()
+	pair, err := floats.At(0)
+	testhelp.Must(t, err)
+	if got := gotorch.ToSlice[int64](pair.Input); !slices.Equal(got, []int64{31, 0}) || gotorch.Item[float64](pair.Target) != 12.5 {
+		t.Errorf("got %v and %v", got, pair.Target)
+	}
+	_, err = floats.At(4)
+	filestest.WantBroken(t, err, path, `column "person.age": "31" is no JSON object, in which "age" should be`)
 }

@@ -36,12 +36,17 @@ type deep struct {
 	Lists   []float32   `parquet:"lists,list"`
 	Bare    []int64     `parquet:"bare"`
 	Structs []inner     `parquet:"structs,list"`
+	Single  []single    `parquet:"single"`
 	Within  *inner      `parquet:"within,optional"`
 	Matrix  [][]float64 `parquet:"matrix,list"`
 	Price   int64       `parquet:"price,decimal(2:18)"`
 	Small   int32       `parquet:"small,decimal(3:9)"`
 	Time    time.Time   `parquet:"time,timestamp(microsecond)"`
 	Day     int32       `parquet:"day,date"`
+}
+
+type single struct {
+	X float64 `parquet:"x"`
 }
 
 type inner struct {
@@ -81,7 +86,11 @@ func (d deep) row(size int) (all []float64) {
 	for _, v := range d.Matrix {
 		matrix = append(matrix, v...)
 	}
-	for _, elements := range [][]float64{lists, bare, as, names, tags, matrix} {
+	xs := []float64{}
+	for _, s := range d.Single {
+		xs = append(xs, s.X)
+	}
+	for _, elements := range [][]float64{lists, bare, as, names, tags, matrix, xs} {
 		list(elements)
 	}
 	a, of := -7.0, -7.0
@@ -105,7 +114,7 @@ func TestStructsAndListsAreReadAsTheyWereWritten(t *testing.T) {
 		return s
 	}
 	layout := tabular.Layout{InputDType: gotorch.Float64, Targets: tabular.Columns("day")}
-	for _, name := range []string{"lists", "bare", "structs.a", "structs.name", "structs.tags", "matrix"} {
+	for _, name := range []string{"lists", "bare", "structs.a", "structs.name", "structs.tags", "matrix", "single.x"} {
 		layout.Inputs = append(layout.Inputs, tabular.Column{Name: name, Size: size, Pad: -5, Missing: -7})
 	}
 	layout.Inputs[3].Classes, layout.Inputs[3].Unknown = texts3[:2], -1
@@ -126,6 +135,7 @@ func TestStructsAndListsAreReadAsTheyWereWritten(t *testing.T) {
 			}
 			for k := range d.Structs {
 				d.Structs[k] = drawn()
+				d.Single = append(d.Single, single{rng.Float64()})
 			}
 			for k := range d.Matrix {
 				d.Matrix[k] = []float64{rng.Float64(), rng.Float64()}[:rng.IntN(3)]

@@ -248,7 +248,7 @@ func (f *footer) columns() ([]column, error) {
 	}
 	n := 0
 	for ; len(s.rest) > 0; n++ {
-		if err := s.add("", nesting{}, false, 0); err != nil {
+		if err := s.add("", nesting{}, false, false, 0); err != nil {
 			return nil, err
 		}
 	}
@@ -270,8 +270,8 @@ type schema struct {
 	names   int // bytes that are left for names
 }
 
-// add adds the next element and those within it. The element of a list has the list's name (unnamed).
-func (s *schema) add(name string, n nesting, unnamed bool, depth int) error {
+// add adds the next element and those within it. One that is only there because a list is (unnamed) has the list's name.
+func (s *schema) add(name string, n nesting, unnamed, inList bool, depth int) error {
 	if len(s.rest) == 0 {
 		return errors.New("its schema lacks columns")
 	}
@@ -301,17 +301,18 @@ func (s *schema) add(name string, n nesting, unnamed bool, depth int) error {
 		return fmt.Errorf("column %.60q should have %d columns within it", e.Name, within)
 	}
 	repeated := func(e *meta.SchemaElement) bool { return e.RepetitionType.Valid && e.RepetitionType.V == meta.Repeated }
-	unnamed = false
-	if within == 1 {
-		switch (column{SchemaElement: e}).logical().(type) {
-		case *meta.ListType, *meta.MapType: // whose elements are in a column of their own
-			unnamed = repeated(&s.rest[0])
-		default: // that column, but in old files, where it is the element
-			unnamed = repeated(e) && e.Name != "array" && !strings.HasSuffix(e.Name, "_tuple") && !repeated(&s.rest[0])
-		}
+	of := (column{SchemaElement: e}).logical()
+	_, list := of.(*meta.ListType)
+	_, mapping := of.(*meta.MapType)
+	switch unnamed = false; {
+	case within != 1:
+	case list || mapping: // whose elements are in a group of their own
+		unnamed = repeated(&s.rest[0])
+	case inList && repeated(e): // that group, but in old files, where it is the element
+		unnamed = e.Name != "array" && !strings.HasSuffix(e.Name, "_tuple") && !repeated(&s.rest[0])
 	}
 	for range within {
-		if err := s.add(name, n, unnamed, depth+1); err != nil {
+		if err := s.add(name, n, unnamed, list, depth+1); err != nil {
 			return err
 		}
 	}
