@@ -87,9 +87,10 @@ class Case:
         if self.dtype.is_floating_point:
             return torch.rand(self.shape, generator=g).to(self.dtype)
         high = min(torch.iinfo(self.dtype).max, 2**31 - 1)
-        found = torch.randint(0, high, self.shape, generator=g).to(self.dtype)
+        found = torch.randint(0, high, self.shape, generator=g)
         if self.seed % 3 == 0:  # few colours
             found = found // (high // 4) * (high // 4)
+        found = found.to(self.dtype)
         if self.channels_last and found.dim() == 3:
             found = found.permute(1, 2, 0).contiguous().permute(2, 0, 1)
         return found
