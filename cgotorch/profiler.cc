@@ -106,10 +106,17 @@ uint64_t last_serial = 0;
 struct Mine {
   uint64_t serial[kMaxProfiles] = {};
   std::shared_ptr<Buffer> buffer[kMaxProfiles];
-  ~Mine();
 };
 __thread bool ended __attribute__((tls_model("initial-exec"))) = false;
-Mine::~Mine() { ended = true; }
+
+// On the heap: a process that loads the library late has little room for thread locals.
+struct OfThread {
+  Mine *mine = nullptr;
+  ~OfThread() {
+    ended = true;
+    delete mine;
+  }
+};
 
 __thread cgotorch_profile_place place __attribute__((tls_model("initial-exec"))) = {};
 
@@ -117,7 +124,9 @@ __thread cgotorch_profile_place place __attribute__((tls_model("initial-exec")))
 std::shared_ptr<Buffer> my_buffer(size_t i) {
   const uint64_t serial = slots[i].serial.load(std::memory_order_acquire);
   if (serial == 0 || ended) return nullptr;
-  static thread_local Mine mine;
+  static thread_local OfThread of_thread;
+  if (of_thread.mine == nullptr) of_thread.mine = new Mine;
+  Mine &mine = *of_thread.mine;
   if (mine.serial[i] == serial) return mine.buffer[i];
   std::shared_ptr<Buffer> made;
   {

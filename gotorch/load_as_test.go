@@ -81,7 +81,7 @@ func TestFilesAsStructs(t *testing.T) {
 		Scheduler map[string]any `torch:",optional"`
 		Seed      uint64
 		Ignored   int `torch:"-"`
-		hidden    int
+		hidden    int //lint:ignore U1000 LoadAs must leave it alone
 	}
 	value := map[string]any{
 		"model": map[string]any{"w": ones(2)}, "epoch": 3, "best_acc": 0.5, "other": []any{1, nil}, "seed": uint64(math.MaxUint64),

@@ -91,6 +91,7 @@ func (o *CustomOptimizer[G, P]) AddGroup(params []gotorch.Tensor) *G {
 	return g
 }
 
+//lint:ignore U1000 Custom's constraint asks for it
 func (c *CustomGroup) custom() *CustomGroup { return c }
 
 func (c *CustomGroup) check(string) {}

@@ -238,10 +238,7 @@ func (o *handMade) ParamGroups() []optim.ParamGroup    { return o.groups }
 func (o *handMade) StateDict() gotorch.Dict            { return gotorch.Dict{} }
 func (o *handMade) LoadStateDict(d gotorch.Dict) error { return nil }
 
-type byValue struct {
-	handMade
-	_ []int
-}
+type byValue struct{ _ []int }
 
 func (byValue) Step()                                                {}
 func (byValue) StepWith(func() gotorch.Tensor) (none gotorch.Tensor) { return }

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..errors import BridgeTypeError
+from ..types.literals import nan
 from .headers import Declaration, c_function
 
 _INTEGERS = {
@@ -88,7 +89,7 @@ def literal(value: bool | int | float, ctype: str | None = None) -> str:
         text = f"INT64_C({abs(value)})" if abs(value) >= 1 << 31 else str(abs(value))
         return f"(-{text})" if value < 0 else text
     if math.isnan(value):
-        return "NAN"
+        return f"({nan(value)})"
     if math.isinf(value):
         return "INFINITY" if value > 0 else "(-INFINITY)"
     text = value.hex() if value != int(value) or abs(value) > 1e15 else repr(value)

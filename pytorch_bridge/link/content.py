@@ -12,6 +12,7 @@ from ..ops.functions import IN
 from ..ops.op import Op
 from ..types import SchemaType, Type
 from ..types.enums import DType
+from ..types.literals import spelt
 
 
 class NoContent(Exception):
@@ -45,7 +46,9 @@ def content(inputs: Sequence[Variable], outputs: Sequence[Variable], order: Sequ
 def _text(value: Any, files: dict[str, None]) -> str:
     import torch
 
-    if value is None or type(value) in (bool, int, float, complex, str, DType, bytes):
+    if type(value) in (float, complex):
+        return spelt(value)
+    if value is None or type(value) in (bool, int, str, DType, bytes):
         return repr(value)
     if isinstance(value, (list, tuple)):
         return f"{type(value).__name__}[{', '.join(_text(v, files) for v in value)}]"

@@ -9,6 +9,7 @@ and on the library that PyTorch was built with.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -152,6 +153,8 @@ def literal(value: Any, dtype: str, rounded: bool = True) -> str | None:
         return None  # some kernels raise, others make it infinite
     if how.short and rounded:
         value = torch.tensor(value, dtype=of).item()
+    if math.isnan(value) and struct.pack("<d", value) != struct.pack("<d", math.nan):
+        return None  # its sign and its payload are kept by the kernels
     if math.isnan(value) or math.isinf(value):
         text = "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
         return f"({how.computed}){text}"

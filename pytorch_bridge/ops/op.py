@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from ..errors import BridgeTypeError, ContractError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable
 from ..types.base import HasCode, Sub, Type
+from ..types.literals import spelt
 
 _LARGEST = 64 << 10  # bytes of a constant that is compared by its contents
 
@@ -27,13 +28,13 @@ Gradients: TypeAlias = Sequence[Variable | None]
 
 
 def parameter_key(value: Any) -> Any:
-    """A key that tells apart what Python calls equal: 1, 1.0 and True; 0.0 and -0.0."""
+    """A key that tells apart what Python calls equal: 1, 1.0 and True; 0.0 and -0.0; and NaNs."""
     if isinstance(value, (list, tuple)):
         return (type(value), tuple(map(parameter_key, value)))
     if isinstance(value, dict):
         return (dict, tuple((k, parameter_key(v)) for k, v in value.items()))
     if isinstance(value, (bool, int, float, complex)):
-        return (type(value), repr(value))
+        return (type(value), spelt(value))
     return value
 
 

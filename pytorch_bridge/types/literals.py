@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any, NamedTuple
 
 
@@ -52,6 +53,25 @@ def string(text: str, errors: str = "strict") -> str:
     return f'"{"".join(plain)}"'
 
 
+def nan(value: float) -> str:
+    """A NaN with the sign and the payload of another."""
+    (bits,) = struct.unpack("<Q", struct.pack("<d", value))
+    sign, quiet, payload = bits >> 63, bits >> 51 & 1, bits & (1 << 51) - 1
+    if quiet and not payload:
+        return "-(double)NAN" if sign else "(double)NAN"
+    text = f'__builtin_nan{"" if quiet else "s"}("{payload:#x}")'
+    return f"-{text}" if sign else text
+
+
+def spelt(value: complex) -> str:
+    """A Python number as text, in which no two differ only by a bit."""
+    text = repr(value)
+    if value == value:
+        return text
+    whole = complex(value)
+    return text + struct.pack("<dd", whole.real, whole.imag).hex()
+
+
 def number(kind: str, value: Any) -> str:
     """A Python number in C."""
     if kind == "bool":
@@ -60,7 +80,7 @@ def number(kind: str, value: Any) -> str:
         # -2**63 has no literal of its own.
         return "INT64_MIN" if value == -(2**63) else f"INT64_C({int(value)})"
     if math.isnan(value):
-        return "(double)NAN"
+        return nan(value)
     if math.isinf(value):
         return "(double)INFINITY" if value > 0 else "-(double)INFINITY"
     return float(value).hex()

@@ -8,6 +8,7 @@ import gc
 import itertools
 import math
 import re
+import struct
 import subprocess
 
 import pytest
@@ -694,3 +695,25 @@ def test_a_c_function_has_the_loop(tmp_path):
         out = ctypes.c_void_p()
         assert call(*(ctypes.c_void_p(borrow(t)) for t in (x, y)), ctypes.byref(out)) is None
         same(from_handle(out.value), chain(A, x, y)[0])
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from([1, 0]), st.integers(1, (1 << 52) - 1), st.sampled_from(["float32", "float64"])
+)
+def test_a_number_that_is_nan_keeps_its_bits(sign, payload, dtype):
+    """Its sign and its payload, in an op that is alone and among others that could be a loop."""
+    bits = sign << 63 | 0x7FF << 52 | payload
+    (number,) = struct.unpack("<d", struct.pack("<Q", bits))
+    types = [("bool", (None,)), (dtype, (None,))]
+    given_ = torch.tensor([True, False, True]), torch.arange(3, dtype=getattr(torch, dtype))
+
+    def body(library, mask, x):
+        filled = library.masked_fill(x, mask, number)
+        return [filled, library.where(mask, library.masked_fill(library.neg(x), mask, number), x)]
+
+    inputs = tensors(types)
+    found = function(inputs, body(ops, *inputs))(*given_)
+    whole = torch.int32 if dtype == "float32" else torch.int64
+    for got, expected in zip(found, body(A, *given_), strict=True):
+        assert torch.equal(got.view(whole), expected.view(whole))

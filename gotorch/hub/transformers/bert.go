@@ -26,6 +26,7 @@ type BertConfig struct {
 	PadTokenID            *int64            `json:"pad_token_id"`
 	ClassifierDropout     *float64          `json:"classifier_dropout"` // nil is HiddenDropoutProb
 	ID2Label              map[string]string `json:"id2label"`           // the classes of a classifier
+	Labels                *int64            `json:"num_labels"`         // how many there are, where it is not the length of ID2Label
 }
 
 // DefaultBertConfig returns bert-base, which is what a configuration means that leaves a key out.
@@ -35,12 +36,15 @@ func DefaultBertConfig() BertConfig {
 		LayerNormEps: 1e-12, PadTokenID: new(int64(0))}
 }
 
-// NumLabels is the number of classes: that of ID2Label, or two where there is none.
+// NumLabels is the number of classes: Labels, or that of ID2Label, or two where there is neither.
 func (c BertConfig) NumLabels() int64 {
-	if c.ID2Label == nil {
-		return 2
+	switch {
+	case c.Labels != nil:
+		return *c.Labels
+	case c.ID2Label != nil:
+		return int64(len(c.ID2Label))
 	}
-	return int64(len(c.ID2Label))
+	return 2
 }
 
 // Bert is transformers' BertModel. [NewBert] makes one, and [LoadBert] loads one.

@@ -35,7 +35,12 @@ type GenerateOptions struct {
 // ends when every sequence has, or after MaxNewTokens. Each token is computed once, with a [Cache], without gradients, and
 // what a step makes is freed with it. The model should be in evaluation mode.
 //
-// It panics with a ValueError for options that make no sense, and where tokens become more than the model has places for.
+// Every token counts: there is no mask for prompts that were padded to one length. So it panics with a ValueError for a
+// row that begins or ends with Pad, also where that is the first of EOS by default. Generate for prompts of each length on
+// their own; and where such a token is no padding, as the first of GPT-2's, set Pad to another.
+//
+// It panics with a ValueError as well for options that make no sense, and where tokens become more than the model has
+// places for.
 func Generate(model CausalLM, ids gotorch.Tensor, opts ...GenerateOptions) gotorch.Tensor {
 	const op = "transformers.Generate"
 	opt := args.Option(opts)
@@ -52,6 +57,11 @@ func Generate(model CausalLM, ids gotorch.Tensor, opts ...GenerateOptions) gotor
 	}
 	if pad == nil && len(opt.EOS) > 0 {
 		pad = &opt.EOS[0]
+	}
+	if pad != nil {
+		if row := padded(ids, *pad); row >= 0 {
+			panic(args.ValueError(op, "row %d begins or ends with the padding token %d, and would attend to it: generate for prompts of each length on their own, or set Pad to a token that no row begins or ends with, if it is no padding", row, *pad))
+		}
 	}
 	cache := &Cache{}
 	defer cache.Close()
@@ -74,6 +84,18 @@ func Generate(model CausalLM, ids gotorch.Tensor, opts ...GenerateOptions) gotor
 		})
 	})
 	return result
+}
+
+// padded returns the first row that begins or ends with a token, or -1.
+func padded(ids gotorch.Tensor, pad int64) int {
+	row := -1
+	gotorch.Scope0(func(*gotorch.ScopeHandle) {
+		ends := gotorch.Stack([]gotorch.Tensor{ids.Select(1, 0), ids.Select(1, -1)}, gotorch.StackOptions{Dim: 1})
+		if i := slices.Index(gotorch.ToSlice[bool](ends.EqScalar(pad)), true); i >= 0 {
+			row = i / 2
+		}
+	})
+	return row
 }
 
 // pick chooses the next tokens, (N, 1), by their logits, (N, vocabulary).

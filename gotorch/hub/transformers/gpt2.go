@@ -135,13 +135,21 @@ func NewGPT2(config GPT2Config, opts ...Options) *GPT2 {
 	return m
 }
 
-// LoadGPT2 loads a folder whose model_type is gpt2, in evaluation mode. Errors are those of [hub.LoadInto] and of
+// LoadGPT2 loads a folder whose model_type is gpt2, in evaluation mode. Sizes may have the names that other models have
+// for them, such as hidden_size for n_embd; as in transformers, those are taken where both are there. Errors are those of [hub.LoadInto] and of
 // [NewGPT2].
 func LoadGPT2(folder *hub.Folder, opts ...LoadOptions) (*GPT2, *hub.Report, error) {
 	const op = "transformers.LoadGPT2"
 	config := DefaultGPT2Config()
 	if err := decode(op, folder, "gpt2", &config); err != nil {
 		return nil, nil, err
+	}
+	for key, size := range map[string]*int64{"hidden_size": &config.NEmbd, "max_position_embeddings": &config.NPositions,
+		"num_attention_heads": &config.NHead, "num_hidden_layers": &config.NLayer} {
+		var err error
+		if *size, err = hub.GetOr(folder.Config(), *size, key); err != nil {
+			return nil, nil, err
+		}
 	}
 	return load(op, folder, config.NLayer, GPT2Mapping(), opts, func(opt Options) *GPT2 { return NewGPT2(config, opt) })
 }

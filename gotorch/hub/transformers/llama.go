@@ -26,10 +26,13 @@ type LlamaConfig struct {
 	AttentionDropout      float64 `json:"attention_dropout"`
 	MLPBias               bool    `json:"mlp_bias"`
 
-	// RopeParameters say how positions turn queries and keys. Older folders have RopeTheta and RopeScaling instead.
-	RopeParameters *Rope   `json:"rope_parameters"`
-	RopeTheta      float64 `json:"rope_theta"`
-	RopeScaling    *Rope   `json:"rope_scaling"`
+	// RopeParameters say how positions turn queries and keys. Older folders have RopeScaling instead, and RopeTheta and
+	// OriginalMaxPositionEmbeddings beside it. As in transformers, RopeScaling is taken where both are there;
+	// RopeTheta counts where the one that is taken has none, and OriginalMaxPositionEmbeddings before the one in it.
+	RopeParameters                *Rope   `json:"rope_parameters"`
+	RopeTheta                     float64 `json:"rope_theta"`
+	RopeScaling                   *Rope   `json:"rope_scaling"`
+	OriginalMaxPositionEmbeddings int64   `json:"original_max_position_embeddings"`
 }
 
 // Rope says how positions turn queries and keys. The types are default, linear and llama3.
@@ -143,10 +146,10 @@ func NewLlama(config LlamaConfig, opts ...Options) *Llama {
 // rope returns how positions turn, of what newer and older folders say of it.
 func (c LlamaConfig) rope(op string) Rope {
 	r := Rope{}
-	if c.RopeParameters != nil {
-		r = *c.RopeParameters
-	} else if c.RopeScaling != nil {
+	if c.RopeScaling != nil {
 		r = *c.RopeScaling
+	} else if c.RopeParameters != nil {
+		r = *c.RopeParameters
 	}
 	if r.RopeType == "" {
 		r.RopeType = r.Type
@@ -159,6 +162,9 @@ func (c LlamaConfig) rope(op string) Rope {
 	}
 	if r.RopeTheta == 0 {
 		r.RopeTheta = 10000
+	}
+	if c.OriginalMaxPositionEmbeddings != 0 {
+		r.OriginalMaxPositionEmbeddings = c.OriginalMaxPositionEmbeddings
 	}
 	if r.OriginalMaxPositionEmbeddings == 0 {
 		r.OriginalMaxPositionEmbeddings = c.MaxPositionEmbeddings
@@ -188,7 +194,7 @@ func (r Rope) frequencies(dim int64, device gotorch.Device) gotorch.Tensor {
 		wavelength := freq.Reciprocal().MulScalar(2 * math.Pi)
 		slow := freq.DivScalar(r.Factor)
 		smooth := wavelength.Reciprocal().MulScalar(original).SubScalar(r.LowFreqFactor).DivScalar(r.HighFreqFactor - r.LowFreqFactor)
-		between := smooth.Neg().AddScalar(1.0).Mul(slow).Add(smooth.Mul(freq))
+		between := smooth.Neg().AddScalar(1.0).Mul(freq).DivScalar(r.Factor).Add(smooth.Mul(freq))
 		freq = gotorch.Where(wavelength.GtScalar(original/r.LowFreqFactor), slow,
 			gotorch.Where(wavelength.LtScalar(original/r.HighFreqFactor), freq, between))
 	}
@@ -219,6 +225,12 @@ func LoadLlama(folder *hub.Folder, opts ...LoadOptions) (*Llama, *hub.Report, er
 	config := DefaultLlamaConfig()
 	if err := decode(op, folder, "llama", &config); err != nil {
 		return nil, nil, err
+	}
+	// An empty object is as none.
+	if scaling, err := hub.GetOr(folder.Config(), map[string]any{}, "rope_scaling"); err != nil {
+		return nil, nil, err
+	} else if len(scaling) == 0 {
+		config.RopeScaling = nil
 	}
 	return load(op, folder, config.NumHiddenLayers, LlamaMapping(), opts, func(opt Options) *Llama { return NewLlama(config, opt) })
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -176,6 +177,45 @@ func TestGenerateLeavesNothing(t *testing.T) {
 	}
 	if after := gotorch.MemoryStats().LiveHandles; after > before {
 		t.Errorf("%d handles are left", after-before)
+	}
+}
+
+// Nothing masks what a prompt was padded with.
+func TestAPaddedPromptIsRefused(t *testing.T) {
+	f, _ := open(t, "testdata/llama")
+	model, _, err := transformers.LoadLlama(f)
+	testhelp.Must(t, err)
+	type options = transformers.GenerateOptions
+	draw := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		rows, length, pad := 1+draw.IntN(4), 1+draw.IntN(6), int64(draw.IntN(13))
+		opt := []options{{Pad: pad}, {EOS: []int64{pad, (pad + 1) % 13}}, {EOS: []int64{(pad + 1) % 13}, Pad: pad}, {EOS: []int64{pad}, Pad: (pad + 1) % 13}, {}}[draw.IntN(5)]
+		opt.MaxNewTokens = draw.IntN(2)
+		ids := make([]int64, rows*length)
+		padded := -1
+		for i := range ids {
+			if ids[i] = int64(draw.IntN(13)); draw.IntN(4) > 0 { // mostly others than the one before the padding token
+				ids[i] = (pad + 2 + int64(draw.IntN(11))) % 13
+			}
+			counts := opt.Pad == pad || opt.Pad == nil && len(opt.EOS) > 0
+			if counts && padded < 0 && (i%length == 0 || i%length == length-1) && ids[i] == pad {
+				padded = i / length
+			}
+			if opt.Pad != nil && opt.Pad != pad && (i%length == 0 || i%length == length-1) && ids[i] == opt.Pad {
+				ids[i] = (pad + 2) % 13
+			}
+		}
+		given := gotorch.FromSlice(ids, int64(rows), int64(length))
+		if draw.IntN(3) == 0 {
+			given = given.To(gotorch.Int32)
+		}
+		err := gotorch.Try0(func() { transformers.Generate(model, given, opt).Close() })
+		if padded < 0 && err != nil {
+			t.Errorf("%v, %+v: %v", ids, opt, err)
+		}
+		if padded >= 0 && (!errors.Is(err, gotorch.ValueError) || !strings.Contains(err.Error(), fmt.Sprintf("row %d begins or ends with the padding token %d", padded, pad))) {
+			t.Errorf("%v in %d rows, %+v, of which row %d is padded: %v", ids, rows, opt, padded, err)
+		}
 	}
 }
 

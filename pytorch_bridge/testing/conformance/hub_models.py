@@ -129,6 +129,9 @@ def write(folder: Path, kind: str, seed: int) -> None:
         model.to(dtype)
     shard = draw.choice(["4KB", "20KB", "1GB"]) if seed else "8KB"
     model.save_pretrained(folder, max_shard_size=shard)
+    if seed:
+        file = folder / "config.json"
+        file.write_text(json.dumps(with_other_names(json.loads(file.read_text()), draw)))
     # Loaded anew, because `to` has converted tables that are float32 in a model that is loaded.
     model = type(model).from_pretrained(folder, dtype=dtype or torch.float32).eval()
     # safetensors leaves weights where they are in a file, at any multiple of four bytes, and a
@@ -159,6 +162,68 @@ def write(folder: Path, kind: str, seed: int) -> None:
         else:
             expected["hidden"] = model.bert(**inputs).last_hidden_state
     save_file({k: v.contiguous() for k, v in expected.items()}, folder / EXPECTED)
+
+
+# Names of GPT-2's sizes that transformers takes as well, and before its own.
+GPT2_NAMES = {
+    "hidden_size": "n_embd",
+    "max_position_embeddings": "n_positions",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}
+
+
+def with_other_names(config: dict[str, Any], draw: random.Random) -> dict[str, Any]:
+    """A configuration of the same sizes as another, in which some keys have an older or a common
+    name, or both names with different values. Llama's positions may turn in another way."""
+    kind = config["model_type"]
+    if kind == "gpt2":
+        for common, own in GPT2_NAMES.items():
+            way = draw.randrange(4)
+            if way:
+                config[common] = config[own]
+            if way == 2:
+                del config[own]
+            elif way == 3:
+                config[own] = 7
+    elif kind == "bert":
+        if "id2label" in config and draw.random() < 0.5:
+            config["num_labels"] = len(config["id2label"])
+            if draw.random() < 0.5:
+                config["id2label"] = {str(i): "a" for i in range(9)}
+            else:
+                del config["id2label"]
+                config.pop("label2id", None)
+    else:
+        for name in ("rope_parameters", "rope_scaling"):
+            config[name] = draw.choice([a_rope(draw), a_rope(draw), {}, None])
+        if draw.random() < 0.5:
+            config["rope_theta"] = draw.choice([300.0, 20000.0])
+        if draw.random() < 0.5:
+            config["original_max_position_embeddings"] = draw.choice([4, 8])
+    return config
+
+
+def a_rope(draw: random.Random) -> dict[str, Any]:
+    """How positions turn, as new or old configurations say it."""
+    rope: dict[str, Any] = {}
+    if draw.random() < 0.5:
+        rope["rope_theta"] = draw.choice([500.0, 10000.0])
+    kind = draw.choice(["default", "linear", "llama3"])
+    match draw.randrange(3):
+        case 0:
+            rope["type"] = kind
+        case 1:
+            rope["rope_type"] = kind
+        case _:
+            rope |= {"rope_type": kind, "type": draw.choice(["default", "linear"])}
+    if kind != "default":
+        rope["factor"] = draw.choice([2, 3.0, 4.0])
+    if kind == "llama3":
+        rope |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+        if draw.random() < 0.5:
+            rope["original_max_position_embeddings"] = 16
+    return rope
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -207,13 +272,33 @@ class Computed:
         square = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()
         return {"attn_mask": square & mask.bool()[:, None, None, :]}
 
+    def frequency(self, size: int) -> Tensor:
+        """By how much pairs of features turn from one position to the next."""
+        c = self.config
+        rope = c.get("rope_scaling") or c.get("rope_parameters") or {}
+        theta = rope.get("rope_theta", c.get("rope_theta", 10000.0))
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        frequency = 1.0 / theta ** (torch.arange(0, size, 2).float() / size)
+        if kind == "default":
+            return frequency
+        slow = frequency / rope["factor"]
+        if kind == "linear":
+            return slow
+        length = rope.get("original_max_position_embeddings", c["max_position_embeddings"])
+        length = c.get("original_max_position_embeddings", length)
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        turns = 2 * torch.pi / frequency
+        part = (length / turns - low) / (high - low)
+        between = (1 - part) * frequency / rope["factor"] + part * frequency
+        return torch.where(
+            turns > length / low, slow, torch.where(turns < length / high, frequency, between)
+        )
+
     def llama(self, ids: Tensor, mask: Tensor | None) -> Tensor:
         c, w, options = self.config, self.weights, self.causal(ids, mask)
-        heads, rope = c["num_attention_heads"], c["rope_parameters"]
+        heads = c["num_attention_heads"]
         size = w["model.layers.0.self_attn.q_proj.weight"].shape[0] // heads
-        frequency = 1.0 / rope["rope_theta"] ** (torch.arange(0, size, 2).float() / size)
-        if rope["rope_type"] == "linear":
-            frequency = frequency / rope["factor"]
+        frequency = self.frequency(size)
         angles = torch.arange(ids.shape[1])[:, None].float() * frequency
         angles = torch.cat([angles, angles], -1)
 
@@ -252,13 +337,17 @@ class Computed:
         }
         rows = Computed(c, w)
         eps = c["layer_norm_epsilon"]
+        n_layer, n_head = (
+            c.get(common) or c[GPT2_NAMES[common]]
+            for common in ("num_hidden_layers", "num_attention_heads")
+        )
         x = F.embedding(ids, w["transformer.wte.weight"])
         x = x + F.embedding(torch.arange(ids.shape[1])[None], w["transformer.wpe.weight"])
-        for i in range(c["n_layer"]):
+        for i in range(n_layer):
             at = f"transformer.h.{i}."
             qkv = rows.linear(rows.norm(x, at + "ln_1", eps), at + "attn.c_attn")
             q, k, v = qkv.split(x.shape[2], 2)
-            y = rows.attend(q, k, v, c["n_head"], **options)
+            y = rows.attend(q, k, v, n_head, **options)
             x = rows.linear(y, at + "attn.c_proj") + x
             y = rows.linear(rows.norm(x, at + "ln_2", eps), at + "mlp.c_fc")
             x = x + rows.linear(ACTIVATIONS[c["activation_function"]](y), at + "mlp.c_proj")
@@ -340,9 +429,7 @@ def vary(of: Path, folder: Path, seed: int) -> None:
             config["num_attention_heads"] = draw.choice([1, 2, 3, 4, 6])
         elif config["model_type"] == "gpt2":
             config["n_head"] = draw.choice([1, 2, 3, 4, 6])
-        else:
-            rope = {"rope_theta": draw.choice([500.0, 10000.0]), "rope_type": "default"}
-            config["rope_parameters"] = rope
+        config = model.config = with_other_names(config, draw)
         vocabulary, shape = config["vocab_size"], (draw.randint(1, 3), draw.randint(2, 12))
         given["input_ids"] = torch.randint(3, vocabulary, shape, generator=g)
         given["token_type_ids"] = torch.randint(2, shape, generator=g)

@@ -87,9 +87,10 @@ class Case:
         if self.dtype.is_floating_point:
             return torch.rand(self.shape, generator=g).to(self.dtype)
         high = min(torch.iinfo(self.dtype).max, 2**31 - 1)
-        found = torch.randint(0, high, self.shape, generator=g).to(self.dtype)
+        found = torch.randint(0, high, self.shape, generator=g)
         if self.seed % 3 == 0:  # few colours
             found = found // (high // 4) * (high // 4)
+        found = found.to(self.dtype)
         if self.channels_last and found.dim() == 3:
             found = found.permute(1, 2, 0).contiguous().permute(2, 0, 1)
         return found
@@ -473,9 +474,11 @@ class Draw:
         if self.r.random() < 0.8:
             case.dtype = self.r.choice((torch.float32, torch.float64, torch.float16))
         n = case.shape[-3] if self.r.random() < 0.8 else 1
+        if case.shape[-3] == 1 and self.r.random() < 0.5:
+            n = 3  # which makes three channels
         case.arguments = [
             [self.r.random() for _ in range(n)],
-            [self.r.random() + 0.1 for _ in range(n)],
+            [self.r.random() + 0.1 for _ in range(self.r.choice((n, n, 1)))],
         ]
         self.maybe(case, 0.3, inplace=(True, False))
 
@@ -521,6 +524,9 @@ class Draw:
         )
         g = torch.Generator().manual_seed(case.seed)
         value = torch.rand(self.r.choice(((case.shape[-3], eh, ew), (1, 1, 1))), generator=g)
+        if value.shape[-1] == 1 and self.r.random() < 0.5:  # over the border, and from the end
+            i, j = self.r.randrange(-h - 2, h + 2), self.r.randrange(-w - 2, w + 2)
+            eh, ew = self.r.randrange(2 * h + 2), self.r.randrange(2 * w + 2)
         case.arguments = [i, j, eh, ew, value]
         self.maybe(case, inplace=(True, False))
 
@@ -537,6 +543,8 @@ class Draw:
         self.maybe(case, 0.3, antialias=(False, True))
 
     def of_resize(self, case: Case) -> None:
+        if self.r.random() < 0.15:
+            case.dtype = torch.uint16
         case.arguments = [self.size()]
         if len(case.arguments[0]) == 1:
             self.maybe(case, 0.4, max_size=(10, 45, 100))

@@ -86,7 +86,8 @@ func resize(op string, image gotorch.Tensor, size []int64, opt ResizeOptions) go
 			if mode != Bilinear && linear && d == gotorch.Uint8 {
 				x = clamp_(x, 0, 255)
 			}
-			if d.IsInteger() {
+			switch d {
+			case gotorch.Uint8, gotorch.Int8, gotorch.Int16, gotorch.Int32, gotorch.Int64: // torchvision truncates others
 				x = x.Round_()
 			}
 			x = x.To(d)

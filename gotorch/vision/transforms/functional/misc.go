@@ -26,7 +26,11 @@ func Normalize(image gotorch.Tensor, mean, std []float64, opts ...NormalizeOptio
 		panic(args.TypeError(op, "the image must be of floats, not of %s: ToDtype makes some", image.DType()))
 	}
 	for _, list := range [][]float64{mean, std} {
-		if n := int64(len(list)); n != 1 && n != c {
+		n := int64(len(list))
+		if c == 1 && n > 1 && !opt.InPlace && n == int64(len(mean)) { // one channel for each mean
+			continue
+		}
+		if n != 1 && n != c {
 			panic(args.ValueError(op, "mean and std must have one number, or one for each of the %d channels, not %d", c, n))
 		}
 	}
@@ -208,20 +212,23 @@ type EraseOptions struct {
 	InPlace bool // change the image itself
 }
 
-// Erase puts v, which is broadcast to (C, h, w), into the rectangle that begins at row i and column j.
+// Erase puts v, which is broadcast to (C, h, w), into the rectangle that begins at row i and column j. A part of the rectangle
+// that is outside of the image is left out, and a negative i or j counts from the end, as in a slice of Python.
 //
 // torchvision: erase.
 func Erase(image gotorch.Tensor, i, j, h, w int64, v gotorch.Tensor, opts ...EraseOptions) gotorch.Tensor {
 	const op = "functional.Erase"
 	opt := args.Option(opts)
-	height, width := hw(op, image)
-	if i < 0 || j < 0 || h < 0 || w < 0 || i > height-h || j > width-w {
-		panic(args.ValueError(op, "the rectangle of %d×%d at (%d, %d) is not within the image of %d×%d", h, w, i, j, height, width))
+	hw(op, image)
+	if h < 0 || w < 0 {
+		panic(args.ValueError(op, "the rectangle of %d×%d must not have a negative size", h, w))
 	}
 	if !opt.InPlace {
 		image = image.Clone()
 	}
-	gotorch.Scope0(func(*gotorch.ScopeHandle) { image.Narrow(-2, i, h).Narrow(-1, j, w).Copy_(v) })
+	gotorch.Scope0(func(*gotorch.ScopeHandle) {
+		image.Index(gotorch.Ellipsis, gotorch.Slice(i, i+h), gotorch.Slice(j, j+w)).Copy_(v)
+	})
 	return image
 }
 
