@@ -197,7 +197,7 @@ func TestListsAreHeldToMaxRows(t *testing.T) {
 	}
 }
 
-// What no writer writes, but a hostile one.
+// No writer writes such levels, but a hostile one.
 func TestLevelsThatAreNoneAreErrors(t *testing.T) {
 	of := nesting{repetition: 1, definition: 3, list: 2, empty: 1}
 	for _, c := range []struct {

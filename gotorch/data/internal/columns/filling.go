@@ -27,7 +27,7 @@ func (p *Plan) Block(n int) *Rows {
 // Columns returns how many columns the inputs and the targets have together.
 func (p *Plan) Columns() int { return len(p.Inputs) + len(p.Targets) }
 
-// What there says of a value that is kept. Other values than these two cannot be filled: Add says why.
+// The states of a value in a column. A row with one that is Refused cannot be filled.
 const (
 	Absent = iota
 	Present
