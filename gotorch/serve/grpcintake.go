@@ -168,7 +168,6 @@ func (c intakeCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.
 	default:
 		conn.address = &ownAddress{a}
 	}
-	c.in.conns.Store(conn.address, conn)
 	return conn, info, nil
 }
 
@@ -195,10 +194,12 @@ type grpcConn struct {
 	slot    *connlimit.Conn
 	address net.Addr
 	close   sync.Once
+	closed  atomic.Bool
 
 	mutex sync.Mutex
 	calls map[uint32]*grpcCall // by stream
 
+	known    bool // it is among the intake's
 	buffer   [32 << 10]byte
 	at, end  int // of what grpc-go has not asked for yet
 	preface  int // bytes of it that are still to come
@@ -218,6 +219,7 @@ func (c *grpcConn) RemoteAddr() net.Addr { return c.address }
 func (c *grpcConn) Close() error {
 	c.close.Do(func() {
 		c.slot.Remove()
+		c.closed.Store(true)
 		c.in.conns.Delete(c.address)
 	})
 	return c.Conn.Close()
@@ -229,6 +231,13 @@ func (c *grpcConn) Write(p []byte) (int, error) {
 }
 
 func (c *grpcConn) Read(p []byte) (int, error) {
+	if !c.known { // not before, as grpc-go does not close one that ends between the handshake and its first read
+		c.known = true
+		c.in.conns.Store(c.address, c)
+		if c.closed.Load() {
+			c.in.conns.Delete(c.address)
+		}
+	}
 	if c.at == c.end {
 		n, err := c.Conn.Read(c.buffer[:])
 		if n <= 0 {

@@ -175,3 +175,36 @@ func TestAStreamWhoseFirstMessageIsHandledIsNotCutOff(t *testing.T) {
 		t.Error(answer, err)
 	}
 }
+
+// grpc-go does not close what a handshake has returned where the connection ends before its first read. Nothing keeps it then.
+func TestNothingStaysOfAConnectionThatIsNeverRead(t *testing.T) {
+	srv := New()
+	defer srv.Close(context.Background())
+	in := newGRPCIntake(srv, GRPCLimits{Connections: 2})
+	known := func() (n int) {
+		in.conns.Range(func(any, any) bool { n++; return true })
+		return n
+	}
+	for _, c := range []struct {
+		reads, closes bool
+		want          int
+	}{{false, false, 0}, {true, false, 1}, {true, true, 0}, {false, true, 0}} {
+		client, raw := net.Pipe()
+		conn, _, err := intakeCredentials{in.limits.Credentials, in}.ServerHandshake(raw)
+		testhelp.Must(t, err)
+		if c.reads {
+			go client.Write([]byte(preface))
+			_, err := conn.Read(make([]byte, len(preface)))
+			testhelp.Must(t, err)
+		}
+		if c.closes {
+			conn.Close()
+			conn.Read(make([]byte, 1))
+		}
+		if n := known(); n != c.want {
+			t.Errorf("read %v, closed %v: %d connections are known, where %d were expected", c.reads, c.closes, n, c.want)
+		}
+		conn.Close()
+		client.Close()
+	}
+}
