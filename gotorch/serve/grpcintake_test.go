@@ -102,7 +102,7 @@ func TestNothingStaysOfACallThatIsCanceled(t *testing.T) {
 // All bytes of a budget come back, also where a request ends while its connection is read.
 func TestABudgetIsWholeWhenARequestEndsWhileItIsRead(t *testing.T) {
 	b := &budget{limit: 1 << 40}
-	for range 20000 {
+	for range 5000 {
 		h := &holding{budget: b, end: func() {}}
 		var both sync.WaitGroup
 		for range 3 {
