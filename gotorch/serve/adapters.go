@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strconv"
 
 	"gotorch.dev/gotorch"
@@ -301,11 +302,15 @@ func (a *aotiModel) Run(_ context.Context, in *Request) ([]Value, error) {
 // inputError is the error of compiled code for what is wrong with its inputs, before anything runs: of a range, or of
 // sizes that must agree. Others are the model's.
 func inputError(err error) error {
-	if errors.Is(err, gotorch.ValueError) || errors.Is(err, gotorch.TypeError) {
-		return newError(InvalidArgument, "%v", err)
+	var e *gotorch.Error
+	if errors.As(err, &e) && (e.Kind == gotorch.ValueError || e.Kind == gotorch.TypeError) {
+		return newError(InvalidArgument, "%s", nodeNote.ReplaceAllString(e.Msg, ""))
 	}
 	return err
 }
+
+// nodeNote says which node of the compiled graph it was, which is nothing that a client can know.
+var nodeNote = regexp.MustCompile(`(?s) \[node \d+ of \d+: .*\]$`)
 
 func (a *aotiModel) Close() error {
 	a.model.Close()

@@ -46,11 +46,11 @@ func (h *holding) take(n int64) bool {
 			return false
 		}
 	}
-	if h.ended.Load() {
-		h.budget.used.Add(-n)
+	h.taken.Add(n)
+	if h.ended.Load() { // what ends it may have looked before they were added
+		h.free()
 		return false
 	}
-	h.taken.Add(n)
 	return true
 }
 

@@ -50,9 +50,12 @@ func RegisterGRPC(g grpc.ServiceRegistrar, srv *Server) {
 // be given grpc.Creds, grpc.InTapHandle, grpc.ReadBufferSize or a codec besides. Calls run on goroutines that stay, whose
 // stacks have grown already.
 func GRPCOptions(srv *Server, limits ...GRPCLimits) []grpc.ServerOption {
-	in := newGRPCIntake(srv, args.Option(limits))
+	return newGRPCIntake(srv, args.Option(limits)).options()
+}
+
+func (in *grpcIntake) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(int(min(srv.maxBody, math.MaxInt32))),
+		grpc.MaxRecvMsgSize(int(min(in.server.maxBody, math.MaxInt32))),
 		grpc.NumStreamWorkers(uint32(4 * runtime.GOMAXPROCS(0))),
 		grpc.Creds(intakeCredentials{in.limits.Credentials, in}),
 		grpc.InTapHandle(in.tap),

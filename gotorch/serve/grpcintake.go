@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -96,7 +97,7 @@ type waiting struct {
 func (d *deadlines) add(c *grpcCall, w *waiting) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	if w.at != nil {
+	if w.at != nil || c.over.Load() { // nobody removes one that has ended
 		return
 	}
 	w.since = time.Now()
@@ -167,7 +168,6 @@ func (c intakeCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.
 	default:
 		conn.address = &ownAddress{a}
 	}
-	c.in.conns.Store(conn.address, conn)
 	return conn, info, nil
 }
 
@@ -194,10 +194,12 @@ type grpcConn struct {
 	slot    *connlimit.Conn
 	address net.Addr
 	close   sync.Once
+	closed  atomic.Bool
 
 	mutex sync.Mutex
 	calls map[uint32]*grpcCall // by stream
 
+	known    bool // it is among the intake's
 	buffer   [32 << 10]byte
 	at, end  int // of what grpc-go has not asked for yet
 	preface  int // bytes of it that are still to come
@@ -217,6 +219,7 @@ func (c *grpcConn) RemoteAddr() net.Addr { return c.address }
 func (c *grpcConn) Close() error {
 	c.close.Do(func() {
 		c.slot.Remove()
+		c.closed.Store(true)
 		c.in.conns.Delete(c.address)
 	})
 	return c.Conn.Close()
@@ -228,6 +231,13 @@ func (c *grpcConn) Write(p []byte) (int, error) {
 }
 
 func (c *grpcConn) Read(p []byte) (int, error) {
+	if !c.known { // not before, as grpc-go does not close one that ends between the handshake and its first read
+		c.known = true
+		c.in.conns.Store(c.address, c)
+		if c.closed.Load() {
+			c.in.conns.Delete(c.address)
+		}
+	}
 	if c.at == c.end {
 		n, err := c.Conn.Read(c.buffer[:])
 		if n <= 0 {
@@ -341,7 +351,7 @@ type grpcCall struct {
 	halfway bool          // no message follows
 	refusal error         // why what comes is not read
 	told    chan struct{} // gets a value when one of these changes; nil while nobody waits
-	over    bool          // the call has ended
+	over    atomic.Bool   // the call has ended
 
 	prefix   [messageHeader]byte
 	got      int   // bytes of it
@@ -425,7 +435,7 @@ func (c *grpcCall) ends() {
 	delete(c.conn.calls, c.stream)
 	c.conn.mutex.Unlock()
 	c.mutex.Lock()
-	c.over = true
+	c.over.Store(true)
 	if c.ready > 0 && c.serves {
 		c.conn.slot.End()
 	}
@@ -434,8 +444,8 @@ func (c *grpcCall) ends() {
 	c.mutex.Unlock()
 	c.conn.in.reading.remove(&c.reads)
 	c.conn.in.writing.remove(&c.writes)
+	c.ended.Store(true) // first, as waits would else put it back
 	c.holding.whole()
-	c.ended.Store(true)
 	c.holding.free()
 }
 
@@ -570,7 +580,7 @@ func (c *grpcCall) message() {
 		c.holding.give(c.cost)
 	}
 	c.got, c.cost = 0, 0
-	if !c.over {
+	if !c.over.Load() {
 		if c.ready++; c.ready == 1 && c.serves {
 			c.conn.slot.Begin()
 		}
@@ -622,7 +632,7 @@ func (c *grpcCall) receive(in *inbound, dec func(any) error) error {
 			defer c.mutex.Unlock()
 			return grpcError(c.refusal)
 		}
-		if c.ready > 0 || c.halfway || c.over {
+		if c.ready > 0 || c.halfway || c.over.Load() {
 			c.mutex.Unlock()
 			return c.received(in, dec(in))
 		}
@@ -755,26 +765,29 @@ func (s *Server) receivingStream(method string, next grpc.StreamHandler) grpc.St
 		if err := c.admit(stream.Context(), method); err != nil {
 			return err
 		}
-		return next(impl, &receivedStream{stream, c, 0})
+		return next(impl, &receivedStream{ServerStream: stream, call: c})
 	}
 }
 
 type receivedStream struct {
 	grpc.ServerStream
 	call *grpcCall
-	cost int64 // of the last message
+	had  bool  // a message, which is handled until the next is asked for
+	cost int64 // of it
 }
 
 func (s *receivedStream) RecvMsg(m any) error {
-	s.call.handled()
-	s.call.holding.give(s.cost)
-	s.cost = 0
+	if s.had {
+		s.call.handled()
+		s.call.holding.give(s.cost)
+		s.had, s.cost = false, 0
+	}
 	s.call.waits(0) // one that is idle may be ended for others
 	in := &inbound{message: m, call: s.call}
 	err := s.call.receiveBeside(in, s.ServerStream.RecvMsg)
 	if err == nil {
 		s.call.holding.whole()
-		s.cost = in.cost
+		s.had, s.cost = true, in.cost
 	}
 	return err
 }

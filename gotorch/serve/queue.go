@@ -44,17 +44,18 @@ type job struct {
 	late    bool          // overdue is closed
 	overdue chan struct{} // closed when it has run for longer than it may; nil where it may for ever
 
-	in      []input
-	lengths []int64 // of ragged inputs
-	params  Parameters
-	of      *sequence // that it belongs to, or nil
-	free    func()    // gives back the memory of in; called once, when no one reads it any more
-	out     []output
-	arena   *[]byte // in which out lies
-	err     error
-	timing  timing
-	tried   bool // the model was run for it
-	trace   jobTrace
+	in           []input
+	lengths      []int64 // of ragged inputs
+	params       Parameters
+	of           *sequence // that it belongs to, or nil
+	leftSequence bool      // its turn there is over; guarded by the sequences
+	free         func()    // gives back the memory of in; called once, when no one reads it any more
+	out          []output
+	arena        *[]byte // in which out lies
+	err          error
+	timing       timing
+	tried        bool // the model was run for it
+	trace        jobTrace
 }
 
 type links struct{ prev, next *job }

@@ -7,9 +7,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,7 +97,7 @@ func checkLoad(body io.Reader) error {
 	}
 	var wanted struct{ Parameters map[string]any }
 	if err := json.Unmarshal(text, &wanted); err != nil {
-		return newError(InvalidArgument, "the body asks to load no model: %v", err)
+		return newError(InvalidArgument, "the body asks to load no model: %v", jsonError(err))
 	}
 	for name := range wanted.Parameters {
 		if err := checkLoadParameter(name); err != nil {
@@ -103,6 +105,23 @@ func checkLoad(body io.Reader) error {
 		}
 	}
 	return nil
+}
+
+// jsonError is an error of encoding/json without the names of Go's types.
+func jsonError(err error) error {
+	var e *json.UnmarshalTypeError
+	if !errors.As(err, &e) {
+		return err
+	}
+	of := "it"
+	if e.Field != "" {
+		of = strings.ToLower(e.Field)
+	}
+	expected := "an object"
+	if e.Type.Kind() == reflect.Bool {
+		expected = "true or false"
+	}
+	return fmt.Errorf("%s is a JSON %s, where %s was expected", of, e.Value, expected)
 }
 
 // checkLoadParameter refuses what would load another model than the one that is there.
@@ -380,7 +399,7 @@ func (s *Server) restIndex(w http.ResponseWriter, r *http.Request) error {
 	}
 	if len(bytes.TrimSpace(body)) > 0 {
 		if err := json.Unmarshal(body, &wanted); err != nil {
-			return newError(InvalidArgument, "the body is no index request: %v", err)
+			return newError(InvalidArgument, "the body is no index request: %v", jsonError(err))
 		}
 	}
 	return writeJSON(w, s.index(wanted.Ready))
@@ -571,7 +590,10 @@ func (b *body) request(r *http.Request, req *request, raw func(size int64) (inpu
 		}
 	}
 	if head == 0 {
-		return nil, true, b.raw(req, raw)
+		if err := b.raw(req, raw); err != nil {
+			return nil, false, err
+		}
+		return nil, true, b.over(head)
 	}
 	first := head
 	if first < 0 {
@@ -593,12 +615,8 @@ func (b *body) request(r *http.Request, req *request, raw func(size int64) (inpu
 		}
 	}
 	if head >= 0 {
-		var one [1]byte
-		switch n, err := io.ReadFull(b, one[:]); {
-		case n > 0:
-			return nil, false, newError(InvalidArgument, "the body goes on after the %d bytes of JSON and the binary data that it announces", head)
-		case err != io.EOF:
-			return nil, false, b.failed(err, "the end")
+		if err := b.over(head); err != nil {
+			return nil, false, err
 		}
 	}
 	req.outputs = nil
@@ -609,6 +627,18 @@ func (b *body) request(r *http.Request, req *request, raw func(size int64) (inpu
 		}
 	}
 	return p.outputs, p.allBinary, nil
+}
+
+// over reads the end of a body of which all has been read. Who counts connections and time learns from that that it has come.
+func (b *body) over(head int64) error {
+	var one [1]byte
+	switch n, err := io.ReadFull(b, one[:]); {
+	case n > 0:
+		return newError(InvalidArgument, "the body goes on after the %d bytes of JSON and the binary data that it announces", head)
+	case err != io.EOF:
+		return b.failed(err, "the end")
+	}
+	return nil
 }
 
 // largeInput is from where on data is read into a tensor, instead of being copied into one before it runs.

@@ -570,3 +570,22 @@ func BenchmarkGRPC(b *testing.B) {
 		testhelp.Must(b, err)
 	}
 }
+
+// Errors name what the client has sent, and no types of Go.
+func TestRequestsToTheRepositoryThatAreNoneSayWhy(t *testing.T) {
+	srv := serve.New(serve.Options{Control: true})
+	defer srv.Close(t.Context())
+	web := httptest.NewServer(srv.HTTP())
+	defer web.Close()
+	for path, bodies := range map[string][]string{
+		"/v2/repository/index":         {`[]`, `3`, `"x"`, `true`, `{"ready":"x"}`, `{"ready":1}`, `{"ready":[]}`, `{"ready":{}}`, `{`, `nul`},
+		"/v2/repository/models/m/load": {`[]`, `3`, `"x"`, `true`, `{"parameters":"x"}`, `{"parameters":1}`, `{"parameters":[]}`, `{`, `nul`},
+	} {
+		for _, body := range bodies {
+			code, text := post(t, web.URL+path, body)
+			if code != 400 || strings.Contains(text, "Go ") || strings.Contains(text, "interface") || strings.Contains(text, "struct") {
+				t.Errorf("%s %s: %d %s", path, body, code, text)
+			}
+		}
+	}
+}

@@ -9,7 +9,8 @@ import (
 // RunTimeout is how long a run of the model may take; by default Options.RunTimeout. A run that takes longer has its context
 // ended, and its clients are answered with DEADLINE_EXCEEDED, or 504. It keeps its instance until it returns, as nothing can
 // end a goroutine. When all [Instances] are kept so, the model is not ready, those that wait for it are refused with
-// UNAVAILABLE, or 503, and so is what comes, until one returns.
+// UNAVAILABLE, or 503, and so is what comes, until one returns. Of a model with [Sequences] that holds for a sequence, too:
+// what waits for the run, or comes, is refused until it returns.
 type RunTimeout time.Duration
 
 func (d RunTimeout) set(o *modelOptions) {
@@ -36,6 +37,11 @@ func (v *version) timed(jobs []*job, f func() error) error {
 	q := jobs[0].batch.queue
 	begin := time.Now()
 	timer := time.AfterFunc(limit, func() {
+		if v.sequences != nil {
+			for _, j := range jobs {
+				v.sequences.isOverdue(j, limit)
+			}
+		}
 		if hangs := q.overdue(jobs, limit); hangs {
 			v.server.log.Error("serve: a model hangs: all instances have run for longer than they may", "model", v.name, "version", v.id, "limit", limit.String())
 		} else {

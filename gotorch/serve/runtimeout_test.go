@@ -72,3 +72,55 @@ func TestARunThatTakesTooLongIsAnswered(t *testing.T) {
 		t.Errorf("no time to run: %v", err)
 	}
 }
+
+// A run that hangs keeps its sequence: what waits for it there, and what comes, is refused until it returns; other sequences
+// go on with other instances.
+func TestASequenceWhoseRunTakesTooLongRefuses(t *testing.T) {
+	srv := newServer(t)
+	runs, release := make(chan struct{}, 10), make(chan struct{})
+	model := serve.NewModel(serve.FromModel(double).Signature(), func(_ context.Context, in *serve.Request) ([]serve.Value, error) {
+		if gotorch.Item[float32](in.Inputs[0].Tensor) == 1 {
+			runs <- struct{}{}
+			<-release
+		}
+		in.Sequences[0].State = struct{}{}
+		return []serve.Value{{Tensor: in.Inputs[0].Tensor}}, nil
+	})
+	testhelp.Must(t, srv.Add("m", model, serve.Instances(2), serve.Sequences{}, serve.RunTimeout(500*time.Millisecond)))
+	ask := func(id string, x float32, start bool) error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		input := gotorch.FromSlice([]float32{x}, 1)
+		defer input.Close()
+		out, err := srv.Infer(ctx, serve.InferRequest{Model: "m", Inputs: []serve.Value{{Name: "input", Tensor: input}},
+			Parameters: serve.Parameters{"sequence_id": id, "sequence_start": start}})
+		for _, o := range out {
+			o.Tensor.Close()
+		}
+		return err
+	}
+	testhelp.Must(t, errors.Join(ask("a", 2, true), ask("b", 2, true)))
+	var all sync.WaitGroup
+	all.Go(func() {
+		if err := ask("a", 1, false); !errors.Is(err, serve.DeadlineExceeded) {
+			t.Errorf("a run that hangs: %v", err)
+		}
+	})
+	<-runs
+	for range 5 {
+		all.Go(func() {
+			if err := ask("a", 2, false); !errors.Is(err, serve.Unavailable) {
+				t.Errorf("a request that waits for the run: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if err := ask("a", 2, false); !errors.Is(err, serve.Unavailable) {
+		t.Errorf("a request that comes: %v", err)
+	}
+	testhelp.Must(t, ask("b", 2, false))
+	close(release)
+	soon(t, "the sequence goes on", func() bool { return ask("a", 2, false) == nil })
+	// A run that ends in the moment when it is overdue does not stop its sequence for ever.
+	testhelp.Must(t, errors.Join(ask("a", 2, false), ask("b", 2, false)))
+}

@@ -163,7 +163,7 @@ func (s *Server) enterSequence(ctx context.Context, v *version, r *request, curr
 	r.free = func() {
 		j := *current
 		free()
-		q.leave(one, j != nil && j.tried, j != nil && j.timing.ran)
+		q.leave(one, j)
 	}
 	return one, nil
 }
@@ -185,7 +185,8 @@ type sequence struct {
 	Sequence
 	id      sequenceID
 	busy    bool
-	waiting []chan struct{}
+	waiting []chan error // each gets nil when it is its turn, or why it is none
+	overdue error        // why nothing waits for the run of now; nil while that is not overdue
 	last    time.Time
 	place   *listpkg.Element
 }
@@ -286,12 +287,16 @@ func (q *sequences) enter(ctx context.Context, r sequenceRequest, most int, time
 		q.byID[r.id] = s
 	}
 	if s.busy {
+		if err := s.overdue; err != nil {
+			q.mutex.Unlock()
+			return nil, err
+		}
 		if q.waits >= most {
 			err := newError(ResourceExhausted, "%d requests wait for others of their sequences, and no more may: try again later", q.waits)
 			q.mutex.Unlock()
 			return nil, err
 		}
-		turn := make(chan struct{})
+		turn := make(chan error, 1)
 		s.waiting = append(s.waiting, turn)
 		q.waits++
 		q.mutex.Unlock()
@@ -343,7 +348,7 @@ func (q *sequences) unknown(id string) error {
 }
 
 // await waits for a turn.
-func (q *sequences) await(ctx context.Context, s *sequence, turn chan struct{}, timeout time.Duration, killed <-chan struct{}) error {
+func (q *sequences) await(ctx context.Context, s *sequence, turn chan error, timeout time.Duration, killed <-chan struct{}) error {
 	var late <-chan time.Time
 	if timeout > 0 {
 		timer := time.NewTimer(timeout)
@@ -352,8 +357,8 @@ func (q *sequences) await(ctx context.Context, s *sequence, turn chan struct{}, 
 	}
 	var err error
 	select {
-	case <-turn:
-		return nil
+	case err := <-turn:
+		return err
 	case <-ctx.Done():
 		err = asError(ctx.Err())
 	case <-late:
@@ -370,6 +375,11 @@ func (q *sequences) await(ctx context.Context, s *sequence, turn chan struct{}, 
 			return err
 		}
 	}
+	q.mutex.Unlock()
+	if refused := <-turn; refused != nil {
+		return refused
+	}
+	q.mutex.Lock()
 	next := q.next(s) // its turn has come meanwhile
 	q.mutex.Unlock()
 	next()
@@ -385,13 +395,34 @@ func (q *sequences) next(s *sequence) func() {
 	turn := s.waiting[0]
 	s.waiting = s.waiting[1:]
 	q.waits--
-	return func() { close(turn) }
+	return func() { turn <- nil }
 }
 
-// leave ends a request's turn; tried says whether the model was run for it, and ran whether that came to results. A last
-// request that was not tried, as the queue was full, may be sent again, and ends nothing.
-func (q *sequences) leave(s *sequence, tried, ran bool) {
+// isOverdue says that the run of j takes too long for its client. What waits for it in its sequence does not wait any longer.
+func (q *sequences) isOverdue(j *job, limit time.Duration) {
 	q.mutex.Lock()
+	defer q.mutex.Unlock()
+	s := j.of
+	if j.leftSequence {
+		return
+	}
+	s.overdue = newError(Unavailable, "the request of sequence %q before this one has run for longer than %v", s.ID, limit)
+	for _, turn := range s.waiting {
+		turn <- s.overdue
+	}
+	q.waits -= len(s.waiting)
+	s.waiting = nil
+}
+
+// leave ends the turn of a request, whose job is nil where it came to none. A last request for which the model was not
+// tried, as the queue was full, may be sent again, and ends nothing.
+func (q *sequences) leave(s *sequence, j *job) {
+	tried, ran := j != nil && j.tried, j != nil && j.timing.ran
+	q.mutex.Lock()
+	if j != nil {
+		j.leftSequence = true
+	}
+	s.overdue = nil
 	var ended []any
 	if s.place != nil && (s.End && tried || s.Start && !ran || q.users == 0) {
 		ended = append(ended, q.drop(s))

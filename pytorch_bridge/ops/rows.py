@@ -157,7 +157,7 @@ class _Proof:
         call = _Call(self, node, op)
         base = op.name.partition(".")[0]
         if op.native.pointwise:
-            return [call.pointwise()]
+            return [call.pointwise()] * len(node.outputs)
         _need(base in _RULES)
         return [_RULES[base](call)] * len(node.outputs)
 

@@ -134,6 +134,12 @@ def test_what_mixes_rows_is_not_proved(name: str) -> None:
     assert not found
 
 
+def test_a_function_of_elements_may_have_several_results() -> None:
+    assert proved(Of(torch.frexp), torch.rand(3, 4))
+    assert proved(Of(lambda x: torch.frexp(x)[0] + torch.frexp(x)[1]), torch.rand(3, 4))
+    assert not proved(Of(lambda x: torch.frexp(x - x.mean(0))), torch.rand(3, 4))
+
+
 def test_several_inputs_have_the_same_rows() -> None:
     batch, other = torch.export.Dim("batch", max=64), torch.export.Dim("other", max=64)
     x, y = torch.rand(3, 4), torch.rand(3, 4)
