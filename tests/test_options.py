@@ -362,6 +362,7 @@ OURS = {
     "gotorch/serve/middleware: TLSOptions",
     "gotorch/serve/middleware: TokensOptions",
     "gotorch/graph: OpenOptions",
+    "gotorch/data: DistributedIterableOptions",
     "gotorch/data: InterleaveOptions",
     "gotorch/data/cifar: Options",
     "gotorch/data/csvdata: Options",
@@ -416,12 +417,13 @@ NAMES = {
     "StartPowerSGDIter": "start_powerSGD_iter", "StartLocalSGDIter": "start_localSGD_iter",
     "NoPostLocalGradientAllReduce": "post_local_gradient_allreduce",
     "NoErrorFeedback": "use_error_feedback", "NoWarmStart": "warm_start",
+    "AnyOrder": "in_order", "WorkerInit": "worker_init_fn",
 }  # fmt: skip
 OPPOSITE = {
     "Partial", "Disabled",
     "NoBroadcastBuffers", "NoInitSync", "NoWaitForWorkers", "Disable",
     "NoDivideByInitialWorldSize", "NoErrorFeedback", "NoWarmStart",
-    "NoPostLocalGradientAllReduce",
+    "NoPostLocalGradientAllReduce", "AnyOrder",
 }  # fmt: skip
 
 # Fields that are a value of another argument, or an argument that Python has not.

@@ -27,6 +27,7 @@ REASONS = {
     "gotorch/hub/transformers/testdata/*/model*": INPUT,
     # Also tokens, which are the same where the best one is far enough ahead: tests/conformance/test_hub_models.py.
     "gotorch/hub/transformers/testdata/*/expected.safetensors": BOUND,
+    "gotorch/jit/testdata/*": INPUT,
     "gotorch/vision/imageio/testdata/*": EXACT,  # decoders compute with integers
     "gotorch/vision/imageio/internal/jpeg/testdata/pillow.zip": EXACT,
     "gotorch/vision/models/testdata/torchvision.json": BOUND,
