@@ -31,7 +31,7 @@ func makeScalar(s Scalar, op opID, arg string) cScalar {
 	case int:
 		return cScalar{kind: scalarInt, a: uint64(v)}
 	case float64:
-		return cScalar{kind: scalarFloat, a: math.Float64bits(v)}
+		return floatScalar(v)
 	}
 	c, ok := convertScalar(s)
 	if !ok {
@@ -86,10 +86,21 @@ func convertScalar(s Scalar) (c cScalar, ok bool) {
 	return cScalar{}, false
 }
 
-func floatScalar(x float64) cScalar { return cScalar{kind: scalarFloat, a: math.Float64bits(x)} }
+func floatScalar(x float64) cScalar { return cScalar{kind: scalarFloat, a: floatBits(x)} }
 
 func complexScalar(z complex128) cScalar {
-	return cScalar{scalarComplex, math.Float64bits(real(z)), math.Float64bits(imag(z))}
+	return cScalar{scalarComplex, floatBits(real(z)), floatBits(imag(z))}
+}
+
+// floatBits returns the bits of x. In place of math.NaN(), whose last bit is set, it returns those of Python's nan, so that the same
+// call gives the same bits. Other NaNs keep their sign and payload.
+func floatBits(x float64) uint64 {
+	const nan = 0x7FF8000000000000
+	bits := math.Float64bits(x)
+	if bits == nan+1 {
+		return nan
+	}
+	return bits
 }
 
 //go:noinline
