@@ -31,9 +31,10 @@ enum class Kind {
   kTuple,
   kList,
   kDict,
-  kGlobal,   // a class or function
-  kNew,      // an object without its attributes
-  kStorage,  // number: its elements
+  kGlobal,    // a class or function
+  kNew,       // an object without its attributes
+  kStorage,   // number: its elements
+  kExpanded,  // a tensor of more elements than its storage has
 };
 
 struct Node;
@@ -239,22 +240,33 @@ class Pickle {
   }
 
   // The elements of a tensor must lie in its storage.
-  static void check_tensor(const Node &args) {
+  static Kind check_tensor(const Node &args) {
     const int64_t elements = part(args, 0, Kind::kStorage).number;
     const int64_t offset = part(args, 1, Kind::kInt).number;
     const Node &sizes = part(args, 2, Kind::kTuple), &strides = part(args, 3, Kind::kTuple);
     if (sizes.items.size() != strides.items.size()) fail("has a tensor without strides");
     bool empty = false;
-    __int128 last = offset;
+    __int128 last = offset, all = 1;
     for (size_t i = 0; i < sizes.items.size(); i++) {
       const int64_t size = part(sizes, i, Kind::kInt).number;
       const int64_t stride = part(strides, i, Kind::kInt).number;
       if (size < 0 || stride < 0) fail("has a tensor with a negative size or stride");
       empty = empty || size == 0;
+      if (all <= INT64_MAX) all *= size;
       if (size > 1) last += static_cast<__int128>(size - 1) * stride;
       if (last > INT64_MAX) fail("has a tensor beyond its storage");
     }
     if (offset < 0 || (!empty && last >= elements)) fail("has a tensor beyond its storage");
+    return !empty && all > elements ? Kind::kExpanded : Kind::kOther;
+  }
+
+  // Indices and scales are all looked at, or copied.
+  static void refuse_expanded(const Node &tuple, bool deeper = true) {
+    for (const NodePtr &part : tuple.items) {
+      if (part->kind == Kind::kExpanded)
+        fail("has a tensor of more elements than its storage where there are indices or scales");
+      if (part->kind == Kind::kTuple && deeper) refuse_expanded(*part, false);
+    }
   }
 
   void call() {
@@ -263,10 +275,14 @@ class Pickle {
     if (callable->kind != Kind::kGlobal) fail("calls what is no function");
     const std::string &name = callable->text;
     // An enum is called with the member's value.
+    Kind kind = Kind::kOther;
     const bool own = name.rfind("__torch__.", 0) == 0;
     if (!own && args->kind != Kind::kTuple) fail("calls a function without a tuple of arguments");
     if (name == "torch._utils._rebuild_tensor_v2" || name == "torch._utils._rebuild_qtensor") {
-      check_tensor(*args);
+      kind = check_tensor(*args);
+      if (name == "torch._utils._rebuild_qtensor") refuse_expanded(*args);
+    } else if (name == "torch._utils._rebuild_sparse_tensor") {
+      refuse_expanded(*args);
     } else if (name == "torch.jit._pickle.restore_type_tag") {
       if (args->items.size() != 2) fail("has a type without its value");
       const std::string &type = part(*args, 1, Kind::kString).text;
@@ -279,6 +295,7 @@ class Pickle {
       fail("calls " + name + ", which no TorchScript file does");
     }
     auto result = std::make_shared<Node>();
+    result->kind = kind;
     grow(*result, *args);
     push(result);
   }
@@ -402,7 +419,6 @@ class Pickle {
   }
 
   static constexpr std::string_view kFunctions[] = {
-      "torch._utils._rebuild_sparse_tensor",
       "torch.jit._pickle.build_intlist",
       "torch.jit._pickle.build_tensorlist",
       "torch.jit._pickle.build_doublelist",
