@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "archive.h"
@@ -168,16 +169,18 @@ struct NamedModule {
   c10::intrusive_ptr<c10::ivalue::Object> module;
 };
 
+// known are the modules that were found, or with repeat those on the way: by an interface a module
+// may contain itself.
 void walk(const std::string &name, const c10::intrusive_ptr<c10::ivalue::Object> &m, bool repeat,
           std::unordered_set<const void *> &known, std::vector<NamedModule> &found) {
-  const bool fresh = known.insert(m.get()).second;
-  if (!fresh && !repeat) return;
+  if (!known.insert(m.get()).second) return;
   found.push_back({name, m});
   const auto type = m->type();
   for (size_t i = 0; i < type->numAttributes(); i++)
     if (type->getAttribute(i)->is_module() && m->getSlot(i).isObject())
       walk((name.empty() ? name : name + ".") + type->getAttributeName(i), m->getSlot(i).toObject(),
            repeat, known, found);
+  if (repeat) known.erase(m.get());
 }
 
 // The modules in a module, in the order of Python's named_modules: each once, or by all of their
@@ -410,6 +413,34 @@ torch::jit::Module load(const JITSource &source, IValue *extra) {
 
 // Saving ------------------------------------------------------------------------------------------
 
+// libtorch's pickler follows a value that contains itself until its stack is full.
+class Nested {
+ public:
+  void check(const IValue &v) {
+    if (!(v.isObject() || v.isTuple() || v.isList() || v.isGenericDict())) return;
+    const auto [known, fresh] = ended_.emplace(v.internalToPointer(), false);
+    if (!fresh && known->second) return;
+    if (!fresh) throw Failure{"ValueError", "the module has a value that contains itself"};
+    if (++depth_ > 1000)
+      throw Failure{"ValueError", "the module has values that are nested too deeply"};
+    if (v.isObject()) {
+      for (const IValue &item : v.toObjectRef().slots()) check(item);
+    } else if (v.isTuple()) {
+      for (const IValue &item : v.toTupleRef().elements()) check(item);
+    } else if (v.isList()) {
+      for (const IValue &item : v.toListRef()) check(item);
+    } else {
+      for (const auto &entry : v.toGenericDict()) check(entry.value());
+    }
+    depth_--;
+    ended_[v.internalToPointer()] = true;
+  }
+
+ private:
+  std::unordered_map<const void *, bool> ended_;
+  int depth_ = 0;
+};
+
 torch::jit::ExtraFilesMap extra_map(const Value *values, int64_t n) {
   const IValue v =
       box_value("the extra files",
@@ -453,6 +484,7 @@ const char *JITLoad(const JITSource *source, Object *result, Value **extra, int6
 const char *JITSave(Object m, int64_t fd, const Value *extra, int64_t n_extra) {
   return guard([&] {
     script([&] {
+      Nested().check(module(m)._ivalue());
       torch::jit::ExportModule(
           module(m),
           [&](const void *data, size_t n) {

@@ -16,6 +16,7 @@ namespace {
 constexpr int kMaxDepth = 500;
 // Of values, each counted wherever it is: what looks at all of them takes no longer than that.
 constexpr uint64_t kMaxValues = uint64_t{1} << 24;
+constexpr int64_t kMaxExpanded = 1 << 20;
 constexpr size_t kMaxTypeName = 1 << 16;
 
 struct Problem {
@@ -34,7 +35,7 @@ enum class Kind {
   kGlobal,    // a class or function
   kNew,       // an object without its attributes
   kStorage,   // number: its elements
-  kExpanded,  // a tensor of more elements than its storage has
+  kExpanded,  // a tensor of more elements than its storage has; number: them
 };
 
 struct Node;
@@ -240,7 +241,7 @@ class Pickle {
   }
 
   // The elements of a tensor must lie in its storage.
-  static Kind check_tensor(const Node &args) {
+  static void check_tensor(const Node &args, Node &result) {
     const int64_t elements = part(args, 0, Kind::kStorage).number;
     const int64_t offset = part(args, 1, Kind::kInt).number;
     const Node &sizes = part(args, 2, Kind::kTuple), &strides = part(args, 3, Kind::kTuple);
@@ -257,15 +258,17 @@ class Pickle {
       if (last > INT64_MAX) fail("has a tensor beyond its storage");
     }
     if (offset < 0 || (!empty && last >= elements)) fail("has a tensor beyond its storage");
-    return !empty && all > elements ? Kind::kExpanded : Kind::kOther;
+    if (empty || all <= elements) return;
+    result.kind = Kind::kExpanded;
+    result.number = static_cast<int64_t>(std::min<__int128>(all, INT64_MAX));
   }
 
-  // Indices and scales are all looked at, or copied.
-  static void refuse_expanded(const Node &tuple, bool deeper = true) {
+  // Indices and scales are all looked at, or copied. Values of a sparse tensor may be one number.
+  static void refuse_expanded(const Node &tuple, int64_t most, bool deeper = true) {
     for (const NodePtr &part : tuple.items) {
-      if (part->kind == Kind::kExpanded)
+      if (part->kind == Kind::kExpanded && part->number > most)
         fail("has a tensor of more elements than its storage where there are indices or scales");
-      if (part->kind == Kind::kTuple && deeper) refuse_expanded(*part, false);
+      if (part->kind == Kind::kTuple && deeper) refuse_expanded(*part, most, false);
     }
   }
 
@@ -275,14 +278,14 @@ class Pickle {
     if (callable->kind != Kind::kGlobal) fail("calls what is no function");
     const std::string &name = callable->text;
     // An enum is called with the member's value.
-    Kind kind = Kind::kOther;
+    auto result = std::make_shared<Node>();
     const bool own = name.rfind("__torch__.", 0) == 0;
     if (!own && args->kind != Kind::kTuple) fail("calls a function without a tuple of arguments");
     if (name == "torch._utils._rebuild_tensor_v2" || name == "torch._utils._rebuild_qtensor") {
-      kind = check_tensor(*args);
-      if (name == "torch._utils._rebuild_qtensor") refuse_expanded(*args);
+      check_tensor(*args, *result);
+      if (name == "torch._utils._rebuild_qtensor") refuse_expanded(*args, 0);
     } else if (name == "torch._utils._rebuild_sparse_tensor") {
-      refuse_expanded(*args);
+      refuse_expanded(*args, kMaxExpanded);
     } else if (name == "torch.jit._pickle.restore_type_tag") {
       if (args->items.size() != 2) fail("has a type without its value");
       const std::string &type = part(*args, 1, Kind::kString).text;
@@ -294,8 +297,6 @@ class Pickle {
                            std::end(kFunctions)) {
       fail("calls " + name + ", which no TorchScript file does");
     }
-    auto result = std::make_shared<Node>();
-    result->kind = kind;
     grow(*result, *args);
     push(result);
   }

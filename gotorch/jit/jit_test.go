@@ -254,6 +254,34 @@ func TestStateDict(t *testing.T) {
 	}
 }
 
+// By an interface a module may contain itself, once a program has put it there.
+func TestModuleInItself(t *testing.T) {
+	m := load(t, "steps.pt")
+	if names := m.StateDict().Names(); !slices.Equal(names, []string{"q", "step.p"}) {
+		t.Error(names)
+	}
+	m.SetAttr("step", m)
+	if names := m.StateDict().Names(); !slices.Equal(names, []string{"q"}) || len(m.Parameters()) != 1 || len(m.Modules()) != 1 {
+		t.Error(names)
+	}
+	m.Train(true)
+	m.To(gotorch.Float64)
+	path := filepath.Join(t.TempDir(), "x.pt")
+	if err := jit.Save(m, path); !errors.Is(err, gotorch.ValueError) || !strings.Contains(err.Error(), "contains itself") {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("half a file is there")
+	}
+	m.SetAttr("step", load(t, "steps.pt"))
+	if names := m.StateDict().Names(); !slices.Equal(names, []string{"q", "step.q", "step.step.p"}) {
+		t.Error(names)
+	}
+	if err := jit.Save(m, path); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	m := load(t, "net.pt")
 	x := gotorch.Ones([]int64{2, 3})
