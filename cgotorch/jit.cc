@@ -413,10 +413,14 @@ torch::jit::Module load(const JITSource &source, IValue *extra) {
 
 // Saving ------------------------------------------------------------------------------------------
 
-// libtorch's pickler follows a value that contains itself until its stack is full.
-class Nested {
+// What libtorch's pickler does not look at: it follows a value that contains itself until its stack
+// is full, and writes a tensor without memory as one that nobody can read.
+class Savable {
  public:
   void check(const IValue &v) {
+    if (v.isTensor() && v.toTensor().defined() && v.toTensor().is_meta())
+      throw Failure{"NotImplementedError",
+                    "the module has a tensor on the device meta, which has no numbers to save"};
     if (!(v.isObject() || v.isTuple() || v.isList() || v.isGenericDict())) return;
     const auto [known, fresh] = ended_.emplace(v.internalToPointer(), false);
     if (!fresh && known->second) return;
@@ -484,7 +488,7 @@ const char *JITLoad(const JITSource *source, Object *result, Value **extra, int6
 const char *JITSave(Object m, int64_t fd, const Value *extra, int64_t n_extra) {
   return guard([&] {
     script([&] {
-      Nested().check(module(m)._ivalue());
+      Savable().check(module(m)._ivalue());
       torch::jit::ExportModule(
           module(m),
           [&](const void *data, size_t n) {
