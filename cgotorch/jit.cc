@@ -1,9 +1,12 @@
 // jit.cc: TorchScript. libtorch reads, runs and writes scripts; this file looks at files first, and
 // turns values and errors into those of C.
+#include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/core/Dict.h>
 #include <ATen/core/class_type.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
+#include <ATen/ops/_validate_sparse_compressed_tensor_args.h>
+#include <ATen/ops/_validate_sparse_coo_tensor_args.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/runtime/jit_exception.h>
@@ -14,6 +17,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "archive.h"
@@ -165,16 +169,18 @@ struct NamedModule {
   c10::intrusive_ptr<c10::ivalue::Object> module;
 };
 
+// known are the modules that were found, or with repeat those on the way: by an interface a module
+// may contain itself.
 void walk(const std::string &name, const c10::intrusive_ptr<c10::ivalue::Object> &m, bool repeat,
           std::unordered_set<const void *> &known, std::vector<NamedModule> &found) {
-  const bool fresh = known.insert(m.get()).second;
-  if (!fresh && !repeat) return;
+  if (!known.insert(m.get()).second) return;
   found.push_back({name, m});
   const auto type = m->type();
   for (size_t i = 0; i < type->numAttributes(); i++)
     if (type->getAttribute(i)->is_module() && m->getSlot(i).isObject())
       walk((name.empty() ? name : name + ".") + type->getAttributeName(i), m->getSlot(i).toObject(),
            repeat, known, found);
+  if (repeat) known.erase(m.get());
 }
 
 // The modules in a module, in the order of Python's named_modules: each once, or by all of their
@@ -245,15 +251,29 @@ class Types {
         if (!v.isTensor()) wrong(v, type, where);
         tensor(v.toTensor(), where);
         return;
+      case TypeKind::AnyType:
+        break;
       default:
-        // A Union, Any, an interface, a class: what the value says of itself.
+        // A Union, an interface, a class: what the value says of itself.
         if (!v.type()->isSubtypeOf(*type)) wrong(v, type, where);
     }
-    if (v.isTensor()) tensor(v.toTensor(), where);
-    if (v.isObject()) object(*v.toObject(), where);
+    within(v, where);
   }
 
  private:
+  // Looks at what a type does not tell of: a list and a dict say what is in them.
+  void within(const IValue &v, const std::string &where) {
+    if (v.isTensor()) {
+      tensor(v.toTensor(), where);
+    } else if (v.isObject()) {
+      object(*v.toObject(), where);
+    } else if (v.isTuple()) {
+      for (const IValue &item : v.toTupleRef().elements()) within(item, where);
+    } else if (v.isList() || v.isGenericDict()) {
+      check(v, v.type(), where);
+    }
+  }
+
   void object(const c10::ivalue::Object &o, const std::string &where) {
     if (!known_.insert(&o).second) return;
     const auto type = o.type();
@@ -265,23 +285,27 @@ class Types {
     }
   }
 
-  // Indices of sparse tensors are read without a look at them.
+  // Indices of sparse tensors are read without a look at them, and so are scales.
   void tensor(const at::Tensor &t, const std::string &where) {
-    if (!t.defined() || t.layout() == at::kStrided) return;
+    if (!t.defined() || !known_.insert(t.unsafeGetTensorImpl()).second) return;
     try {
       if (t.is_sparse()) {
-        const auto indices = t._indices();
-        if (t._nnz() == 0) return;
-        const auto most = indices.amax(1).to(at::kCPU, at::kLong),
-                   least = indices.amin(1).to(at::kCPU, at::kLong);
-        for (int64_t i = 0; i < indices.size(0); i++)
-          if (least[i].item<int64_t>() < 0 || most[i].item<int64_t>() >= t.size(i))
-            throw Failure{"ValueError", path_ + " is damaged: the sparse tensor '" + where +
-                                            "' has indices beyond its size"};
+        at::_validate_sparse_coo_tensor_args(t._indices(), t._values(), t.sizes(),
+                                             t.is_coalesced());
+      } else if (at::sparse_csr::is_sparse_compressed(t)) {
+        const auto [compressed, plain] = at::sparse_csr::getCompressedPlainIndices(t);
+        at::_validate_sparse_compressed_tensor_args(compressed, plain, t.values(), t.sizes(),
+                                                    t.layout());
+      } else if (t.is_quantized() && t.qscheme() != at::kPerTensorAffine) {
+        const int64_t axis = t.q_per_channel_axis();
+        TORCH_CHECK(axis >= 0 && axis < t.dim(), "its axis is ", axis);
+        TORCH_CHECK(t.q_per_channel_scales().numel() == t.size(axis) &&
+                        t.q_per_channel_zero_points().numel() == t.size(axis),
+                    "it does not have a scale for each of its ", t.size(axis), " channels");
       }
     } catch (const c10::Error &e) {
-      throw Failure{"ValueError", path_ + " is damaged: the sparse tensor '" + where +
-                                      "': " + e.what_without_backtrace()};
+      throw Failure{"ValueError", path_ + " is damaged: the tensor '" + where +
+                                      "': " + std::string(first_line(e.what_without_backtrace()))};
     }
   }
 
@@ -389,6 +413,38 @@ torch::jit::Module load(const JITSource &source, IValue *extra) {
 
 // Saving ------------------------------------------------------------------------------------------
 
+// What libtorch's pickler does not look at: it follows a value that contains itself until its stack
+// is full, and writes a tensor without memory as one that nobody can read.
+class Savable {
+ public:
+  void check(const IValue &v) {
+    if (v.isTensor() && v.toTensor().defined() && v.toTensor().is_meta())
+      throw Failure{"NotImplementedError",
+                    "the module has a tensor on the device meta, which has no numbers to save"};
+    if (!(v.isObject() || v.isTuple() || v.isList() || v.isGenericDict())) return;
+    const auto [known, fresh] = ended_.emplace(v.internalToPointer(), false);
+    if (!fresh && known->second) return;
+    if (!fresh) throw Failure{"ValueError", "the module has a value that contains itself"};
+    if (++depth_ > 1000)
+      throw Failure{"ValueError", "the module has values that are nested too deeply"};
+    if (v.isObject()) {
+      for (const IValue &item : v.toObjectRef().slots()) check(item);
+    } else if (v.isTuple()) {
+      for (const IValue &item : v.toTupleRef().elements()) check(item);
+    } else if (v.isList()) {
+      for (const IValue &item : v.toListRef()) check(item);
+    } else {
+      for (const auto &entry : v.toGenericDict()) check(entry.value());
+    }
+    depth_--;
+    ended_[v.internalToPointer()] = true;
+  }
+
+ private:
+  std::unordered_map<const void *, bool> ended_;
+  int depth_ = 0;
+};
+
 torch::jit::ExtraFilesMap extra_map(const Value *values, int64_t n) {
   const IValue v =
       box_value("the extra files",
@@ -432,6 +488,7 @@ const char *JITLoad(const JITSource *source, Object *result, Value **extra, int6
 const char *JITSave(Object m, int64_t fd, const Value *extra, int64_t n_extra) {
   return guard([&] {
     script([&] {
+      Savable().check(module(m)._ivalue());
       torch::jit::ExportModule(
           module(m),
           [&](const void *data, size_t n) {

@@ -16,6 +16,7 @@ namespace {
 constexpr int kMaxDepth = 500;
 // Of values, each counted wherever it is: what looks at all of them takes no longer than that.
 constexpr uint64_t kMaxValues = uint64_t{1} << 24;
+constexpr int64_t kMaxExpanded = 1 << 20;
 constexpr size_t kMaxTypeName = 1 << 16;
 
 struct Problem {
@@ -31,9 +32,10 @@ enum class Kind {
   kTuple,
   kList,
   kDict,
-  kGlobal,   // a class or function
-  kNew,      // an object without its attributes
-  kStorage,  // number: its elements
+  kGlobal,    // a class or function
+  kNew,       // an object without its attributes
+  kStorage,   // number: its elements
+  kExpanded,  // a tensor of more elements than its storage has; number: them
 };
 
 struct Node;
@@ -239,22 +241,35 @@ class Pickle {
   }
 
   // The elements of a tensor must lie in its storage.
-  static void check_tensor(const Node &args) {
+  static void check_tensor(const Node &args, Node &result) {
     const int64_t elements = part(args, 0, Kind::kStorage).number;
     const int64_t offset = part(args, 1, Kind::kInt).number;
     const Node &sizes = part(args, 2, Kind::kTuple), &strides = part(args, 3, Kind::kTuple);
     if (sizes.items.size() != strides.items.size()) fail("has a tensor without strides");
     bool empty = false;
-    __int128 last = offset;
+    __int128 last = offset, all = 1;
     for (size_t i = 0; i < sizes.items.size(); i++) {
       const int64_t size = part(sizes, i, Kind::kInt).number;
       const int64_t stride = part(strides, i, Kind::kInt).number;
       if (size < 0 || stride < 0) fail("has a tensor with a negative size or stride");
       empty = empty || size == 0;
+      if (all <= INT64_MAX) all *= size;
       if (size > 1) last += static_cast<__int128>(size - 1) * stride;
       if (last > INT64_MAX) fail("has a tensor beyond its storage");
     }
     if (offset < 0 || (!empty && last >= elements)) fail("has a tensor beyond its storage");
+    if (empty || all <= elements) return;
+    result.kind = Kind::kExpanded;
+    result.number = static_cast<int64_t>(std::min<__int128>(all, INT64_MAX));
+  }
+
+  // Indices and scales are all looked at, or copied. Values of a sparse tensor may be one number.
+  static void refuse_expanded(const Node &tuple, int64_t most, bool deeper = true) {
+    for (const NodePtr &part : tuple.items) {
+      if (part->kind == Kind::kExpanded && part->number > most)
+        fail("has a tensor of more elements than its storage where there are indices or scales");
+      if (part->kind == Kind::kTuple && deeper) refuse_expanded(*part, most, false);
+    }
   }
 
   void call() {
@@ -263,10 +278,14 @@ class Pickle {
     if (callable->kind != Kind::kGlobal) fail("calls what is no function");
     const std::string &name = callable->text;
     // An enum is called with the member's value.
+    auto result = std::make_shared<Node>();
     const bool own = name.rfind("__torch__.", 0) == 0;
     if (!own && args->kind != Kind::kTuple) fail("calls a function without a tuple of arguments");
     if (name == "torch._utils._rebuild_tensor_v2" || name == "torch._utils._rebuild_qtensor") {
-      check_tensor(*args);
+      check_tensor(*args, *result);
+      if (name == "torch._utils._rebuild_qtensor") refuse_expanded(*args, 0);
+    } else if (name == "torch._utils._rebuild_sparse_tensor") {
+      refuse_expanded(*args, kMaxExpanded);
     } else if (name == "torch.jit._pickle.restore_type_tag") {
       if (args->items.size() != 2) fail("has a type without its value");
       const std::string &type = part(*args, 1, Kind::kString).text;
@@ -278,7 +297,6 @@ class Pickle {
                            std::end(kFunctions)) {
       fail("calls " + name + ", which no TorchScript file does");
     }
-    auto result = std::make_shared<Node>();
     grow(*result, *args);
     push(result);
   }
@@ -402,7 +420,6 @@ class Pickle {
   }
 
   static constexpr std::string_view kFunctions[] = {
-      "torch._utils._rebuild_sparse_tensor",
       "torch.jit._pickle.build_intlist",
       "torch.jit._pickle.build_tensorlist",
       "torch.jit._pickle.build_doublelist",

@@ -230,7 +230,7 @@ func (a *archiveWriter) dict(d Dict, depth int) error {
 	seen := make(map[any]bool, len(d))
 	a.pickle.Dict()
 	for _, item := range d {
-		key, pickled, err := asKey(item.Key)
+		key, pickled, err := asKey(item.Key, 0)
 		if err != nil {
 			return err
 		}
@@ -254,7 +254,10 @@ func (a *archiveWriter) dict(d Dict, depth int) error {
 }
 
 // asKey returns a key as it is written, in which arrays are tuples, and as package pickle has it.
-func asKey(key any) (written, pickled any, err error) {
+func asKey(key any, depth int) (written, pickled any, err error) {
+	if depth > maxDepth {
+		return nil, nil, saveError(ValueError, "a key is nested too deeply, or contains itself")
+	}
 	switch k := key.(type) {
 	case nil, DType, Device, Layout, []byte, *big.Int, Tensor, *Storage:
 		return k, k, nil
@@ -278,7 +281,7 @@ func asKey(key any) (written, pickled any, err error) {
 	case r.Kind() == reflect.Array || r.Type() == reflect.TypeFor[Tuple]():
 		tuple, of := make(Tuple, r.Len()), &pickle.Tuple{Items: make([]any, r.Len())}
 		for i := range tuple {
-			if tuple[i], of.Items[i], err = asKey(r.Index(i).Interface()); err != nil {
+			if tuple[i], of.Items[i], err = asKey(r.Index(i).Interface(), depth+1); err != nil {
 				return nil, nil, err
 			}
 		}

@@ -49,7 +49,13 @@ func LoadAs[T any](path string, opts ...LoadOptions) (result T, err error) {
 }
 
 // assign puts a value of a file into a variable. place says where in the file the value is.
-func assign(to reflect.Value, v any, place string) error {
+func assign(to reflect.Value, v any, place string) error { return assignAt(to, v, place, 0) }
+
+// assignAt is assign for a value within others. An object may contain itself, and so may a type.
+func assignAt(to reflect.Value, v any, place string, depth int) error {
+	if depth > maxDepth {
+		return newError("LoadAs", ValueError, fmt.Sprintf("%.100s... is nested too deeply, or contains itself", place))
+	}
 	from := reflect.ValueOf(v)
 	if !from.IsValid() { // None
 		switch to.Kind() {
@@ -70,25 +76,25 @@ func assign(to reflect.Value, v any, place string) error {
 	switch to.Kind() {
 	case reflect.Pointer:
 		fresh := reflect.New(to.Type().Elem())
-		if err := assign(fresh.Elem(), v, place); err != nil {
+		if err := assignAt(fresh.Elem(), v, place, depth+1); err != nil {
 			return err
 		}
 		to.Set(fresh)
 		return nil
 	case reflect.Map:
-		return assignMap(to, v, place)
+		return assignMap(to, v, place, depth)
 	case reflect.Slice:
-		return assignSlice(to, v, place)
+		return assignSlice(to, v, place, depth)
 	case reflect.Struct:
 		if to.Type() == reflect.TypeFor[Tensor]() {
 			return wrongType(to, pythonKind(v), place)
 		}
-		return assignStruct(to, v, place)
+		return assignStruct(to, v, place, depth)
 	}
 	return assignNumber(to, from, place)
 }
 
-func assignMap(to reflect.Value, v any, place string) error {
+func assignMap(to reflect.Value, v any, place string, depth int) error {
 	if m, ok := v.(map[string]Tensor); ok { // of a safetensors file
 		v = dictOfTensors(m)
 	}
@@ -100,13 +106,13 @@ func assignMap(to reflect.Value, v any, place string) error {
 	for _, item := range d {
 		at := place + placeIn(item.Key)
 		key, value := reflect.New(to.Type().Key()).Elem(), reflect.New(to.Type().Elem()).Elem()
-		if err := assign(key, item.Key, "the key "+at); err != nil {
+		if err := assignAt(key, item.Key, "the key "+at, depth+1); err != nil {
 			return err
 		}
 		if !key.Comparable() {
 			return wrongType(key, pythonKind(item.Key), "the key "+at)
 		}
-		if err := assign(value, item.Value, at); err != nil {
+		if err := assignAt(value, item.Value, at, depth+1); err != nil {
 			return err
 		}
 		if made.MapIndex(key).IsValid() {
@@ -130,7 +136,7 @@ func pairsOf(v any) (Dict, bool) {
 	return d, ok
 }
 
-func assignStruct(to reflect.Value, v any, place string) error {
+func assignStruct(to reflect.Value, v any, place string, depth int) error {
 	if m, ok := v.(map[string]Tensor); ok { // of a safetensors file
 		v = dictOfTensors(m)
 	}
@@ -148,7 +154,7 @@ func assignStruct(to reflect.Value, v any, place string) error {
 		}
 		fields++
 		if f.Anonymous && name == "" && f.Type.Kind() == reflect.Struct {
-			if err := assignStruct(made.Field(i), d, place); err != nil {
+			if err := assignStruct(made.Field(i), d, place, depth); err != nil {
 				return err
 			}
 			continue
@@ -168,7 +174,7 @@ func assignStruct(to reflect.Value, v any, place string) error {
 			}
 			return newError("LoadAs", ValueError, fmt.Sprintf("%s has no %q for the field %s of %s; it has %s. A tag `torch:\",optional\"` lets it be missing", place, name, f.Name, to.Type(), someKeys(d)))
 		}
-		if err := assign(made.Field(i), d.Get(key), place+placeIn(key)); err != nil {
+		if err := assignAt(made.Field(i), d.Get(key), place+placeIn(key), depth+1); err != nil {
 			return err
 		}
 	}
@@ -226,7 +232,7 @@ func dictOfTensors(m map[string]Tensor) Dict {
 	return d
 }
 
-func assignSlice(to reflect.Value, v any, place string) error {
+func assignSlice(to reflect.Value, v any, place string, depth int) error {
 	var list []any
 	switch v := v.(type) {
 	case []any:
@@ -238,7 +244,7 @@ func assignSlice(to reflect.Value, v any, place string) error {
 	}
 	made := reflect.MakeSlice(to.Type(), len(list), len(list))
 	for i, element := range list {
-		if err := assign(made.Index(i), element, fmt.Sprintf("%s[%d]", place, i)); err != nil {
+		if err := assignAt(made.Index(i), element, fmt.Sprintf("%s[%d]", place, i), depth+1); err != nil {
 			return err
 		}
 	}

@@ -83,7 +83,7 @@ func (u *unpickler) numpy(g global, args *pickle.Tuple) (any, error) {
 	switch g {
 	case "numpy.dtype":
 		code, ok := textOf(arg(0))
-		if !ok {
+		if !ok || len(code) > 100 {
 			return nil, bad
 		}
 		return &npDType{code: code}, nil
@@ -110,7 +110,13 @@ func (u *unpickler) numpy(g global, args *pickle.Tuple) (any, error) {
 	if !ok {
 		return nil, bad
 	}
-	b, ok := bytesIn(arg(1))
+	b, ok, err := u.bytesIn(arg(1))
+	if err == nil {
+		err = u.budget.Take(2 * len(b)) // of text, to make it
+	}
+	if err != nil {
+		return nil, err
+	}
 	if v, known := d.number(b); ok && known {
 		return v, nil
 	}
@@ -124,21 +130,27 @@ func (u *unpickler) numpy(g global, args *pickle.Tuple) (any, error) {
 }
 
 // bytesIn returns bytes, also where Python 2 has written them and they are text.
-func bytesIn(v any) ([]byte, bool) {
+func (u *unpickler) bytesIn(v any) (b []byte, ok bool, err error) {
 	switch v := v.(type) {
 	case []byte:
-		return v, true
+		return v, true, nil
 	case string:
-		return []byte(v), true
+		if err := u.budget.Take(len(v)); err != nil {
+			return nil, false, err
+		}
+		return []byte(v), true, nil
 	}
-	return nil, false
+	return nil, false, nil
 }
 
 // fromNumpy makes a tensor of an array's elements; the zero Tensor of one that no tensor can hold.
 func (u *unpickler) fromNumpy(data, of, shape any, fortran bool) (t Tensor, err error) {
 	d, ok1 := of.(*npDType)
 	sizes, ok2 := dimsOf(shape)
-	b, ok3 := bytesIn(data)
+	b, ok3, err := u.bytesIn(data)
+	if err != nil {
+		return t, err
+	}
 	if !ok1 || !ok2 || d.structured {
 		return t, nil
 	}

@@ -284,6 +284,8 @@ func (p *printer) appendContents(text []byte, d described, indent int) []byte {
 		return p.appendParts(text, d.parts, indent, d.meta)
 	case d.nested:
 		return p.appendNested(text, d.Tensor)
+	case d.quantized && d.info.numel > mostShown && int64(d.info.numel) > int64(d.info.storage_nbytes):
+		return append(text, "..."...) // it is expanded, and its values are not
 	case d.quantized:
 		values, err := Try(func() Tensor { return Dequantize(d.Tensor) })
 		if err != nil {

@@ -47,6 +47,25 @@ func (e elements) edges(style *printStyle) []int {
 	return edges
 }
 
+// mostShown is how many elements the corners of a tensor may have. Those of an expanded one of many dimensions have more than
+// there is memory.
+const mostShown = 1 << 20
+
+// shown returns how many elements are printed; more than mostShown if there are too many to count.
+func (e elements) shown(style *printStyle) int {
+	cells := 1
+	for dim, edge := range e.edges(style) {
+		shown := int(e.shape[dim])
+		if edge > 0 {
+			shown = 2 * edge
+		}
+		if cells *= shown; cells > mostShown {
+			break
+		}
+	}
+	return cells
+}
+
 // textUnread returns the text of elements that show none of their values, "" for others.
 func (e elements) textUnread(style *printStyle) string {
 	_, printable := elementReaders[e.dtype]
@@ -58,6 +77,8 @@ func (e elements) textUnread(style *printStyle) string {
 		return "..."
 	case e.numel() > int64(style.threshold) && style.edgeItems == 0 && len(e.shape) > 0:
 		return "[...]"
+	case e.numel() > int64(style.threshold) && e.shown(style) > mostShown:
+		return "..."
 	}
 	return ""
 }

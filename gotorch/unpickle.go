@@ -28,6 +28,7 @@ type unpickler struct {
 	storages  map[storageUse]*Storage
 	first     *broken
 	failures  int
+	calls     int // of reduce that are under way
 }
 
 // records are where the bytes of storages are, by their keys.
@@ -50,6 +51,7 @@ type typedStorage struct {
 	key           string
 	dtype         DType
 	untyped       bool // whether the file does not say of what it is
+	meta          bool // whether it is on the meta device, and nowhere in the file
 	offset, numel int64
 }
 
@@ -75,7 +77,7 @@ type global string
 func (g global) PickleName() string { return string(g) }
 
 func (g global) dtype() (DType, bool) {
-	if name, ok := strings.CutPrefix(string(g), "torch."); ok {
+	if name, ok := strings.CutPrefix(string(g), "torch."); ok && len(name) < 40 { // the error has the name, so that it costs what that is long
 		if d, err := ParseDType(name); err == nil {
 			return d, true
 		}
@@ -105,12 +107,9 @@ func (u *unpickler) decode(data []byte) (any, error) {
 	u.storages = map[storageUse]*Storage{}
 	v, err := pickle.Decode(data, u, u.budget)
 	if err == nil {
-		f := &flattener{unpickler: u, done: map[any]flat{}}
-		v, err = f.flatten(v)
-		// In a hostile file a value may be in 2^50 places. Whoever prints it, saves it or compares it
-		// comes to each of them.
-		if err == nil && pickle.NewBudget(len(data)).Take(f.places) != nil {
-			err = loadError(UnpicklingError, "its values are in so many places at once that it would be far larger if it were written out")
+		f := &flattener{unpickler: u, done: map[any]flat{}, most: pickle.NewBudget(len(data))}
+		if v, err = f.flatten(v); err == nil {
+			err = f.tooLarge()
 		}
 	}
 	if err == nil && u.first != nil { // of something that the file has dropped
@@ -140,6 +139,7 @@ type flattener struct {
 	done   map[any]flat
 	path   []any // keys and numbers of where the value is
 	places int   // what has been turned comes to, were it written out: about the bytes of its text
+	most   *pickle.Budget
 }
 
 // flat is a value that was turned; one that is under way has no places.
@@ -150,6 +150,15 @@ type flat struct {
 
 // add counts places, and stays where it is once there are too many to count.
 func (f *flattener) add(places int) { f.places = min(f.places+places, math.MaxInt/2) }
+
+// tooLarge is the error where there are too many places. In a hostile file a value may be in 2^50 of them. Whoever prints
+// it, saves it or compares it comes to each.
+func (f *flattener) tooLarge() error {
+	if f.most.Has(f.places) {
+		return nil
+	}
+	return loadError(UnpicklingError, "its values are in so many places at once that it would be far larger if it were written out")
+}
 
 // fail is loadError for the value that is being turned.
 func (f *flattener) fail(e *Error) error {
@@ -179,6 +188,9 @@ func (f *flattener) flatten(v any) (any, error) {
 		return nil, loadError(UnpicklingError, "the value is nested too deeply")
 	}
 	f.add(16)
+	if err := f.tooLarge(); err != nil {
+		return nil, err
+	}
 	switch v := v.(type) {
 	case *pickle.List, *pickle.Tuple, *pickle.Set, *pickle.Dict, *pickle.Object, *npArray:
 	case *broken:
@@ -193,10 +205,19 @@ func (f *flattener) flatten(v any) (any, error) {
 		}
 		return &PickledObject{Class: string(v)}, nil
 	case *npDType:
+		f.add(len(v.code))
 		return &PickledObject{Class: "numpy.dtype", Args: Tuple{v.code}}, nil
 	case typedStorage:
 		f.add(512)
-		return v.value()
+		done, ok := f.done[v]
+		if !ok {
+			var err error
+			if done.value, err = v.value(); err != nil {
+				return nil, err
+			}
+			f.done[v] = done
+		}
+		return done.value, nil
 	case string:
 		f.add(len(v))
 		return v, nil
@@ -479,7 +500,7 @@ func (u *unpickler) storageOf(ref storageRef) (any, error) {
 	s := typedStorage{key: ref.key, dtype: ref.dtype, untyped: ref.untyped, offset: ref.offset, numel: ref.size}
 	nbytes := ref.numel * int64(ref.dtype.Size())
 	var err error
-	if meta {
+	if s.meta = meta; meta {
 		use := storageUse{ref.key, 1, true}
 		if s.storage = u.storages[use]; s.storage == nil || s.storage.Bytes() != nbytes {
 			err = Try0(func() {
@@ -690,6 +711,11 @@ func (u *unpickler) opaque(class string, args *pickle.Tuple) (any, error) {
 }
 
 func (u *unpickler) reduce(callable any, args *pickle.Tuple) (any, error) {
+	if u.calls > 100 {
+		return nil, loadError(UnpicklingError, "its calls are nested too deeply")
+	}
+	u.calls++
+	defer func() { u.calls-- }()
 	g, ok := callable.(global)
 	if !ok {
 		o, ok := callable.(*pickle.Object)
@@ -726,7 +752,7 @@ func (u *unpickler) reduce(callable any, args *pickle.Tuple) (any, error) {
 		return u.bytesOf(in, arg, bad)
 	case "builtins.getattr": // how protocols before 4 name what is within a class
 		if of, ok := arg(0).(global); ok {
-			if name, ok := textOf(arg(1)); ok && len(in) == 2 {
+			if name, ok := textOf(arg(1)); ok && len(in) == 2 && len(of)+len(name) < 2000 {
 				return of + "." + global(name), u.budget.Take(len(of) + len(name))
 			}
 		}
@@ -863,6 +889,9 @@ func textOf(v any) (string, bool) {
 	case string:
 		return v, true
 	case []byte:
+		if len(v) > 1000 { // longer than any name, and every use would take another copy
+			return "", false
+		}
 		return asText(v)
 	}
 	return "", false
@@ -963,7 +992,7 @@ func (u *unpickler) rebuild(g global, arg arguments) (t Tensor, err error) {
 		if dtype, ok = of.dtype(); !ok || dtype.Size() == 0 {
 			return t, bad()
 		}
-		if reversed := u.reversed(dtype); s.untyped && reversed > 1 && s.storage.Bytes() > 0 {
+		if reversed := u.reversed(dtype); s.untyped && !s.meta && reversed > 1 && s.storage.Bytes() > 0 {
 			if s.storage, err = u.load(s.key, s.storage.Bytes(), reversed); err != nil {
 				return t, err
 			}
@@ -1114,6 +1143,9 @@ func (u *unpickler) rebuildQuantized(arg arguments, bad func() error) (t Tensor,
 			if !ok1 || !ok2 || !ok3 || axis < 0 || axis >= int64(len(sizes)) || scales.Dim() != 1 || zeros.Dim() != 1 ||
 				scales.Numel() != sizes[axis] || zeros.Numel() != sizes[axis] {
 				panic(bad())
+			}
+			if u.work -= 2 * sizes[axis]; u.work < 0 { // which are copied
+				panic(tooMuchWork())
 			}
 			empty := make([]int64, len(sizes))
 			empty[axis] = sizes[axis]

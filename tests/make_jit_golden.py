@@ -96,12 +96,42 @@ class Served(nn.Module):
         return {"y": x * times, "length": torch.tensor([len(said)])}
 
 
+@torch.jit.interface
+class Step(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        pass
+
+
+class Plus(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.p = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.p
+
+
+class Steps(nn.Module):
+    """A module whose attribute may be any module, also itself."""
+
+    step: Step
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = Plus()
+        self.q = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.step.forward(x) * self.q
+
+
 def main() -> None:
     TESTDATA.mkdir(exist_ok=True)
     torch.manual_seed(0)
     net = torch.jit.script(Net().eval())
     torch.jit.save(net, str(TESTDATA / "net.pt"), _extra_files={"labels.txt": "cat\ndog\n"})
     torch.jit.save(torch.jit.script(Served()), str(TESTDATA / "served.pt"))
+    torch.jit.save(torch.jit.script(Steps()), str(TESTDATA / "steps.pt"))
     traced = torch.jit.trace(nn.Sequential(nn.Linear(2, 2), nn.Tanh()).eval(), torch.ones(1, 2))
     torch.jit.save(traced, str(TESTDATA / "traced.pt"))
 

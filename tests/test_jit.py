@@ -701,6 +701,72 @@ def test_hostile_files_are_errors(loads):
     assert "no::such" in results["an unknown operator"]
 
 
+class Unusual(nn.Module):
+    """Tensors whose other tensors operators read without a look at them."""
+
+    any: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        warnings.simplefilter("ignore")
+        dense = torch.diag(torch.arange(1.0, 7.0))
+        every = [torch.arange(7), torch.arange(6), torch.arange(1.0, 7.0)]
+        self.register_buffer("csr", torch.sparse_csr_tensor(*every, (6, 6)))
+        self.register_buffer("coo", dense.to_sparse())
+        self.register_buffer(
+            "q",
+            torch.quantize_per_channel(torch.ones(5, 3), torch.ones(5).double(),
+                                       torch.zeros(5, dtype=torch.long), 0, torch.qint8),
+        )  # fmt: skip
+        self.any = [torch.diag(torch.arange(1.0, 8.0)).to_sparse()]
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.any
+        assert isinstance(found, list[Tensor])
+        first = found[0]
+        y = torch.mm(self.csr, torch.ones(6, 2)).sum()
+        z = self.coo.to_dense().sum() + first.to_dense().sum()
+        return x + y + z + self.q.dequantize().sum()
+
+
+def test_tensors_that_are_not_what_they_say_are_errors(loads):
+    """Indices beyond a sparse tensor's size, and fewer scales than channels."""
+    model = saved(torch.jit.script(Unusual()))
+    with zipfile.ZipFile(io.BytesIO(model)) as z:
+        folder = z.namelist()[0].split("/")[0]
+        storages = {n.split("/", 1)[1]: z.read(n) for n in z.namelist() if "/data/" in n}
+        pickled = z.read(folder + "/data.pkl")
+    assert loads({"whole": model, "again": model}) == {"whole": "", "again": ""}
+    cases = {}
+    for record, data in storages.items():
+        if len(data) % 8:
+            continue
+        numbers = torch.frombuffer(bytearray(data), dtype=torch.long)
+        if not 0 <= int(numbers.min()) <= int(numbers.max()) <= 7:
+            continue  # no indices, but numbers
+        if not numbers.any():  # zero points
+            continue
+        for at in range(len(numbers)):
+            for value in (-1, 2**40, -(2**40), 9):
+                changed = numbers.clone()
+                changed[at] = value
+                content = changed.numpy().tobytes()
+                cases[f"{record}[{at}] = {value}"] = rebuilt(
+                    model, {record: lambda _, b=content: b}
+                )
+    assert len(cases) > 100
+    channels = {
+        "fewer scales": (b"K\x00(K\x05t(K\x01t", b"K\x00(K\x02t(K\x01t"),
+        "no scales": (b"K\x00(K\x05t(K\x01t", b"K\x00(K\x00t(K\x01t"),
+        "expanded scales": (b"K\x00(K\x05t(K\x01t", b"K\x00(" + number(2**30) + b"t(K\x00t"),
+    }
+    for name, (old, new) in channels.items():
+        assert pickled.count(old) == 2, pickled
+        cases[name] = rebuilt(model, {"data.pkl": lambda b, old=old, new=new: b.replace(old, new)})
+    results = loads(cases)
+    assert [name for name, said in results.items() if "is damaged" not in said] == []
+
+
 def test_other_files_are_named(loads, tmp_path):
     tensors = io.BytesIO()
     torch.save({"a": torch.ones(2)}, tensors)

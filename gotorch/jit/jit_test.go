@@ -254,6 +254,61 @@ func TestStateDict(t *testing.T) {
 	}
 }
 
+// By an interface a module may contain itself, once a program has put it there.
+func TestModuleInItself(t *testing.T) {
+	m := load(t, "steps.pt")
+	if names := m.StateDict().Names(); !slices.Equal(names, []string{"q", "step.p"}) {
+		t.Error(names)
+	}
+	m.SetAttr("step", m)
+	if names := m.StateDict().Names(); !slices.Equal(names, []string{"q"}) || len(m.Parameters()) != 1 || len(m.Modules()) != 1 {
+		t.Error(names)
+	}
+	m.Train(true)
+	m.To(gotorch.Float64)
+	path := filepath.Join(t.TempDir(), "x.pt")
+	if err := jit.Save(m, path); !errors.Is(err, gotorch.ValueError) || !strings.Contains(err.Error(), "contains itself") {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("half a file is there")
+	}
+	m.SetAttr("step", load(t, "steps.pt"))
+	if names := m.StateDict().Names(); !slices.Equal(names, []string{"q", "step.q", "step.step.p"}) {
+		t.Error(names)
+	}
+	if err := jit.Save(m, path); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSetAParameterThenSave(t *testing.T) {
+	m := load(t, "net.pt")
+	path := filepath.Join(t.TempDir(), "x.pt")
+	ones := gotorch.Ones([]int64{4, 3})
+	for _, weight := range []gotorch.Tensor{
+		ones.To(gotorch.Float64), ones.MulScalar(3), gotorch.Ones([]int64{1}).Expand([]int64{4, 3}), gotorch.Randn([]int64{3, 4}).T_(), ones.ToSparse(),
+		gotorch.Randn([]int64{5, 6}).Narrow(0, 1, 4).Narrow(1, 3, 3),
+	} {
+		m.SetAttr("hidden.weight", weight)
+		if err := jit.Save(m, path); err != nil {
+			t.Fatal(err)
+		}
+		again, err := jit.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := again.StateDict()["hidden.weight"]; got.DType() != weight.DType() || got.Layout() != weight.Layout() || !got.ToDense().Equal(weight.ToDense()) {
+			t.Errorf("%v, want %v", got, weight)
+		}
+		again.Close()
+	}
+	m.SetAttr("hidden.weight", gotorch.Empty([]int64{4, 3}, gotorch.TensorOptions{Device: gotorch.Meta}))
+	if err := jit.Save(m, path); !errors.Is(err, gotorch.NotImplementedError) {
+		t.Error(err)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	m := load(t, "net.pt")
 	x := gotorch.Ones([]int64{2, 3})

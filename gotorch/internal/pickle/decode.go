@@ -266,6 +266,9 @@ func (b *Budget) Take(n int) error {
 	return nil
 }
 
+// Has reports whether there are n units left.
+func (b *Budget) Has(n int) bool { return n <= b.left }
+
 // Decode reads a pickle. Its host may take from the budget, too.
 func Decode(data []byte, host Host, budget *Budget) (any, error) {
 	v, _, err := DecodeFirst(data, host, budget)
