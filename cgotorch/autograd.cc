@@ -456,7 +456,8 @@ class TracingEngine : public ag::Engine {
   // Passes read the list of queues without a lock, so it has one for each device that there ever
   // may be before the first pass.
   void make_queues() {
-    constexpr size_t kMostDevices = std::numeric_limits<c10::DeviceIndex>::max() + size_t{1};
+    // libtorch converts the length to a DeviceIndex.
+    constexpr size_t kMostDevices = std::numeric_limits<c10::DeviceIndex>::max();
     std::call_once(made_, [this] {
       initialize_device_threads_pool();
       started_ = device_ready_queues_.size();

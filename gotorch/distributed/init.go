@@ -281,8 +281,8 @@ func (j *initializing) join(store *Store) (*Group, error) {
 		default:
 			store, err = NewTCPStore(p.host, p.port, TCPStoreOptions{
 				WorldSize: p.size, Server: p.rank == 0 && !p.agent, MultiTenant: !p.agent, Timeout: limit,
-				// The others may be waiting because they say another size.
-				NoWaitForWorkers: true,
+				// The others may be waiting because they say another size. A server of Python counts those that connect.
+				NoWaitForWorkers: p.rank == 0,
 			})
 		}
 		if err != nil {
@@ -331,10 +331,10 @@ func (j *initializing) join(store *Store) (*Group, error) {
 		languages.Close()
 		var of *gotorch.Error
 		if errors.As(err, &of) {
-			if of.Kind == gotorch.RuntimeError { // c10d's self test has passed
+			if of.Kind == gotorch.RuntimeError && j.backend == Gloo { // c10d's self test has passed, so it is the network
 				of.Kind = NetworkError
+				of.Msg += came
 			}
-			of.Msg += came
 		}
 		return nil, err
 	}

@@ -233,8 +233,8 @@ func fill(op string, group, options reflect.Value) {
 			case *int64:
 				*p = args.Int(op, name, given, *p)
 			default:
-				if !options.Field(i).IsNil() {
-					to.Set(options.Field(i).Elem())
+				if p := options.Field(i); p.Kind() == reflect.Pointer && !p.IsNil() {
+					to.Set(p.Elem())
 				}
 			}
 		}

@@ -131,7 +131,8 @@ def copy(folder: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     made = package()
-    shutil.copy(made / "model.pt2", folder)
+    for name in ["model.pt2", "folding.pt2"]:
+        shutil.copy(made / name, folder)
     tensors = load_file(made / "expected.safetensors")
     compiled = torch._inductor.aoti_load_package(str(folder / "model.pt2"))
     for n in BATCHES:

@@ -31,11 +31,12 @@ var looksInside = map[string]string{
 
 // knowing are functions that look into a Scalar of which it is known that it is there.
 var knowing = map[string]string{
-	"/data/internal/columns.find":           "an integer keeps its 64 bits; after Given",
+	"/data/internal/columns.number":         "an integer keeps its 64 bits; after Given",
 	"/distributions/internal/numeric.Float": "what Number or Tensor.Item returned",
 	"/gotorchtest.number":                   "what Tensor.Item returned",
 	"/hub.wholeNumber":                      "whether a float is whole, so that 5e9 is a number of bytes",
 	"/internal/pyload.PutScalar":            "numbers of files, and no options",
+	"/optim.fill":                           "a number of a pair; after Given",
 	"/nn/utils/prune.check":                 "whether n is a name",
 	"/nn/utils/prune.norm":                  "whether n is a name",
 }

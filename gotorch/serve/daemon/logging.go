@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel"
 	"google.golang.org/grpc/grpclog"
@@ -18,7 +19,7 @@ func logLibraries(log *slog.Logger) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		log.Warn("daemon: spans are lost", "error", err)
 	}))
-	grpclog.SetLoggerV2(grpcLog{log})
+	grpcLogger.Store(log)
 	var said sync.Map
 	gotorch.SetWarningHandler(func(w gotorch.Warning) {
 		if _, before := said.LoadOrStore(w, true); !before {
@@ -27,8 +28,13 @@ func logLibraries(log *slog.Logger) {
 	})
 }
 
+// grpcLogger is the log of the newest server. grpc-go takes a logger only before anything uses it.
+var grpcLogger atomic.Pointer[slog.Logger]
+
+func init() { grpclog.SetLoggerV2(grpcLog{}) }
+
 // grpcLog is what grpc-go has to say that it cannot say to a client: errors, as it does without it.
-type grpcLog struct{ log *slog.Logger }
+type grpcLog struct{}
 
 func (grpcLog) Info(...any)             {}
 func (grpcLog) Infoln(...any)           {}
@@ -51,7 +57,13 @@ func (g grpcLog) Fatalf(format string, args ...any) { g.fatal(fmt.Sprintf(format
 
 func (grpcLog) V(int) bool { return false }
 
-func (g grpcLog) error(text string) { g.log.Error("daemon: gRPC failed", "error", text) }
+func (g grpcLog) error(text string) {
+	log := grpcLogger.Load()
+	if log == nil {
+		log = slog.Default()
+	}
+	log.Error("daemon: gRPC failed", "error", text)
+}
 
 func (g grpcLog) fatal(text string) {
 	g.error(text)

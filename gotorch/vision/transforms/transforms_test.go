@@ -168,7 +168,7 @@ func TestBadArgumentsAreTypedErrors(t *testing.T) {
 		"Fill must have one number":   {gotorch.ValueError, func() { functional.Rotate(image, 3, functional.RotateOptions{Fill: []float64{1, 2}}) }},
 		"size and MaxSize":            {gotorch.ValueError, func() { functional.Resize(image, -2) }},
 		"too large for an image":      {gotorch.ValueError, func() { functional.GaussianBlur(image, 9) }},
-		"is not within the image":     {gotorch.ValueError, func() { functional.Erase(image, 3, 3, 2, 2, image) }},
+		"must not have a negative":    {gotorch.ValueError, func() { functional.Erase(image, 3, 3, -2, 2, image) }},
 		"boxes must be (N, 4)": {gotorch.ValueError, func() {
 			functional.ClampBoundingBoxes(functional.BoundingBoxes{Tensor: gotorch.Zeros([]int64{2, 3}), Format: functional.XYXY})
 		}},

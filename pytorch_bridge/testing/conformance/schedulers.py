@@ -24,7 +24,7 @@ from pytorch_bridge.schema.python_api import python_api
 from .check import SEED
 from .harness import Broken, GoCrash, Harness, Request, WrapperError
 from .modules import Tally
-from .optimizers import ADD_GROUP, GoOptimizer
+from .optimizers import GoOptimizer
 
 SCHEDULER, SCHEDULE, SCHEDULE_TO, RATES = range(-40, -44, -1)
 
@@ -495,6 +495,4 @@ class GoGroups(GoOptimizer):
         self.groups = groups
         super().__init__(harness, kind, params(), options(groups[0]))
         for group in groups[1:]:
-            request = Request([ADD_GROUP, 0, 0, self.number])
-            request.invocation([params()], options(group))
-            harness.send(request)
+            self.add_group(params(), options(group))
