@@ -69,6 +69,8 @@ func Load(path string, opts ...LoadOptions) (*Module, error) {
 }
 
 // Decode is [Load] from anywhere. It reads to the end, and what it has read is in memory until it returns.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.jit.load.html.
 func Decode(r io.Reader, opts ...LoadOptions) (*Module, error) {
 	opt := args.Option(opts)
 	data, err := io.ReadAll(r)
@@ -106,6 +108,8 @@ func Save(m *Module, path string, opts ...SaveOptions) error {
 }
 
 // Encode is [Save] to anywhere.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.jit.save.html.
 func Encode(w io.Writer, m *Module, opts ...SaveOptions) error {
 	return encode("jit.Encode", w, m, opts)
 }
@@ -152,6 +156,8 @@ func SetProfilingMode(on bool) (was bool) { return c.SetProfiles(on) }
 // Module is a TorchScript module. Goroutines may call its methods at the same time, as far as the script allows that: one that
 // changes an attribute of its module must be called by one at a time. What changes the module from Go, such as [Object.SetAttr],
 // [Module.Train] and [Object.Close], waits for the calls that go on.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.jit.ScriptModule.html.
 type Module struct{ Object }
 
 // Forward calls the method forward with tensors, and returns the tensor that it returns. It panics with a TypeError if that is
@@ -282,6 +288,8 @@ type Result struct {
 }
 
 // Attribute is an attribute of an object: a parameter, a buffer, another module or anything else that is not constant.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.jit.Attribute.html.
 type Attribute struct {
 	Name, Type        string
 	Parameter, Buffer bool

@@ -92,6 +92,12 @@ LEFT_OUT = {
     "torch.autograd.profiler": {"Profiler(Activity|Config|State)": "of the profiler in C"},
     "torch.distributed.fsdp": {"FlatParameter": "what FullyShardedDataParallel is made of"},
     "torch.fft": {"Tensor": "torch.Tensor"},
+    "torch.jit": {
+        "(ONNX|TopLevel)?TracedModule|RecursiveScript(Class|Module)": "scripts in Python",
+        "ScriptWarning|Trac(erWarning|ingCheckError)|is_tracing|script_method": "of scripting",
+        "fuser|optimized_execution|run_frozen_optimizations": "switches that are not documented",
+        "(jit_module_from|save_jit_module_to)_flatbuffer": "of a format that PyTorch has dropped",
+    },
     "torch.nn.functional": {
         "Tensor": "torch.Tensor",
         "assert_int_or_pair|boolean_dispatch": "helpers of the functions",

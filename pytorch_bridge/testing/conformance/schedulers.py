@@ -369,7 +369,10 @@ class Schedulers:
         def params() -> list[torch.Tensor]:
             return [torch.ones(2, requires_grad=True)]
 
-        python = getattr(torch.optim, kind)([{"params": params(), **g} for g in groups])
+        # An added group has the options of the constructor, which in Go are the first group's.
+        python = getattr(torch.optim, kind)(
+            [{"params": params(), **g} for g in groups], **groups[0]
+        )
         return python, GoGroups(self.harness, kind, groups, params)
 
     def _one(
