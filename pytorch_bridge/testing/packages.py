@@ -43,7 +43,7 @@ def _digest(*parts: object) -> str:
 
 def _machine() -> str:
     """What a compiler that compiles for this very machine sees of it."""
-    told = platform.machine() + os.environ.get("ATEN_CPU_CAPABILITY", "")
+    told = platform.machine() + (toolchain.variable("ATEN_CPU_CAPABILITY") or "")
     with contextlib.suppress(OSError):
         if found := re.search(
             r"^(?:flags|Features)\s*:.*$", Path("/proc/cpuinfo").read_text(), re.M
