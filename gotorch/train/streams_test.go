@@ -26,14 +26,8 @@ import (
 func TestARunOverAnyIterableGoesOnAfterEachStep(t *testing.T) {
 	gotorch.SetWarningHandler(func(gotorch.Warning) {}) // of sets that say too small a length
 	defer gotorch.SetWarningHandler(nil)
-	sources := iterabletest.Sources(t)
-	all := slices.Clone(sources)
-	for i := range 25 {
-		rng := rand.New(rand.NewPCG(uint64(i), 4))
-		all = append(all, iterabletest.Random(rng, sources, 1+rng.IntN(3)))
-	}
 	workers := []int{0, 1, 4}
-	for number, set := range all {
+	for number, set := range iterabletest.Sets(t, 25) {
 		if testing.Short() && number%5 > 0 {
 			continue
 		}

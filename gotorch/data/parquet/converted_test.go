@@ -2,7 +2,6 @@ package parquet
 
 import (
 	"bytes"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -17,19 +16,6 @@ import (
 	"gotorch.dev/gotorch/internal/filestest"
 	"gotorch.dev/gotorch/internal/testhelp"
 )
-
-func TestAHalfIsPyTorchs(t *testing.T) {
-	all := make([]uint16, 1<<16)
-	for i := range all {
-		all[i] = uint16(i)
-	}
-	want := gotorch.ToSlice[float64](gotorch.FromSlice(all, 1<<16).ViewDType(gotorch.Float16).To(gotorch.Float64))
-	for i, h := range all {
-		if got := ofHalf(h); math.Float64bits(got) != math.Float64bits(want[i]) && !(math.IsNaN(got) && math.IsNaN(want[i])) {
-			t.Errorf("%#x is %v, want %v", h, got, want[i])
-		}
-	}
-}
 
 // deep is a row in structs and lists; what of it is missing is drawn.
 type deep struct {
