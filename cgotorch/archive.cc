@@ -155,11 +155,9 @@ void Archive::chunks(const std::string &record,
 
 // In the archive the record is in a folder, whose name libtorch's reader leaves out.
 bool Archive::has_checksum(const std::string &record, uint32_t checksum) const {
-  const std::string end = "/" + record;
   return std::any_of(checksums_->begin(), checksums_->end(), [&](const auto &entry) {
     const auto &[name, wanted] = entry;
-    return wanted == checksum && name.size() >= end.size() &&
-           name.compare(name.size() - end.size(), end.size(), end) == 0;
+    return wanted == checksum && name.ends_with("/" + record);
   });
 }
 
