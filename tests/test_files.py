@@ -296,24 +296,7 @@ class Values:
         self.pool: list[Tensor] = []  # whose memory others share
 
     def text(self) -> str:
-        alphabet = [
-            "a",
-            "Z",
-            "0",
-            "\n",
-            "'",
-            '"',
-            "\\",
-            "\0",
-            "é",
-            "ÿ",
-            "中",
-            "😀",
-            "\ud800",
-            "\udfff",
-            " ",
-            "\x80",
-        ]
+        alphabet = "aZ0\n'\"\\\0éÿ中😀\ud800\udfff \x80"
         return "".join(self.r.choices(alphabet, k=self.r.choice([0, 1, 3, 12, 300])))
 
     def integer(self) -> int:
@@ -460,10 +443,8 @@ class Values:
                 lambda: dict(pairs()),
                 lambda: OrderedDict(pairs()),
             ]
-            kinds += [
-                lambda: {self.key()},
-                lambda: [some()] * 2,
-            ]  # of sets Python chooses the order
+            # Of larger sets Python chooses the order.
+            kinds += [lambda: {self.key()}, lambda: [some()] * 2]
             if self.opaque:
                 kinds += [
                     lambda: collections.defaultdict(list, pairs()),
