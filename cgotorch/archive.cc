@@ -124,7 +124,7 @@ void Archive::check(const std::string &record) {
   if (checksums_) chunks(record, [](const char *, size_t) {});
 }
 
-// What libtorch says of a broken archive is of no help to users.
+// libtorch's errors for a broken archive do not name the file.
 void Archive::read(const char *what, const std::function<void()> &f) {
   try {
     f();

@@ -42,8 +42,8 @@ std::string_view first_line(std::string_view s) {
 constexpr std::string_view kFailed =
     "The following operation failed in the TorchScript interpreter.";
 
-// What failed in a script: libtorch puts the way there before it, in many lines, and the line of
-// the code that follows.
+// The message of an error in a script. libtorch puts the script's call stack before it, in many
+// lines.
 std::string_view message_of(std::string_view text) {
   constexpr std::string_view kHere = "<--- HERE\n", kError = "\nRuntimeError: ";
   if (text.find(kFailed) == std::string_view::npos) return first_line(text);
@@ -321,7 +321,7 @@ class Types {
   std::unordered_set<const void *> known_;
 };
 
-// What a file is that has a torch's archive and no script in it.
+// Names the format of an archive of torch that has no script in it.
 std::string other_format(const Archive &archive) {
   for (const std::string &record : archive.records())
     if (record.starts_with("data/aotinductor") || record.starts_with("models/") ||
@@ -413,8 +413,8 @@ torch::jit::Module load(const JITSource &source, IValue *extra) {
 
 // Saving ------------------------------------------------------------------------------------------
 
-// What libtorch's pickler does not look at: it follows a value that contains itself until its stack
-// is full, and writes a tensor without memory as one that nobody can read.
+// Checks that libtorch's pickler lacks: it follows a value that contains itself until the stack is
+// full, and writes a tensor without memory in a form that nobody can read.
 class Savable {
  public:
   void check(const IValue &v) {

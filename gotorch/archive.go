@@ -696,7 +696,7 @@ func (a *archive) checkVersion() error {
 	}
 	version, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil || version < oldestVersion {
-		return loadError(ValueError, "the file has the version %.20q, which is none", text)
+		return loadError(ValueError, "the file's record \"version\" is %.20q: it must be a number, %d at least", text, oldestVersion)
 	}
 	if version > newestVersion {
 		return loadError(NotImplementedError, "the file has version %d of the format, and those up to %d are known", version, newestVersion)

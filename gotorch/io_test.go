@@ -658,8 +658,8 @@ func TestMalformedArchives(t *testing.T) {
 		{"is compressed", repacked(t, map[string]string{"data.pkl": strings.Repeat("N", 100) + "."}, zip.Deflate)},
 		{"no record \"version\"", zipped(t, map[string]string{"data.pkl": "N.", "version2": "3\n"}, zip.Store)},
 		{"version 11 of the format", repacked(t, map[string]string{"data.pkl": "N.", "version": "11"}, zip.Store)},
-		{"which is none", repacked(t, map[string]string{"data.pkl": "N.", "version": "x"}, zip.Store)},
-		{"which is none", repacked(t, map[string]string{"data.pkl": "N.", "version": "0"}, zip.Store)},
+		{`is "x": it must be a number, 1 at least`, repacked(t, map[string]string{"data.pkl": "N.", "version": "x"}, zip.Store)},
+		{`is "0": it must be a number, 1 at least`, repacked(t, map[string]string{"data.pkl": "N.", "version": "0"}, zip.Store)},
 		{"its records in two folders", bytes.ReplaceAll(repacked(t, map[string]string{"data.pkl": "N.", "xyz": "N."}, zip.Store), []byte("m/xyz"), []byte("n/xyz"))},
 		{"gotorch/jit", repacked(t, map[string]string{"data.pkl": "N.", "constants.pkl": "N."}, zip.Store)},
 		{`byte order "middle"`, repacked(t, map[string]string{"data.pkl": "N.", "byteorder": "middle"}, zip.Store)},
@@ -823,7 +823,7 @@ func TestLoadTensorsWantsADictOfTensors(t *testing.T) {
 			t.Errorf("%v, want %s", err, said)
 		}
 	}
-	// What else is beside them is left out.
+	// Values of other types are left out.
 	if err := gotorch.Save(path, map[string]any{"x": ones(2), "epoch": 3, "opt": map[string]any{"y": ones(1)}, "none": nil}); err != nil {
 		t.Fatal(err)
 	}

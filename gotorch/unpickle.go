@@ -863,7 +863,7 @@ func (u *unpickler) reduce(callable any, args *pickle.Tuple) (any, error) {
 		}
 		o := &pickle.Object{Class: string(class), Call: true, Args: inner, State: arg(3)}
 		if f != "torch._utils._rebuild_wrapper_subclass" {
-			// What the subclass does with the elements nobody knows, but here they are.
+			// The elements are known, though not how the subclass interprets them.
 			made, err := u.reduce(f, inner)
 			if err != nil {
 				return nil, err

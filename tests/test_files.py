@@ -254,7 +254,7 @@ class OwnList(list):
 
 TOUCHED = Path(tempfile.gettempdir()) / f"gotorch-test-files-{os.getpid()}"
 
-# What Go has no value for, and the class that it has instead. Python 3.12 has paths and enums under other names.
+# Objects without a type in Go, and the class that Go gives for them. Python 3.12 has paths and enums under other names.
 OPAQUE = [
     (lambda r: argparse.Namespace(lr=r.random(), name="x"), "argparse.Namespace"),
     (lambda r: Config(r.random(), [1]), f"{__name__}.Config"),
@@ -549,7 +549,7 @@ class Described:
 
 
 def through_describe(copy, source: Path, target: Path) -> dict[str, object]:
-    """What Go says of each file: a description, or the text of an error."""
+    """Go's description of each file, or the text of an error."""
     target.mkdir(exist_ok=True)
     copy("describe", source, target)
     said = {}
@@ -565,7 +565,7 @@ def through_describe(copy, source: Path, target: Path) -> dict[str, object]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(4))
 def test_random_values_of_every_protocol_and_format(copy, tmp_path, seed):
-    """What Go reads is what torch.load does, and what Go then writes is read as the same."""
+    """Go reads the same values as torch.load, and torch.load reads the same from Go's file."""
     source = tmp_path / "source"
     source.mkdir()
     for protocol in range(6):
@@ -604,7 +604,7 @@ def test_random_values_of_every_protocol_and_format(copy, tmp_path, seed):
 
 
 def difference(want, got) -> str:
-    """Where two descriptions differ, and how."""
+    """The first difference of two descriptions."""
     if want == got:
         return ""
     if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):

@@ -39,7 +39,7 @@ func TestARunOverAnyIterableGoesOnAfterEachStep(t *testing.T) {
 			o.Workers = workers[rng.IntN(len(workers))]
 			loader := data.NewIterableLoaderWith(set.Make(), func(s []string) ([]string, error) { return slices.Clone(s), nil }, o)
 			loop := train.NewStepLoop(func(s *train.StepOf[[]string]) error {
-				// What a model draws comes between what the loader draws.
+				// The model draws random numbers between those of the loader.
 				drawn := gotorch.Rand([]int64{1})
 				batches = append(batches, strings.Join(s.Batch, " ")+drawn.String())
 				hook(s.Number)

@@ -30,7 +30,7 @@ REGISTRY = referencing.Registry().with_resource(
 
 
 def whole(reference: dict[str, Any]) -> Any:
-    """What a reference in the description is of."""
+    """The part of the description that a reference names."""
     if "$ref" not in reference:
         return reference
     return REGISTRY.resolver(URI).lookup(reference["$ref"]).contents

@@ -189,7 +189,7 @@ func (v *converted[T]) data(b, repetitions, definitions bits, encoding meta.Enco
 			}
 			v.open = 0
 		} else if v.open < 0 {
-			return errors.New("it goes on with a list that is none")
+			return errors.New("it continues a list that has not begun")
 		}
 		switch level := int(definition); {
 		case level == v.of.definition:

@@ -191,8 +191,8 @@ func TestLevelsThatAreNoneAreErrors(t *testing.T) {
 		text                     string
 	}{
 		{bits{6, 0}, bits{6, 3}, "it has more rows than the group, 2"},
-		{bits{2, 1, 4, 0}, bits{6, 3}, "it goes on with a list that is none"},
-		{bits{2, 0, 4, 1}, bits{6, 0}, "it goes on with a list that is none"},
+		{bits{2, 1, 4, 0}, bits{6, 3}, "it continues a list that has not begun"},
+		{bits{2, 0, 4, 1}, bits{6, 0}, "it continues a list that has not begun"},
 		{bits{8, 0}, bits{6, 3}, "a run has 4 values, and 3 are left"},
 		{bits{2, 0, 4, 1}, bits{2, 3}, "2 values are missing"},
 		{bits{2, 0, 4, 1}, bits{6, 4}, "a run is of 4, which has more than 2 bits"},

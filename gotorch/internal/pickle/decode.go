@@ -78,7 +78,7 @@ func (d *Dict) Set(key, value any, budget *Budget) error {
 	return nil
 }
 
-// What stands for keys that Go cannot compare.
+// Keys that Go cannot compare are replaced by these.
 type (
 	text  string                 // *big.Int and bytes, each after a letter
 	pair  struct{ x, y any }     // the halves of a tuple
