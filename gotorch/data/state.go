@@ -282,7 +282,7 @@ func (l *Loader[B]) LoadStateDict(dict gotorch.Dict) (err error) {
 			continue
 		}
 		value, is := plain(dict.Get(number.key)).(int)
-		if !is || value < 0 {
+		if !is || value < 0 || value == math.MaxInt { // to which the next is added
 			return wrong("%s is %v, where a number is expected that is not negative", number.key, shown(dict.Get(number.key)))
 		}
 		*number.into = value
