@@ -95,10 +95,14 @@ func (c *Column) Time(seconds, nanoseconds int64) Number {
 	unit := int64(c.Unit)
 	const most = math.MaxInt64/int64(time.Second) - 1
 	if seconds < -most || seconds > most {
-		if unit%int64(time.Second) == 0 && nanoseconds == 0 && seconds%(unit/int64(time.Second)) == 0 {
-			return OfInt(seconds / (unit / int64(time.Second)))
+		n := big.NewInt(seconds) // of nanoseconds there are more than an int64 holds
+		n.Add(n.Mul(n, big.NewInt(int64(time.Second))), big.NewInt(nanoseconds))
+		exact := new(big.Rat).SetFrac(n, big.NewInt(unit))
+		if exact.IsInt() && exact.Num().IsInt64() {
+			return OfInt(exact.Num().Int64())
 		}
-		return fraction((float64(seconds) + float64(nanoseconds)/float64(time.Second)) * (float64(time.Second) / float64(unit)))
+		f, _ := exact.Float64()
+		return fraction(f)
 	}
 	n := seconds*int64(time.Second) + nanoseconds
 	if n%unit == 0 {
