@@ -217,6 +217,9 @@ func elements(text string, give func(element string, is bool) error) error {
 	}
 	opening, closing := spaces, spaces
 	if text != "" && strings.IndexByte("[(", text[0]) >= 0 { // else they are of the elements
+		if strings.IndexByte("])", text[len(text)-1]) < 0 {
+			return fmt.Errorf("the list %.60q has no end", text)
+		}
 		opening, closing = opening+"[(", closing+"])"
 	}
 	separators := separatorsOf(text)
