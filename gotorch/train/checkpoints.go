@@ -802,8 +802,9 @@ func (r *run[B]) all() iter.Seq2[B, error] {
 // left are the batches of the epoch that the run has not seen.
 func (r *run[B]) left() iter.Seq2[B, error] {
 	seen := r.at.taken
-	if isStateful(r.batches) && seen == 0 && r.resumed {
-		// Where it was saved after the last batch of an epoch, the rest of that one is empty.
+	if isStateful(r.batches) && seen == 0 && r.resumed && !r.at.dealt {
+		// Where it was saved after the last batch of an epoch, the rest of that one is empty. What another number of ranks has begun may
+		// have no rest, too, and is over then.
 		return func(yield func(B, error) bool) {
 			empty := true
 			for batch, err := range r.all() {

@@ -542,6 +542,24 @@ func restIsDealtOut(t *testing.T, shard bool) {
 			t.Error(dropLast, len(seen.of[1]))
 		}
 	}
+	// An epoch that was stopped after its last batch has no rest.
+	for _, stream := range []bool{false, true} {
+		seen := &seenSamples{of: map[int]map[int]int{}}
+		folder := t.TempDir()
+		first, _ := resized{folder: folder, shard: shard, size: 3, batch: 2, cancel: 1, epochs: 2, stream: stream}.run(t, 12, seen)
+		second, _ := resized{folder: folder, shard: shard, size: 2, batch: 2, cancel: 4, epochs: 2, stream: stream}.run(t, 12, seen)
+		third, _ := resized{folder: folder, shard: shard, size: 3, batch: 4, epochs: 3, stream: stream}.run(t, 12, seen)
+		if first != 2 || second != 2+3 || third != 2+3+1 {
+			t.Error(stream, first, second, third)
+		}
+		for epoch := 1; epoch <= 3; epoch++ {
+			for i := range 12 {
+				if seen.of[epoch][i] != 1 {
+					t.Fatalf("a stream %v, epoch %d: sample %d was seen %d times: %v", stream, epoch, i, seen.of[epoch][i], seen.of)
+				}
+			}
+		}
+	}
 	// What has no DistributedSampler begins again.
 	seen := &seenSamples{of: map[int]map[int]int{}}
 	folder := t.TempDir()
