@@ -528,6 +528,9 @@ func (r *run[B]) resume() error {
 	if err := r.load(from); err != nil {
 		return fmt.Errorf("train: %s does not fit this run: %w", path, err)
 	}
+	if err := r.loadBuckets(from); err != nil {
+		return fmt.Errorf("train: %s does not fit this run: %w", path, err)
+	}
 	if from.folder == "" && c.bestStep == r.step.Number && r.step.Number > 0 && !r.ranks.follows() { // the process may have ended before best.pt was this one
 		return c.link(filepath.Base(path), "best.pt")
 	}
@@ -593,10 +596,6 @@ func (r *run[B]) load(from source) (err error) {
 		if gradients, err = r.gradientsOf(r.rank(), own, from); err != nil {
 			return err
 		}
-	}
-	buckets, err := bucketsIn(mine)
-	if err != nil {
-		return err
 	}
 	generators := r.generators()
 	for name := range random.All() {
@@ -671,9 +670,6 @@ func (r *run[B]) load(from source) (err error) {
 		if err := r.loadShardState(own, same); err != nil {
 			panic(err)
 		}
-		if model, is := r.model.(*distributed.DistributedDataParallel); is && buckets != nil && r.ranks != nil && trains(model, buckets) {
-			model.SetBuckets(buckets)
-		}
 		for name, state := range random.All() {
 			t, is := state.(gotorch.Tensor)
 			if !is {
@@ -687,11 +683,31 @@ func (r *run[B]) load(from source) (err error) {
 	})
 }
 
+// loadBuckets has DataParallel reduce gradients in the buckets that a checkpoint has. All ranks do so together, when each has loaded its own.
+func (r *run[B]) loadBuckets(from source) error {
+	model, is := r.model.(*distributed.DistributedDataParallel)
+	if !is || r.ranks == nil {
+		return nil
+	}
+	mine, _ := from.dict.Get("train").(gotorch.Dict)
+	buckets, err := bucketsIn(mine)
+	if err != nil || buckets == nil || !trains(model, buckets) {
+		return err
+	}
+	return r.together(func(*distributed.Group) error {
+		model.SetBuckets(buckets)
+		return nil
+	})
+}
+
 // bucketsIn returns the buckets of DataParallel that a checkpoint has, nil for none.
 func bucketsIn(train gotorch.Dict) (buckets [][]string, err error) {
 	all, _ := train.Get("buckets").([]any)
 	for _, value := range all {
 		bucket, _ := value.([]any)
+		if len(bucket) == 0 {
+			return nil, errors.New("a bucket has no parameters")
+		}
 		var names []string
 		for _, name := range bucket {
 			name, is := name.(string)

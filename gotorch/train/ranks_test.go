@@ -847,3 +847,33 @@ func TestARankSaysWhyItFailed(t *testing.T) {
 		}
 	})
 }
+
+// TestARankWhoseCheckpointDoesNotFitEndsAll though the others' fits, with what of it they load together.
+func TestARankWhoseCheckpointDoesNotFitEndsAll(t *testing.T) {
+	for _, shard := range []bool{false, true} {
+		folder := t.TempDir()
+		run := func(g *distributed.Group, batch, steps int) error {
+			model, _, end := shared(g, nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)), shard)
+			defer end()
+			loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
+			loop.Distributed(g)
+			loop.Checkpoints(folder, train.CheckpointsOptions{Resume: true})
+			_, err := loop.Run(t.Context(), data.NewLoader(points(24), data.LoaderOptions{BatchSize: batch}), train.Steps(steps))
+			return err
+		}
+		rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) { testhelp.Must(t, run(g, 4, 3)) })
+		for wrong := range 2 {
+			rankstest.Run(t, 2, distributed.Options{Timeout: 20 * time.Second}, func(g *distributed.Group) {
+				batch := 4
+				if g.Rank() == wrong {
+					batch = 5
+				}
+				err := run(g, batch, 5)
+				var of *train.RankError
+				if g.Rank() == wrong && !errors.Is(err, gotorch.ValueError) || g.Rank() != wrong && (!errors.As(err, &of) || of.Rank != wrong) {
+					t.Errorf("shard %v, rank %d, of rank %d: %v", shard, g.Rank(), wrong, err)
+				}
+			})
+		}
+	}
+}
