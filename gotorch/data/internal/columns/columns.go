@@ -205,10 +205,20 @@ func check(op string, c tabular.Column) {
 		text = "Classes and a Unit"
 	case c.TimeFormat != "" && c.Unit == 0:
 		text = "a TimeFormat, and no Unit that says in what times are counted"
+	case c.TimeFormat != "" && dateWithoutYear(c.TimeFormat):
+		text = fmt.Sprintf("the TimeFormat %q, which has a part of a date, and no year", c.TimeFormat)
 	default:
 		return
 	}
 	panic(args.ValueError(op, "column %q has %s", c.Name, text))
+}
+
+// dateWithoutYear reports whether times that are written so have a month or a day, and no year: they are after no beginning.
+func dateWithoutYear(format string) bool {
+	of := func(year, month, day int) string {
+		return time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC).Format(format)
+	}
+	return of(2001, 2, 3) == of(2007, 2, 3) && of(2001, 2, 3) != of(2001, 3, 4) // the first two are the same day of the week
 }
 
 // number is a number of a layout; nil: it was not given.

@@ -196,7 +196,7 @@ func TestFieldsOfAColumnThatDoNotGoTogetherAreRefused(t *testing.T) {
 	encode := func([]float64, string) error { return nil }
 	for _, c := range []tabular.Column{
 		{Size: -1}, {Unit: -1}, {Unknown: 1}, {Pad: 1}, {Encode: encode, Classes: []string{}}, {Encode: encode, Unit: 1}, {Classes: []string{}, Unit: 1},
-		{TimeFormat: "2006"},
+		{TimeFormat: "2006"}, {TimeFormat: "02.01.", Unit: 1}, {TimeFormat: "Jan 2 15:04", Unit: 1}, {TimeFormat: "002", Unit: 1},
 	} {
 		err := gotorch.Try0(func() { _, _ = Of("test", tabular.Layout{Targets: []tabular.Column{c}}, []string{""}) })
 		if err == nil || !strings.Contains(err.Error(), `column "" has `) {
