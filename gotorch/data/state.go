@@ -411,13 +411,14 @@ func (l *Loader[B]) LoadRanks(states []gotorch.Dict) error {
 			return wrong("%v", err)
 		}
 	}
-	before := DistributedSamples{set: order.set, numReplicas: len(states), dropLast: order.dropLast, dealt: all.dealt}
+	before := DistributedSamples{set: order.set, numReplicas: len(states), dropLast: order.dropLast}
 	dropLast, _ := states[0].Get("drop_last").(bool)
-	order.epoch = all.epoch
-	order.dealt = min(all.dealt+all.batches*min(all.size, n)*len(states), n)
-	if all.batches > 0 && all.batches >= numBatches(before.Len(), all.size, dropLast) { // what it left out is not of the epoch
-		order.dealt = n
+	dealt := min(all.dealt+all.batches*min(all.size, n)*len(states), n)
+	if all.batches > 0 && all.batches >= numBatches(before.rest(all.dealt), all.size, dropLast) { // what it left out is not of the epoch
+		dealt = n
 	}
+	order.epoch.Store(int64(all.epoch))
+	order.dealt.Store(int64(dealt))
 	if generator != nil {
 		setState(l.generator, generator)
 	}
