@@ -282,7 +282,7 @@ func (l *Loader[B]) LoadStateDict(dict gotorch.Dict) (err error) {
 			continue
 		}
 		value, is := plain(dict.Get(number.key)).(int)
-		if !is || value < 0 {
+		if !is || value < 0 || value == math.MaxInt { // to which the next is added
 			return wrong("%s is %v, where a number is expected that is not negative", number.key, shown(dict.Get(number.key)))
 		}
 		*number.into = value
@@ -403,13 +403,14 @@ func (l *Loader[B]) LoadRanks(states []gotorch.Dict) error {
 	if err != nil {
 		return wrong("%v", err)
 	}
-	before := DistributedSamples{set: order.set, numReplicas: len(states), dropLast: order.dropLast, dealt: all.dealt}
+	before := DistributedSamples{set: order.set, numReplicas: len(states), dropLast: order.dropLast}
 	dropLast, _ := states[0].Get("drop_last").(bool)
-	order.epoch = all.epoch
-	order.dealt = min(all.dealt+all.batches*min(all.size, n)*len(states), n)
-	if all.batches > 0 && all.batches >= numBatches(before.Len(), all.size, dropLast) { // what it left out is not of the epoch
-		order.dealt = n
+	dealt := min(all.dealt+all.batches*min(all.size, n)*len(states), n)
+	if all.batches > 0 && all.batches >= numBatches(before.rest(all.dealt), all.size, dropLast) { // what it left out is not of the epoch
+		dealt = n
 	}
+	order.epoch.Store(int64(all.epoch))
+	order.dealt.Store(int64(dealt))
 	if generator != nil {
 		setState(l.generator, generator)
 	}

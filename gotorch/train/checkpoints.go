@@ -522,6 +522,9 @@ func (r *run[B]) resume() error {
 	if err := r.load(from); err != nil {
 		return fmt.Errorf("train: %s does not fit this run: %w", path, err)
 	}
+	if err := r.loadBuckets(from); err != nil {
+		return fmt.Errorf("train: %s does not fit this run: %w", path, err)
+	}
 	if from.folder == "" && c.bestStep == r.step.Number && r.step.Number > 0 && !r.ranks.follows() { // the process may have ended before best.pt was this one
 		return c.link(filepath.Base(path), "best.pt")
 	}
@@ -587,10 +590,6 @@ func (r *run[B]) load(from source) (err error) {
 		if gradients, err = r.gradientsOf(r.rank(), own, from); err != nil {
 			return err
 		}
-	}
-	var buckets [][]string
-	if err := door.Assign(reflect.ValueOf(&buckets).Elem(), mine.Get("buckets"), "the checkpoint's buckets"); err != nil {
-		return err
 	}
 	generators := r.generators()
 	for name := range random.All() {
@@ -665,9 +664,6 @@ func (r *run[B]) load(from source) (err error) {
 		if err := r.loadShardState(own, same); err != nil {
 			panic(err)
 		}
-		if model, is := r.model.(*distributed.DistributedDataParallel); is && buckets != nil && r.ranks != nil && trains(model, buckets) {
-			model.SetBuckets(buckets)
-		}
 		for name, state := range random.All() {
 			t, is := state.(gotorch.Tensor)
 			if !is {
@@ -678,6 +674,31 @@ func (r *run[B]) load(from source) (err error) {
 		r.at, r.history, r.step.Number, r.saved, r.ended, r.marks = at, history, number, number, ended, marks
 		r.checkpoints.best, r.checkpoints.bestStep = best, bestStep
 		r.resumed, r.resized, r.shared = true, !same, number
+	})
+}
+
+// loadBuckets has DataParallel reduce gradients in the buckets that a checkpoint has. All ranks do so together, when each has loaded its own.
+func (r *run[B]) loadBuckets(from source) error {
+	model, is := r.model.(*distributed.DistributedDataParallel)
+	if !is || r.ranks == nil {
+		return nil
+	}
+	mine, _ := from.dict.Get("train").(gotorch.Dict)
+	var buckets [][]string
+	if err := door.Assign(reflect.ValueOf(&buckets).Elem(), mine.Get("buckets"), "the checkpoint's buckets"); err != nil {
+		return err
+	}
+	for _, names := range buckets {
+		if len(names) == 0 {
+			return errors.New("a bucket of the checkpoint has no parameters")
+		}
+	}
+	if buckets == nil || !trains(model, buckets) {
+		return nil
+	}
+	return r.together(func(*distributed.Group) error {
+		model.SetBuckets(buckets)
+		return nil
 	})
 }
 
@@ -778,8 +799,9 @@ func (r *run[B]) all() iter.Seq2[B, error] {
 // left are the batches of the epoch that the run has not seen.
 func (r *run[B]) left() iter.Seq2[B, error] {
 	seen := r.at.taken
-	if isStateful(r.batches) && seen == 0 && r.resumed {
-		// Where it was saved after the last batch of an epoch, the rest of that one is empty.
+	if isStateful(r.batches) && seen == 0 && r.resumed && !r.at.dealt {
+		// Where it was saved after the last batch of an epoch, the rest of that one is empty. What another number of ranks has begun may
+		// have no rest, too, and is over then.
 		return func(yield func(B, error) bool) {
 			empty := true
 			for batch, err := range r.all() {
