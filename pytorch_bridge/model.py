@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import BridgeTypeError, BridgeValueError
 from .graph.basic import Constant, Variable
+from .sameness import same
 
 if TYPE_CHECKING:
     from .compiled import CompiledFunction
@@ -217,7 +218,7 @@ class _Arguments:
         for number, (place, leaf) in enumerate(zip(self.leaves, leaves, strict=True)):
             if not isinstance(place, Fixed):
                 found.append(leaf)
-            elif type(leaf) is not type(place.value) or not _same(leaf, place.value):
+            elif not same(leaf, place.value):
                 from .types.schema import describe
 
                 raise BridgeValueError(
@@ -313,10 +314,6 @@ class _Results:
             return values[0]
         leaves = [p.value if isinstance(p, Fixed) else values[p] for p in self.leaves]
         return leaves if self.spec is None else self.spec.unflatten(leaves)
-
-
-def _same(a: Any, b: Any) -> bool:
-    return bool(a == b or (a != a and b != b))
 
 
 def _shape_of(spec: Any) -> str:

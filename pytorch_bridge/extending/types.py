@@ -21,6 +21,7 @@ from collections import abc
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .. import sameness
 from ..errors import BridgeTypeError, RegistrationError
 from ..types.base import CType, Sub
 from ..types.base import Type as BaseType
@@ -335,6 +336,11 @@ class Literal(Type):
     literal_value: Any
     literal_type: BaseType
 
+    @property
+    def key(self) -> Hashable:
+        of = None if self.literal_type is self else self.literal_type
+        return sameness.key(self.literal_value), of
+
 
 class IntegerLiteral(Literal, Integer):
     def __init__(self, value: int, of: Integer = int64) -> None:
@@ -370,20 +376,12 @@ class NoneType(Dummy):
     """The type of None."""
 
 
-class Known(Dummy, Literal):
+class Known(Literal, Dummy):
     """A Python object that is a constant of the trace: a dtype, a device, a class."""
 
     def __init__(self, value: Any) -> None:
         Dummy.__init__(self, f"Known[{value!r}]")
         self.literal_value, self.literal_type = value, self
-
-    @property
-    def key(self) -> Hashable:
-        try:
-            hash(self.literal_value)
-        except TypeError:
-            return id(self.literal_value)
-        return self.literal_value
 
 
 unicode_type = UnicodeType("str")

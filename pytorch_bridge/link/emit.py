@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable
 from ..ops.op import run_perform
+from ..sameness import key
 from ..types import SchemaType
 from ..types.base import CType, Sub, Type, generic
 from ..types.literals import CLiteral
@@ -185,14 +186,12 @@ class Emitter:
         self.body = self._function()
         self.explain.places = self.places
 
-    def _own(self, owner: Any) -> None:
-        try:
-            known = owner in self._owners
-            self._owners.setdefault(owner, owner)
-        except TypeError:  # one that cannot be hashed
-            known = any(owner is o for o in self.owners)
-        if not known:
+    def _own(self, owner: Any) -> Any:
+        """Takes in the code of a type or an op; returns the one that the code is taken from."""
+        found = self._owners.setdefault(key(owner), owner)
+        if found is owner and not any(owner is o for o in self.owners):
             self.owners.append(owner)
+        return found
 
     def _constant(self, value: Any) -> str:
         self.constants.append(value)
@@ -348,11 +347,10 @@ class Emitter:
                     ) from None
         if not in_c:
             return Block(label, title, self._perform(i, node, label)), True
-        self._own(op)
+        owner = self._own(op)
         cleanup = optional_method(op, "c_code_cleanup", node, name, inputs, outputs, sub)
         self.support += texts(optional_method(op, "c_support_code_apply", node, name))
         if hasattr(op, "c_code_cache_version_apply"):
-            owner = self._owners.get(op, op)
             found = self.apply_versions.setdefault(id(owner), [])
             found.append(tuple(op.c_code_cache_version_apply(node)))
         return Block(label, title, braced(code), braced(cleanup or "")), op.c_needs_gil(node)

@@ -7,11 +7,12 @@ from typing import Any
 
 from ..errors import BridgeTypeError
 from ..graph.basic import Apply, Constant, Variable, among, clone_graph, graph_inputs, toposort
+from ..sameness import constant_key
 from ..types import TensorType, Type
 from ..types.numbers import NumberArg
 from .element import ElementOp
 from .native import constant
-from .op import Op, Storages, Values, constant_key
+from .op import Op, Storages, Values
 from .scalar import ScalarOp
 from .shapes import broadcast
 

@@ -6,16 +6,14 @@ ops are equal and their inputs have equal types.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from ..errors import BridgeTypeError, ContractError, MissingMethodError
-from ..graph.basic import Apply, Constant, Variable
+from ..graph.basic import Apply, Variable
+from ..sameness import attributes_key, key
 from ..types.base import HasCode, Sub, Type
-from ..types.literals import spelt
-
-_LARGEST = 64 << 10  # bytes of a constant that is compared by its contents
 
 Storage = list[Any]  # one element: an output's old value, or None
 
@@ -27,48 +25,14 @@ Variables: TypeAlias = Sequence[Variable]
 Gradients: TypeAlias = Sequence[Variable | None]
 
 
-def parameter_key(value: Any) -> Any:
-    """A key that tells apart what Python calls equal: 1, 1.0 and True; 0.0 and -0.0; and NaNs."""
-    if isinstance(value, (list, tuple)):
-        return (type(value), tuple(map(parameter_key, value)))
-    if isinstance(value, dict):
-        return (dict, tuple((k, parameter_key(v)) for k, v in value.items()))
-    if isinstance(value, (bool, int, float, complex)):
-        return (type(value), spelt(value))
-    return value
-
-
-def constant_key(v: Constant) -> Any:
-    """A key that equal constants share, or None where that cannot be told cheaply."""
-    data = v.data
-    if hasattr(data, "untyped_storage"):
-        import torch
-
-        try:
-            if data.layout.__str__() != "torch.strided" or data.nbytes > _LARGEST:
-                return (v.type, id(data))
-            whole = data.detach().cpu().resolve_conj().resolve_neg().contiguous()
-            content = bytes(whole.view(-1).view(torch.uint8).numpy()) if whole.numel() else b""
-            # All that kernels look at besides the elements, the alignment among it.
-            flags = (data.is_conj(), data.is_neg(), data.requires_grad, data.is_inference())
-            layout = (data.stride(), flags, data.data_ptr() % 64)
-            return (v.type, type(data), layout, content)
-        except (RuntimeError, TypeError, NotImplementedError):
-            return (v.type, id(data))
-    try:
-        key = (v.type, type(data), parameter_key(data))
-        hash(key)
-    except TypeError:
-        return None
-    return key
-
-
 class Op(HasCode):
     """A computation. A subclass defines `make_node` (or `itypes` and `otypes`), and `perform` or
     `c_code` or both.
 
-    `__props__` names the attributes that are its parameters: two ops of one class with equal
-    parameters are then equal. Without it, an op equals itself only.
+    `__props__` names the attributes that are its parameters: two ops of one class with the same
+    parameters are then equal. Without it, an op equals itself only. A class may define `__eq__` and
+    `__hash__` instead; then two ops are merged where they are equal and all of their attributes are
+    the same.
     """
 
     __props__: tuple[str, ...] | None = None
@@ -90,7 +54,7 @@ class Op(HasCode):
     def _parameters(self) -> tuple[Any, ...] | None:
         if self.__props__ is None:
             return None
-        return tuple(parameter_key(getattr(self, p)) for p in self.__props__)
+        return tuple(key(getattr(self, p)) for p in self.__props__)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -104,6 +68,14 @@ class Op(HasCode):
     def __hash__(self) -> int:
         mine = self._parameters()
         return object.__hash__(self) if mine is None else hash((type(self), mine))
+
+    def __sameness__(self) -> Hashable:
+        """What two ops of this class share if one may stand for the other: equal parameters. An
+        `__eq__` of the class's own must say so and all attributes agree."""
+        kind = type(self)
+        if kind.__eq__ is Op.__eq__:
+            return self._parameters()
+        return None if kind.__hash__ is None else (self, attributes_key(self))
 
     def __str__(self) -> str:
         name = getattr(self, "name", None) or type(self).__name__

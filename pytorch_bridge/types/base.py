@@ -8,7 +8,7 @@ in C: how they are declared, taken from Python, given back and cleaned up.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -121,6 +121,12 @@ class Type:
 
     def __call__(self, name: str | None = None) -> Variable:
         return self.make_variable(name)
+
+    def __sameness__(self) -> Hashable:
+        """What two types of this class share if one may stand for the other."""
+        kind = type(self)
+        hashes: object = kind.__hash__
+        return self if hashes is not None and kind.__eq__ is not object.__eq__ else None
 
     def clone(self, *args: Any, **kwargs: Any) -> Type:
         """Returns a copy with what is given replaced. Subclasses with parameters override it."""
