@@ -11,6 +11,7 @@ from .errors import BridgeTypeError, BridgeValueError, ContractError, GradientEr
 from .graph.basic import Variable
 from .graph.function_graph import FunctionGraph
 from .registry import Table, check, load_extensions
+from .types.base import Type, extracts_as_filtered
 
 _C = TypeVar("_C")
 _linkers = Table("linker", unique=True, resolved=False)
@@ -139,6 +140,14 @@ def strictly(t: Any, value: Any) -> Any:
         raise BridgeTypeError(f"{e}; it is written into, so it is not converted") from None
 
 
+def _filtered_in_c(t: Type) -> bool:
+    """Whether the compiled code does with a value what the type's `filter` does: its c_extract
+    does, or calls it where the type has no C."""
+    from .link.emit import has_c
+
+    return extracts_as_filtered(t) or not (has_c(t) or hasattr(t, "filter_inplace"))
+
+
 class CopiedAsItself:
     """What copies have as it is, as every function of Python: a call changes nothing of it."""
 
@@ -187,8 +196,9 @@ class CompiledFunction(CopiedAsItself):
 
         self._written = written_inputs(inputs, outputs, self.mutable)
         self._previous: list[Any] = [None] * len(inputs)
-        self._checked = bool(getattr(linker, "checks_inputs", False))
-        direct = getattr(self.thunk, "call", None) if self._checked else None
+        checked = bool(getattr(linker, "checks_inputs", False))
+        checked = checked and all(_filtered_in_c(v.type) for v in inputs)
+        direct = getattr(self.thunk, "call", None) if checked else None
         # A list of one output comes from `call` as the output itself.
         self.direct = direct if single or len(outputs) > 1 else None
         self._tracking: Any = None

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from . import ops
 from .derivatives import decompose, native_grad
 from .errors import BridgeTypeError, BridgeValueError, MissingMethodError
-from .graph.basic import Apply, Variable, toposort
-from .ops.native import Derivatives, register_derivatives
+from .graph.basic import Apply, Variable, ordered, toposort
+from .ops.native import Derivatives, NativeOp, register_derivatives
 from .types import SchemaType, TensorType
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def grad(
     A variable that the cost does not depend on, or only through what is not differentiable, is a
     BridgeValueError that names it and what is in the way; with allow_unused its gradient is None.
     """
-    wanted = [wrt] if isinstance(wrt, Variable) else list(wrt)
+    wanted = [wrt] if isinstance(wrt, Variable) else ordered("grad: the variables wrt", wrt)
     for i, v in enumerate(wanted):
         if not isinstance(v, Variable):
             raise BridgeTypeError(f"grad: entry {i} of wrt is no variable: {v!r}")
@@ -145,8 +145,15 @@ def _depend(order: Sequence[Apply], wanted: Sequence[Variable]) -> Set[Variable]
     return found
 
 
+_UNWRITTEN = frozenset(
+    f"{name}{overload}"
+    for name in ("empty_like", "new_empty", "new_empty_strided")
+    for overload in ("", ".out")
+)
+
+
 def _unwritten(node: Apply) -> bool:
-    return str(getattr(node.op, "name", "")).startswith(("empty_like", "new_empty"))
+    return isinstance(node.op, NativeOp) and node.op.name in _UNWRITTEN
 
 
 def _node_grads(

@@ -59,6 +59,8 @@ above = Above()
 class Type(CType):
     """A type whose C comes from its data model and from what is registered with box and unbox."""
 
+    c_extract_filters = True
+
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -217,6 +219,8 @@ def _refuse(t: Type, value: Any, why: str = "") -> BridgeTypeError:
 class Boolean(Number):
     """True and False."""
 
+    c_extract_filters = True
+
     def __init__(self, name: str = "bool") -> None:
         super().__init__(name)
 
@@ -230,6 +234,8 @@ class Boolean(Number):
 
 class Integer(Number):
     """Whole numbers of `bitwidth` bits; `signed` or not."""
+
+    c_extract_filters = True
 
     def __init__(self, bitwidth: int, signed: bool = True) -> None:
         super().__init__(f"{'' if signed else 'u'}int{bitwidth}")
@@ -259,6 +265,8 @@ class Integer(Number):
 class Float(Number):
     """Floating point numbers of `bitwidth` bits."""
 
+    c_extract_filters = True
+
     def __init__(self, bitwidth: int) -> None:
         super().__init__(f"float{bitwidth}")
         self.bitwidth = bitwidth
@@ -285,6 +293,8 @@ class Float(Number):
 
 class Complex(Number):
     """Complex numbers; the parts are of type `underlying_float`."""
+
+    c_extract_filters = True
 
     def __init__(self, name: str, underlying_float: Float) -> None:
         super().__init__(name)

@@ -25,6 +25,7 @@ from ..errors import ContractError
 from ..graph.basic import Apply, Variable
 from ..graph.destroy import check_maps, destroyed_inputs
 from ..graph.function_graph import FunctionGraph
+from ..ops.native import NativeOp
 from ..ops.op import Op, Storage, apply_to, has_perform
 from ..types import Type
 from ..types.schema import describe
@@ -144,12 +145,10 @@ class _Checked:
 
     @cached_property
     def in_c(self) -> NodeRunner | None:
-        """The C code of an op from outside that has `perform` as well; native ops are PyTorch both
-        ways."""
+        """The C code of an op that has `perform` as well; native ops are PyTorch both ways."""
         op = self.node.op
         own = type(op).c_code is not Op.c_code and has_perform(op)
-        outside = not type(op).__module__.startswith("pytorch_bridge.")
-        return in_c(self.node) if own and outside else None
+        return in_c(self.node) if own and not isinstance(op, NativeOp) else None
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Storage]) -> None:
         before = [_copied(v) for v in inputs]

@@ -12,11 +12,12 @@ from ..types import TensorType, Type
 from ..types.numbers import NumberArg
 from .element import ElementOp
 from .native import constant
-from .op import Op, Storages, Values
+from .op import Op, Storages, Values, closed
 from .scalar import ScalarOp
 from .shapes import broadcast
 
 
+@closed
 class Composite(Op):
     """A graph of scalar ops between `inputs` and `outputs`, which are elements: variables of
     tensor types without dimensions. Composites in it are dissolved, so there is never one inside

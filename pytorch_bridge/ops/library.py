@@ -16,7 +16,7 @@ from ..types import TensorType, Type, literals, schema_type
 from ..types.base import Sub
 from ..types.numbers import NumberArg
 from .functions import IN
-from .op import Names, Op, Storages, Values
+from .op import Names, Op, Storages, Values, closed
 
 # What the kernel of an operator on the CPU is registered for.
 _KEYS = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
@@ -81,6 +81,7 @@ static const char *pb_call_operator(const char *name, const char *overload,
 """
 
 
+@closed
 class LibraryOp(Op):
     """An overload, `torch.ops.mylib.f.default`, with its arguments; IN stands for an input of the
     node. `written` is where it is called, for messages."""

@@ -7,6 +7,7 @@ numbers that are variables, are its inputs; everything else is a parameter of th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from inspect import Signature
@@ -23,7 +24,7 @@ from ..types.numbers import is_number
 from ..types.tensor import TensorArg
 from .functions import IN, corrected, lines, overloads
 from .native_c import call
-from .op import CallsTorch, Gradients, Names, Storages, Values, Variables
+from .op import CallsTorch, Gradients, Names, Storages, Values, Variables, closed
 from .shapes import Result
 from .typing import output_types
 
@@ -657,7 +658,8 @@ def constant(value: object, name: str | None = None) -> Variable:
     for kind, schema in kinds:
         if isinstance(value, kind):
             return schema_type(schema).make_constant(value, name)
-    if type(value).__module__ == "numpy":
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, (numpy.generic, numpy.ndarray)):
         made: Constant = constant(torch.as_tensor(value), name)
         return made
     raise BridgeTypeError(f"no type is known for the constant {value!r} ({type(value).__name__})")
@@ -666,6 +668,7 @@ def constant(value: object, name: str | None = None) -> Variable:
 # The op
 
 
+@closed
 class NativeOp(CallsTorch):
     """A native function with its parameters.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from ..errors import BridgeTypeError, ContractError, MissingMethodError
 from ..graph.basic import Apply, Variable
@@ -149,6 +149,23 @@ class Op(HasCode):
     def c_needs_gil(self, node: Apply) -> bool:
         """Whether c_code uses the Python interpreter; what does not lets other threads run."""
         return True
+
+
+_Closed = TypeVar("_Closed", bound=type[Op])
+
+
+def closed(kind: _Closed) -> _Closed:
+    """Decorates a class of ops that cannot be derived from, because rewrites, linkers and gradients
+    know what its ops compute."""
+
+    def refuse(derived: type[Any], /, **kwargs: Any) -> None:
+        raise BridgeTypeError(
+            f"{derived.__qualname__} derives from {kind.__qualname__}, whose ops are known to "
+            "rewrites: derive from Op, and apply the other op in make_node or in perform"
+        )
+
+    kind.__init_subclass__ = classmethod(refuse)  # type: ignore[method-assign, assignment]
+    return kind
 
 
 def apply_to(op: Op, inputs: Sequence[Any]) -> Apply:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from ..registry import Table
+from ..sameness import attributes_key
 
 if TYPE_CHECKING:
     from ..graph.basic import Constant, Variable
@@ -26,6 +27,7 @@ class Graphs(NamedTuple):
     make_variable: Callable[[Type, str | None], Variable]
     make_constant: Callable[[Type, Any, str | None], Constant]
     specify_shape: Callable[[Variable, Any], Variable]
+    as_object: Callable[[Variable], Variable]
 
 
 _graphs: list[Graphs] = []
@@ -190,10 +192,16 @@ class HasCode:
 class CType(Type, HasCode):
     """A type whose values have a form in C.
 
+    A call goes through `filter`, then c_extract. A class may say with `c_extract_filters` that its
+    c_extract accepts what strict `filter` does and no more, and gives the same values: then a call
+    does without `filter`. This holds for its subclasses, unless they filter otherwise.
+
     Each method returns C text. `name` is the C variable; what a type declares must have it in its
     name. `sub["fail"]` is what leaves after an error has been set. The Python object that belongs
     to the variable is `py_<name>`, which the linker declares.
     """
+
+    c_extract_filters = False
 
     def _missing(self, method: str) -> MissingMethodError:
         return MissingMethodError(f"{type(self).__name__} has no C code: it lacks {method}")
@@ -228,20 +236,60 @@ class CType(Type, HasCode):
         return ""
 
 
+_FILTERING = frozenset(["filter", "filter_inplace", "holds", "convert", "_fits"])
+
+
+def extracts_as_filtered(t: Type) -> bool:
+    """Whether c_extract does all that `filter` does for the values of a type."""
+    if _FILTERING & getattr(t, "__dict__", {}).keys():
+        return False
+    for kind in type(t).__mro__:
+        own = vars(kind)
+        if own.get("c_extract_filters"):
+            inner = getattr(t, "elem", None)  # of a container
+            return inner is None or extracts_as_filtered(inner)
+        if _FILTERING & own.keys():
+            return False
+    return False
+
+
+def same_form(a: Type, b: Type) -> bool:
+    """Whether the values of two types look alike in C: both are declared by the same method."""
+    of_a, of_b = (getattr(type(t), "c_declare", None) for t in (a, b))
+    return of_a is of_b
+
+
 class Generic(CType):
-    """Any Python object. In C it is a PyObject pointer."""
+    """Any Python object. In C it is a PyObject pointer.
+
+    A subclass is a type of its own, whose values have the form that it gives them; two of one
+    subclass are equal if their attributes are.
+    """
+
+    c_extract_filters = True
 
     def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
         return value
 
     def is_super(self, otype: Type) -> bool | None:
-        return True
+        if type(self) is not Generic:
+            return super().is_super(otype)
+        declares: Any = getattr(type(otype), "c_declare", None)
+        # Values of a type without C stay Python objects there.
+        return True if declares in (None, CType.c_declare, Generic.c_declare) else None
+
+    def convert_variable(self, var: Variable) -> Variable | None:
+        if type(self) is Generic and not self.is_super(var.type):
+            return graphs().as_object(var)
+        return super().convert_variable(var)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
+        if type(self) is not type(other):
+            return False
+        return type(self) is Generic or attributes_key(self) == attributes_key(other)
 
     def __hash__(self) -> int:
-        return hash(type(self).__qualname__)
+        return hash(type(self))
 
     def __str__(self) -> str:
         return "object"
