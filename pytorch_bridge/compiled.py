@@ -131,7 +131,13 @@ def strictly(t: Any, value: Any) -> Any:
     have to be converted: the caller's would stay as it is."""
     import torch
 
-    if hasattr(value, "__array_interface__"):
+    found = getattr(value, "__array_interface__", None)
+    if found is not None:
+        _, read_only = found.get("data") or (0, False)
+        if read_only:
+            raise BridgeTypeError(
+                f"expected {t}, got an array that is read-only: it is written into"
+            )
         value = torch.as_tensor(value)  # NumPy's, in its memory
     try:
         return t.filter(value, strict=True)
@@ -221,7 +227,7 @@ class CompiledFunction(CopiedAsItself):
 
         return Entry(self.direct, otherwise)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._enter(*args, **kwargs)
 
     def __reduce__(self) -> Any:
@@ -230,7 +236,7 @@ class CompiledFunction(CopiedAsItself):
             "graph where it is needed, which the cache makes cheap"
         )
 
-    def _convert(self, *args: Any, **kwargs: Any) -> Any:
+    def _convert(self, /, *args: Any, **kwargs: Any) -> Any:
         values = self._bind(args, kwargs)
         filtered = [self._filter(i, v) for i, v in enumerate(values)]
         self._check_recorded(filtered)

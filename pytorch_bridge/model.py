@@ -67,7 +67,7 @@ class Model:
         """
         return CompiledModel(self, mode)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls the compiled model; compiles it, the first time."""
         compiled = self.__dict__.get("_compiled")
         if compiled is None:
@@ -119,12 +119,12 @@ class CompiledModel:
         )
         self._enter = self.function.entry(self._nested) if self._plain else None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if self._enter is not None:
             return self._enter(*args, **kwargs)
         return self._nested(*args, **kwargs)
 
-    def _nested(self, *args: Any, **kwargs: Any) -> Any:
+    def _nested(self, /, *args: Any, **kwargs: Any) -> Any:
         """A call whose arguments or results may nest, or are to be converted."""
         if self._plain and not kwargs and len(args) == len(self.model.inputs):
             return self.function(*args)

@@ -12,7 +12,7 @@ class is taken.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import BridgeTypeError, MissingMethodError
@@ -141,9 +141,20 @@ class DeepCopyOp(_Same):
 def _copied(value: Any) -> Any:
     if hasattr(value, "detach") and hasattr(value, "clone"):  # a torch.Tensor
         return value.detach().clone()
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_copied, value))
+    if made_of_items(value):
+        return remade(value, map(_copied, value))
     return copy.deepcopy(value)
+
+
+def made_of_items(value: Any) -> bool:
+    """Whether a value is a list or a tuple, perhaps with names, and nothing more."""
+    return type(value) in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields"))
+
+
+def remade(value: Any, items: Iterable[Any]) -> Any:
+    """A list or a tuple of the same class, of other items."""
+    make = getattr(type(value), "_make", type(value))
+    return make(items)
 
 
 @closed

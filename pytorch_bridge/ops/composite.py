@@ -70,13 +70,16 @@ class Composite(Op):
         types = tuple(v.type for v in self.inputs)
         return types, tuple(nodes), tuple(number(v) for v in self.outputs)
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Composite) and self._structure == other._structure
-        )
+    def _parameters(self) -> tuple[Any, ...]:
+        return self._structure
+
+    __eq__ = Op.__eq__
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __reduce__(self) -> Any:
+        return Composite, (self.inputs, self.outputs)  # hashes are other ones in other processes
 
     def __str__(self) -> str:
         return f"Composite{{{', '.join(self._texts())}}}"

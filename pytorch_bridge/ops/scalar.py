@@ -302,6 +302,9 @@ class ScalarOp(Op):
         self.name = name
         self.entry = _S[name]
 
+    def __reduce__(self) -> Any:
+        return ScalarOp, (self.name,)
+
     def __str__(self) -> str:
         return self.name
 
