@@ -13,7 +13,23 @@ from typing import Any, TypeAlias, TypeVar
 from ..errors import BridgeTypeError, ContractError, MissingMethodError
 from ..graph.basic import Apply, Variable
 from ..sameness import attributes_key, key
-from ..types.base import HasCode, Sub, Type
+from ..types.base import HasCode, Sub, Type, check_names
+
+_STRUCT = "C code has no state between calls here: keep it in an input that the op destroys"
+# What ops of Aesara may define, and would be without effect here: what to do instead.
+_ABSENT = {
+    "params_type": "name the parameters in __props__, and write them into the text of c_code",
+    "get_params": "name the parameters in __props__, and write them into the text of c_code",
+    "c_support_code_struct": _STRUCT,
+    "c_init_code_struct": _STRUCT,
+    "c_cleanup_code_struct": _STRUCT,
+    "c_init_code_apply": "use c_init_code, or c_support_code_apply",
+    "make_thunk": "define perform, c_code, or both",
+    "make_py_thunk": "define perform",
+    "make_c_thunk": "define c_code",
+    "prepare_node": "prepare in make_node",
+    "do_constant_folding": "an op with `random = True` is computed by each call",
+}
 
 Storage = list[Any]  # one element: an output's old value, or None
 
@@ -51,10 +67,27 @@ class Op(HasCode):
     random = False  # True: each application is its own, never merged or computed beforehand
     leaves_out = False  # True: an output may be None whatever its type is, an undefined tensor
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        check_names(cls, _ABSENT)
+        props = cls.__props__
+        names = isinstance(props, (tuple, list)) and all(isinstance(p, str) for p in props)
+        if props is not None and not names:
+            raise BridgeTypeError(
+                f"{cls.__qualname__}.__props__ is a tuple of the names of attributes, such as "
+                f"('axis',), not {props!r}"
+            )
+
     def _parameters(self) -> tuple[Any, ...] | None:
         if self.__props__ is None:
             return None
-        return tuple(key(getattr(self, p)) for p in self.__props__)
+        try:
+            return tuple([key(getattr(self, p)) for p in self.__props__])
+        except AttributeError as e:
+            raise BridgeTypeError(
+                f"{type(self).__qualname__}.__props__ is {self.__props__!r}, and an attribute is "
+                f"missing: {e}"
+            ) from e
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -103,13 +136,23 @@ class Op(HasCode):
             if (apply := getattr(type(v), "__bridge_apply__", None)) is not None:
                 return apply(v, self, inputs)
         node = apply_to(self, inputs)
+        default = self.default_output
+        if default is not None and not (type(default) is int and 0 <= default < len(node.outputs)):
+            raise BridgeTypeError(
+                f"{type(self).__qualname__}.default_output is the number of one of the "
+                f"{len(node.outputs)} outputs, or None, not {default!r}"
+            )
         if name is not None:
-            if len(node.outputs) != 1 and self.default_output is None:
+            if len(node.outputs) != 1 and default is None:
                 raise BridgeTypeError(f"{self} has {len(node.outputs)} outputs: name them apart")
-            node.outputs[self.default_output or 0].name = name
-        if self.default_output is not None:
-            return node.outputs[self.default_output]
+            node.outputs[default or 0].name = name
+        if default is not None:
+            return node.outputs[default]
         return node.outputs[0] if len(node.outputs) == 1 else node.outputs
+
+    # A subclass may define `connection_pattern(node)`: for each input, a list that says of each
+    # output whether its gradient flows to that input. And `L_op(inputs, outputs, output_grads)`,
+    # which is then asked instead of `grad`.
 
     def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
         """One gradient per input, None where the op is not differentiable in that one."""

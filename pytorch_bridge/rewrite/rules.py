@@ -11,7 +11,8 @@
 
 The text is for the reader. The names are those of PyTorch's functions, with or without an
 overload, at which the rule is asked; for another op its class is given. The rule returns the
-variable that stands for the node's output, or None. `copies` says that the output has memory of its
+variable that stands for the node's output, for several outputs a list with a variable or None for
+each, or None. `copies` says that the output has memory of its
 own, which the replacement may share with others: such a rule is not applied where anyone could see
 that.
 
@@ -21,7 +22,7 @@ and so are dtype and strides; what would raise still raises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +32,7 @@ from ..graph.function_graph import FunctionGraph
 from ..ops.functions import IN, lines
 from ..ops.native import NativeOp, packet_names
 from ..ops.op import Op
-from ..registry import Table
+from ..registry import Place, Table, place_of
 from ..types.tensor import TensorArg
 from .sharing import Replace, Sharing, carefully
 
@@ -39,18 +40,23 @@ from .sharing import Replace, Sharing, carefully
 # of nodes.
 _MOST = 1000
 
-Build = Callable[[Apply], "Variable | None"]
+Build = Callable[[Apply], "Variable | Sequence[Variable | None] | None"]
 Root = str | type[Op]  # a function of PyTorch by its name, or a class of ops
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One pattern. `build` returns what replaces the only output of a node, or None."""
+    """One pattern. `build` returns what replaces the output of a node, a list where it has
+    several, or None."""
 
     text: str
     ops: tuple[Root, ...]
     copies: bool
     build: Build
+
+    @property
+    def place(self) -> Place:
+        return place_of(self.build)
 
 
 class Rules:
@@ -99,7 +105,7 @@ class Rules:
         # They may walk through the whole graph, to its inputs.
         most = _MOST + len(fgraph.apply_nodes)
         applied: list[str] = []
-        while node is not None and node in fgraph and len(node.outputs) == 1:
+        while node is not None and node in fgraph:
             if len(applied) > most:
                 last = " and ".join(map(repr, dict.fromkeys(applied[-10:])))
                 raise ContractError(
@@ -107,23 +113,45 @@ class Rules:
                     f"what is {node} now, by {last}. A rule must not match its own result, nor one "
                     "that another rule turns back"
                 )
-            old = node.outputs[0]
-            node = None
-            for rule in self.of(old.owner.op) if old.owner is not None else ():
-                assert old.owner is not None
-                new = rule.build(old.owner)
-                if new is None or not _as_narrow(old, new):
+            asked, node = node, None
+            for rule in self.of(asked.op):
+                pairs = [(o, n) for o, n in _pairs(rule, asked) if fgraph.clients.get(o)]
+                if not pairs or not all(_fits(rule, sharing, *pair) for pair in pairs):
                     continue
-                if requires_grad(new) != requires_grad(old):
-                    continue  # PyTorch chooses kernels by that
-                if rule.copies and not sharing.may_be_one(old, new):
-                    continue
-                if replace(old, new, rule.text):
+                done = [replace(old, new, rule.text) for old, new in pairs]
+                if any(done):
                     count += 1
                     applied.append(rule.text)
-                    node = new.owner
+                    node = pairs[0][1].owner
                     break
         return count
+
+
+def _pairs(rule: Rule, node: Apply) -> list[tuple[Variable, Variable]]:
+    """The outputs of a node that a rule replaces, each with what takes its place."""
+    found = rule.build(node)
+    if found is None:
+        return []
+    new = [found] if isinstance(found, Variable) else found
+    if not isinstance(new, (list, tuple)) or len(new) != len(node.outputs):
+        raise ContractError(
+            f"the rule {rule.text!r} ({rule.place}) returned {found!r} for {node.op}, which has "
+            f"{len(node.outputs)} outputs: it must return a variable for a single output, a list "
+            "with a variable or None for each of several, or None"
+        )
+    pairs = [(o, n) for o, n in zip(node.outputs, new, strict=True) if n is not None]
+    for _, n in pairs:
+        if not isinstance(n, Variable):
+            raise ContractError(
+                f"the rule {rule.text!r} ({rule.place}) returned {n!r}: no variable"
+            )
+    return pairs
+
+
+def _fits(rule: Rule, sharing: Sharing, old: Variable, new: Variable) -> bool:
+    if not _as_narrow(old, new) or requires_grad(new) != requires_grad(old):
+        return False  # PyTorch chooses kernels by whether a gradient is required
+    return not rule.copies or sharing.may_be_one(old, new)
 
 
 def _check_root(root: Any, rule: str) -> None:

@@ -8,7 +8,7 @@ in C: how they are declared, taken from Python, given back and cleaned up.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -52,8 +52,33 @@ def graphs() -> Graphs:
 Sub = dict[str, str]  # bits of C for a fragment: sub["fail"] leaves it after an error
 
 
+def check_names(cls: type, absent: Mapping[str, str]) -> None:
+    """BridgeTypeError where a class defines what has no effect here; `absent` has what to do
+    instead."""
+    for name, instead in absent.items():
+        if hasattr(cls, name):
+            raise BridgeTypeError(
+                f"{cls.__qualname__} defines {name}, which Aesara knows and this package does not: "
+                f"{instead}"
+            )
+
+
+# What types of Aesara may define, and would be without effect here: what to do instead.
+_ABSENT = {
+    "filter_checks_isfinite": "check it in filter",
+    "value_zeros": "nothing makes values from types",
+    "c_extract_out": "c_extract is used for outputs as well",
+    "variable_type": "variables of all types are Variables",
+    "constant_type": "constants of all types are Constants",
+}
+
+
 class Type:
     """A set of constraints on values. Only `filter` must be defined by a subclass."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        check_names(cls, _ABSENT)
 
     def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
         """Returns value as this type has it.

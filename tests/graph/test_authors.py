@@ -367,3 +367,135 @@ def test_an_input_may_have_any_name():
     for mode in ("c", "py"):
         f = function(inputs, sum(inputs[1:], inputs[0]), mode=mode)
         assert f(**{n: torch.ones(1) for n in names}) == len(names)
+
+
+# What an author has written wrongly ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "value"),
+    [
+        *((Op, n, None) for n in ("params_type", "c_support_code_struct", "make_thunk")),
+        *((Op, n, lambda self: False) for n in ("c_init_code_struct", "c_cleanup_code_struct")),
+        (Op, "do_constant_folding", lambda self, fgraph, node: False),
+        (pb.Type, "filter_checks_isfinite", True),
+        (TensorType, "filter_checks_isfinite", True),
+        (pb.CType, "c_extract_out", lambda self, name, sub: ""),
+    ],
+)
+def test_what_aesara_alone_knows_is_refused_by_name(base, name, value):
+    with pytest.raises(BridgeTypeError, match=f"Mine defines {name}, which Aesara knows"):
+        type("Mine", (base,), {name: value})
+
+
+@pytest.mark.parametrize("props", ["axis", 3, ("axis", 3), {"axis": 1}])
+def test_props_are_names(props):
+    with pytest.raises(BridgeTypeError, match=r"Mine\.__props__ is a tuple of the names"):
+        type("Mine", (Op,), {"__props__": props})
+
+
+def test_a_property_that_is_missing_is_named():
+    class Mine(Twice):
+        __props__ = ("axis",)
+
+    with pytest.raises(BridgeTypeError, match=r"Mine\.__props__ is .*axis"):
+        hash(Mine())
+
+
+@pytest.mark.parametrize(
+    ("attributes", "why"),
+    [
+        ({"view_map": {0: 0}}, r"view_map of Mine has lists.*\{0: 0\}"),
+        ({"view_map": [0]}, "view_map of Mine has lists"),
+        ({"view_map": None}, "view_map of Mine has lists"),
+        ({"destroy_map": {0: "0"}}, "destroy_map of Mine has lists"),
+        ({"default_output": 3}, r"Mine\.default_output is the number of one of the 1"),
+        ({"default_output": "0"}, r"Mine\.default_output"),
+        ({"default_output": -1}, r"Mine\.default_output"),
+        ({"c_code": lambda self, *args: None}, r"c_code of .*Mine.* returned None"),
+        ({"c_code": lambda self, *args: b""}, r"c_code of .*Mine.* returned b''"),
+        ({"c_code": lambda self, *a: "", "c_headers": lambda self: [3]}, "c_headers of .*Mine.* 3"),
+        ({"c_code": lambda self, *a: "", "c_libraries": lambda self: 3}, "c_libraries of .*Mine"),
+        ({"connection_pattern": lambda self, node: [True]}, "connection_pattern of Mine"),
+        ({"connection_pattern": lambda self, node: None}, "connection_pattern of Mine"),
+    ],
+)
+def test_a_method_that_is_malformed_is_named(attributes, why):
+    kind = type("Mine", (Twice,), {"c_code_cache_version": lambda self: (1,), **attributes})
+    x = vector("x")
+
+    def use():
+        y = kind()(x)
+        function(x, y, mode="c")
+        pb.grad(y.sum(), [x])
+
+    with pytest.raises(BridgeTypeError, match=why):
+        use()
+
+
+@pytest.mark.parametrize("method", ["c_declare", "c_init", "c_extract", "c_sync", "c_cleanup"])
+def test_a_method_of_a_type_that_is_malformed_is_named(method):
+    kind = type("Mine", (type(Double()),), {method: lambda self, *args: None})
+    with pytest.raises(BridgeTypeError, match=rf"{method} of Mine returned None"):
+        function([x := kind()("x")], Keep()(Zero()(x)), mode="c")
+
+
+class Split(Op):
+    """Its inputs' sum, and its second input doubled."""
+
+    __props__ = ("connected",)
+
+    def __init__(self, connected=True):
+        self.connected = connected
+
+    def make_node(self, x, y):
+        return Apply(self, [x, y], [x.type(), y.type()])
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0], output_storage[1][0] = inputs[0] + inputs[1], inputs[1] * 2
+
+    def connection_pattern(self, node):
+        return [[True, False], [self.connected, True]]
+
+    def L_op(self, inputs, outputs, output_grads):
+        assert [o.owner.op for o in outputs] == [self, self]
+        first, second = output_grads
+        return [first, first + second * 2]
+
+
+def test_gradients_go_by_the_pattern_and_by_all_of_a_node():
+    x, y = vector("x"), vector("y")
+    one, two = Split()(x, y)
+    f = function([x, y], pb.grad((one * one + two).sum(), [x, y]))
+    for found, wanted in zip(f(torch.ones(2), torch.ones(2)), (4.0, 6.0), strict=True):
+        assert torch.equal(found, torch.full((2,), wanted))
+    with pytest.raises(pb.BridgeValueError, match="with respect to x: it does not depend"):
+        pb.grad(two.sum(), [x])
+    assert pb.grad(two.sum(), [x, y], allow_unused=True)[0] is None
+    assert pb.grad(Split(False)(x, y)[0].sum(), [x, y], allow_unused=True)[1] is None
+
+
+def test_a_rule_for_a_node_with_several_outputs():
+    rules = Rules("several")
+
+    @rules("split(x, y) -> x + y, y * 2", Split)
+    def _(node):
+        x, y = node.inputs
+        return [ops.add(x, y), ops.mul(y, 2)] if node.op.connected else [None, ops.mul(y, 2)]
+
+    x, y = vector("x"), vector("y")
+    for outputs, names in (
+        ([*Split()(x, y)], ["add.Tensor", "mul.Scalar{other=2}"]),
+        ([Split()(x, y)[1]], ["mul.Scalar{other=2}"]),
+        ([*Split(False)(x, y)], ["Split{connected=False}", "mul.Scalar{other=2}"]),
+    ):
+        graph = FunctionGraph([x, y], outputs)
+        assert rules.apply(graph) == 1
+        assert [str(n.op) for n in graph.toposort()] == names
+        graph.check()
+
+    for wrong in ([x], x, [x, 3], 3, {0: x}):
+        careless = Rules("careless")
+        careless("split -> nothing right", Split)(lambda node, wrong=wrong: wrong)
+        with pytest.raises(ContractError, match=r"split -> nothing right.* returned"):
+            careless.apply(FunctionGraph([x, y], [*Split()(x, y)]))
