@@ -105,6 +105,8 @@ class StructProxy:
     def __setattr__(self, name: str, value: Any) -> None:
         member = self._member(name)
         b = self._builder
+        if member.ctype == "pb_string" and value is not None:
+            value = b.string(value)
         if self._model.models[name].owns:
             kept = b.owned(member.ctype)
             b.move_to(kept.text, value, member.ctype)

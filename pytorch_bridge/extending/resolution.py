@@ -28,7 +28,7 @@ from ..errors import RegistrationError
 from ..registry import Entry
 from ..types.base import Type
 from . import templates
-from .errors import TypingError
+from .errors import NotMineError, TypingError
 from .models import StructModel, default_manager
 from .overloads import (
     AttributeOverload,
@@ -109,10 +109,10 @@ def _ask_overload(
     try:
         inspect.signature(f).bind(*args, **kws)
     except TypeError as e:
-        raise TypingError(str(e)) from None
+        raise NotMineError(str(e)) from None
     found = f(*args, **kws)
     if found is None:
-        raise TypingError("returned None: not for these types")
+        raise NotMineError("returned None: not for these types")
     return _implementation(entry, candidate, found)
 
 
@@ -137,19 +137,22 @@ def _ask(entry: Entry, args: Sequence[Type], kws: Mapping[str, Type]) -> tuple[R
     template = candidate(_context)
     sig = template.apply(args, kws)
     if sig is None:
-        raise TypingError("returned None: not for these types")
+        raise NotMineError("returned None: not for these types")
     given = template.arrange(args, kws)
     cost = rank(given, sig.args)
     if cost is None:
-        raise TypingError(f"{sig} does not take ({_shown(args, kws)})")
+        raise NotMineError(f"{sig} does not take ({_shown(args, kws)})")
     return cost, Resolved(entry, signature=sig)
 
 
-def _failure(what: str, reasons: Sequence[tuple[Entry, str]]) -> TypingError:
+def _failure(what: str, reasons: Sequence[tuple[Entry, TypingError]]) -> TypingError:
+    """The error that lists the candidates. It is `refused` where one of them says why."""
     lines = [f"\n  {entry}:\n    {reason}" for entry, reason in reasons]
     count = f"the {len(lines)} candidates" if len(lines) != 1 else "the only candidate"
     tail = f": {count} turned it down:{''.join(lines)}" if lines else ": nothing is registered"
-    return TypingError(f"no implementation of {what}{tail}")
+    made = TypingError(f"no implementation of {what}{tail}")
+    made.refused = any(not isinstance(e, NotMineError) for _, e in reasons)  # type: ignore[attr-defined]
+    return made
 
 
 def has_candidates(func: Any) -> bool:
@@ -165,12 +168,12 @@ def resolve_call(func: Any, args: Sequence[Type], kws: Mapping[str, Type]) -> Re
     if isinstance(func, Intrinsic):
         return _resolve_intrinsic(func, args, kws)
     best: tuple[Rank, Resolved] | None = None
-    reasons: list[tuple[Entry, str]] = []
+    reasons: list[tuple[Entry, TypingError]] = []
     for entry in templates.calls.get(func):
         try:
             found = _ask(entry, args, kws)
         except TypingError as e:
-            reasons.append((entry, str(e)))
+            reasons.append((entry, e))
             continue
         if best is None or found[0] < best[0]:
             best = found
@@ -225,6 +228,7 @@ def _attribute_candidates(t: Type, attr: str) -> list[Entry]:
 def resolve_attribute(t: Type, attr: str) -> ResolvedAttribute | None:
     """What the attribute of a value means, None where nothing is registered for it. Methods are
     resolved when they are called, by resolve_method."""
+    refused: TypingError | None = None
     for entry in _attribute_candidates(t, attr):
         candidate = entry.value
         if isinstance(candidate, Overload):
@@ -237,7 +241,8 @@ def resolve_attribute(t: Type, attr: str) -> ResolvedAttribute | None:
         if isinstance(candidate, AttributeOverload):
             try:
                 found = candidate.function(t)
-            except TypingError:
+            except TypingError as e:
+                refused = refused or e
                 continue
             if found is None:
                 continue
@@ -245,10 +250,13 @@ def resolve_attribute(t: Type, attr: str) -> ResolvedAttribute | None:
         assert issubclass(candidate, AttributeTemplate)
         try:
             typed = candidate(_context).resolve(t, attr)
-        except TypingError:
+        except TypingError as e:
+            refused = refused or e
             continue
         if typed is not None:
             return ResolvedAttribute(entry, "typed", type=typed)
+    if refused is not None:
+        raise refused
     return None
 
 
@@ -279,14 +287,14 @@ def _resolve_accessors(entry: Entry, candidate: AttributeOverload, found: Any) -
 
 def resolve_method(t: Type, attr: str, args: Sequence[Type], kws: Mapping[str, Type]) -> Resolved:
     """What a call of a method means. TypingError lists the candidates."""
-    reasons: list[tuple[Entry, str]] = []
+    reasons: list[tuple[Entry, TypingError]] = []
     for entry in _attribute_candidates(t, attr):
         if not isinstance(entry.value, Overload):
             continue
         try:
             return Resolved(entry, _ask_overload(entry, entry.value, [t, *args], kws))
         except TypingError as e:
-            reasons.append((entry, str(e)))
+            reasons.append((entry, e))
     raise _failure(f"{t}.{attr}({_shown(args, kws)})", reasons)
 
 

@@ -93,6 +93,16 @@ class Type(CType):
             raise BridgeTypeError(f"expected a value of type {self}, got {value!r} of type {found}")
         return value
 
+    def values_eq(self, a: Any, b: Any) -> bool:
+        """Whether two values are equal: by their class's `==`, or where it has none, by what is in
+        their attributes."""
+        if a is b:
+            return True
+        plain = type(a).__eq__ is object.__eq__ and getattr(a, "__dict__", None)
+        if not plain or type(a) is not type(b) or vars(a).keys() != vars(b).keys():
+            return bool(a == b)
+        return all(_equal(v, getattr(b, name)) for name, v in vars(a).items())
+
     # In C
     @property
     def data_model(self) -> DataModel:
@@ -155,8 +165,19 @@ class Type(CType):
         return (1,)  # all that the registrations contribute is in the source, which is hashed
 
 
+def _equal(a: Any, b: Any) -> bool:
+    if hasattr(a, "untyped_storage"):
+        return hasattr(b, "untyped_storage") and TensorType(a.dtype, a.shape).values_eq(a, b)
+    if isinstance(a, (tuple, list)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(_equal, a, b))
+    return bool(a == b) or sameness.same(a, b) or Type.values_eq(_ANY, a, b)
+
+
 class Opaque(Type):
     """A type whose values nothing but its own functions can look into."""
+
+
+_ANY = Type("any")
 
 
 class Dummy(Type):
@@ -379,8 +400,8 @@ class NoneType(Dummy):
 class Known(Literal, Dummy):
     """A Python object that is a constant of the trace: a dtype, a device, a class."""
 
-    def __init__(self, value: Any) -> None:
-        Dummy.__init__(self, f"Known[{value!r}]")
+    def __init__(self, value: Any, name: str | None = None) -> None:
+        Dummy.__init__(self, f"Known[{value!r}]" if name is None else name)
         self.literal_value, self.literal_type = value, self
 
 
