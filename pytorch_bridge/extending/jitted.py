@@ -44,7 +44,7 @@ from .errors import TypingError, UnknownTypeError
 from .graph_ops import graph_type, holds_tensors, present
 from .natives import looked_at
 from .outside import state
-from .proxies import elements, is_proxy, is_sequence, proxies, proxy, rebuilt
+from .proxies import elements, is_container, is_proxy, is_sequence, proxies, proxy, rebuilt
 from .tracing import NeedSizes, Trace
 from .typeof import type_function, typeof
 
@@ -154,7 +154,7 @@ def _contiguous(t: torch.Tensor) -> bool:
 def _leaves(args: Any) -> Any:
     """The values among arguments that are inputs of the graph."""
     for a in args:
-        if isinstance(a, (tuple, list)):
+        if is_container(a):
             yield from _leaves(a)
         elif _is_input(a):
             yield a
@@ -313,19 +313,19 @@ class Jit(CopiedAsItself):
     def _input(self, trace: Trace, value: Any, name: str, inputs: list[Variable]) -> Any:
         if isinstance(value, _Known):
             return value.value
-        if type(value) in (tuple, list):
-            return type(value)(
-                self._input(trace, v, f"{name}_{i}", inputs) for i, v in enumerate(value)
-            )
+        if is_container(value):
+            inside = [self._input(trace, v, f"{name}_{i}", inputs) for i, v in enumerate(value)]
+            return rebuilt(value, inside)
         if not _is_input(value):
             return value
         t = typeof(value)
         if isinstance(t, types.Array) and trace.sizes_open:
             t = t.clone(shape=(None,) * (t.ndim or 0))
-        trace.classes.setdefault(t, type(value))
+        cls = type(value)
+        trace.classes[t] = cls if trace.classes.get(t, cls) is cls else None
         v = graph_type(t).make_variable(name)
         inputs.append(v)
-        return proxy(trace, v, t, value if isinstance(value, torch.Tensor) else None)
+        return proxy(trace, v, t, None if cls in _NUMBERS else value)
 
     def __repr__(self) -> str:
         return f"<jit {self.__qualname__}>"
@@ -343,7 +343,7 @@ class _Known:
 
 def _note(trace: Trace, value: Any) -> None:
     """Notes that a constant may be read."""
-    if type(value) in (tuple, list):
+    if is_container(value):
         for v in value:
             _note(trace, v)
     elif not _is_input(value):
@@ -361,7 +361,7 @@ def _key(value: Any, sizes: bool, looks: bool = False) -> Any:
         return cls
     if cls is int:
         return typeof(value)
-    if cls is tuple or cls is list:
+    if is_container(value):
         return cls, tuple([_key(v, sizes, looks) for v in value])
     if value is None or cls in (str, bool):
         return cls, value
@@ -369,7 +369,7 @@ def _key(value: Any, sizes: bool, looks: bool = False) -> Any:
         return cls, state(value.value)
     if not isinstance(value, Enum):
         try:
-            return typeof(value)
+            return cls, typeof(value)
         except UnknownTypeError:
             pass
     if cls.__hash__ is None and cls.__module__ == "builtins":

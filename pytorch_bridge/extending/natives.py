@@ -468,7 +468,7 @@ def _class(trace: Trace, value: Any, *args: Any) -> Any:
     """type(value)"""
     if args or not is_proxy(value):
         return type(value, *args)
-    found = trace.class_of(value._pb_type)
+    found = trace.class_of(value)
     if found is None:
         raise TypingError(
             f"the Python class of {described(value)} is not known while the function is "

@@ -11,6 +11,7 @@ an optimiser steps is the new one, and gets its gradient.
 
 from __future__ import annotations
 
+import argparse
 import collections
 import datetime
 import dis
@@ -31,6 +32,7 @@ from types import (
     FunctionType,
     MethodType,
     ModuleType,
+    SimpleNamespace,
 )
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -89,7 +91,7 @@ class _Parts:
         if own is None:
             parts = sameness.parts(value)
             own = None if parts is None else tuple(map(self.of, parts))
-        attributes = self._attributes(value)
+        attributes = () if _hidden(cls) else self._attributes(value)
         if own is None:
             # Two objects of a class that says when they are equal are as good as one another where
             # their attributes are.
@@ -127,6 +129,19 @@ class _Parts:
             special = name.startswith("__") or hasattr(type(v), "__get__")
             if not special and not isinstance(v, _BY_IDENTITY):
                 yield v
+
+
+def _hidden(cls: type) -> bool:
+    """Whether an object of Python's own library has an inside that is none of ours: a logger, a
+    lock."""
+    top = (cls.__module__ or "").partition(".")[0]
+    return top in sys.stdlib_module_names and top != "__main__" and cls not in _OPEN
+
+
+_OPEN = frozenset(
+    [SimpleNamespace, argparse.Namespace, type(os.environ), collections.UserDict]
+    + [collections.UserList, collections.ChainMap]
+)
 
 
 def _plain(cls: type) -> bool:
@@ -200,6 +215,7 @@ class Outside:
         self._states: dict[tuple[int, Any], tuple[Callable[[], Any], Hashable]] = {}
         self._asked: dict[Any, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {}
         self._tensors: dict[int, tuple[torch.Tensor, int]] = {}
+        self._given: list[tuple[torch.Tensor, tuple[Any, ...]]] = []
         self._functions: set[Any] = set()
         self.dtype = torch.get_default_dtype()
 
@@ -215,6 +231,9 @@ class Outside:
             return False
         for t, version in self._tensors.values():
             if t._version != version:
+                return False
+        for t, kind in self._given:
+            if _kind(t) != kind:
                 return False
         for function, args, result in self._asked.values():
             if function(*args) != result:
@@ -269,6 +288,12 @@ class Outside:
             return True
         if isinstance(value, _BY_IDENTITY):
             return True
+        if isinstance(value, Iterator) and type(value).__module__ in ("builtins", "itertools"):
+            raise TypingError(
+                f"{key[-1] if isinstance(key[-1], str) else rest} is an iterator from outside "
+                f"({type(value).__qualname__}), which gives another value at each call, and a "
+                "traced function runs once for its types: give it the values as arguments"
+            )
         if rest and rest[0] in _ONLY_WRITE and isinstance(value, (list, set, collections.deque)):
             return True
         self._states.setdefault((0, key), (read, state(value)))
@@ -284,9 +309,18 @@ class Outside:
         """Notes the answer of a function about the process's state."""
         self._asked.setdefault((function, args), (function, args, result))
 
+    def tensor(self, t: torch.Tensor) -> None:
+        """Notes a tensor that is an input: its elements may change, its type may not."""
+        self._given.append((t, _kind(t)))
+
     def elements(self, t: torch.Tensor) -> None:
         """Notes that the function has read the elements of a tensor while it was traced."""
         self._tensors.setdefault(id(t), (t, t._version))
+
+
+def _kind(t: torch.Tensor) -> tuple[Any, ...]:
+    contiguous = t.layout is torch.strided and t.is_contiguous()
+    return t.dtype, t.shape, t.device, contiguous, t.requires_grad
 
 
 def _content(cell: CellType) -> Any:

@@ -57,7 +57,7 @@ class Proxy:
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         # isinstance(x, torch.Tensor), isinstance(n, int) and so on hold in traced code.
-        return self._pb_trace.class_of(self._pb_type) or Proxy
+        return self._pb_trace.class_of(self) or Proxy
 
     # Its text and its hash would be the value's
     def __repr__(self) -> str:
@@ -86,10 +86,16 @@ class Proxy:
     def _copy(self) -> Any:
         if isinstance(self._pb_type, types.Number):
             return self
-        raise TypingError(f"{described(self)} cannot be copied while it is traced{here()}")
+        return self._refuse(f"{described(self)} cannot be copied while it is traced{here()}")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypingError(f"{described(self)} cannot be pickled while it is traced{here()}")
+        return self._refuse(f"{described(self)} cannot be pickled while it is traced{here()}")
+
+    def _refuse(self, message: str) -> Any:
+        """A TypingError that the traced function cannot leave behind by catching it."""
+        error = TypingError(message)
+        self._pb_trace.refused.append(error)
+        raise error
 
     # Attributes
     def __getattr__(self, name: str) -> Any:
@@ -107,7 +113,7 @@ class Proxy:
     # What must be known while the function is traced
     def __bool__(self) -> bool:
         self._pb_trace.need_value(self)
-        raise TypingError(
+        return self._refuse(
             f"the truth of {described(self)} is not known while the function is traced{here()}: "
             "choose by value with torch.where(condition, a, b); if, while, and, or, not can depend "
             "on types, shapes and constants only"
@@ -115,7 +121,7 @@ class Proxy:
 
     def _known(self, what: str) -> Any:
         self._pb_trace.need_value(self)
-        raise TypingError(
+        return self._refuse(
             f"{what} needs the value of {described(self)}, which is not known while the function "
             f"is traced{here()}: it must be a constant (jit(constants=...)), a size of a tensor, "
             "or an argument's default"
@@ -223,7 +229,7 @@ def proxy(trace: Trace, variable: Variable, t: Type, given: Any = None) -> Proxy
     elif isinstance(t, types.Array):
         more = tuple(n for n in _MORE if n != "__call__")
     else:
-        cls = trace.class_of(t)
+        cls = trace.class_of_type(t)
         more = tuple(
             n
             for n in _MORE
@@ -328,8 +334,21 @@ def is_sequence(value: Any) -> bool:
     return cls in (tuple, list) or cls.__module__ == "torch.return_types"
 
 
+def _typed_as_tuple(cls: type) -> bool:
+    from .typeof import registered_class
+
+    return registered_class(cls) is tuple
+
+
 def _named(cls: type) -> bool:
     return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
+
+
+def is_container(value: Any) -> bool:
+    """Whether it is an argument whose elements are arguments: a tuple, one with names, or a list,
+    of a class to which nothing else gives a type."""
+    cls = type(value)
+    return cls in (tuple, list, torch.Size) or (_named(cls) and _typed_as_tuple(cls))
 
 
 def elements(value: Any) -> list[Any] | None:

@@ -103,7 +103,9 @@ class Trace:
 
     def __init__(self, sizes_open: bool = False) -> None:
         self.sizes_open = sizes_open
-        self.classes: dict[Type, type] = {}  # the Python classes of the arguments' types
+        # The Python classes of the arguments' types; None where there are several.
+        self.classes: dict[Type, type | None] = {}
+        self.refused: list[TypingError] = []  # what no proxy can answer
         self.running = False
         self.looks = False  # whether it asked what an argument has beside its type
         self.outside = Outside()
@@ -125,6 +127,8 @@ class Trace:
             # The graph is one for calls with a gradient and without.
             with self._eager, torch.enable_grad():
                 found = self._inline(function, args, kwargs or {})
+            if self.refused:
+                raise self.refused[0]
             if generators() != before:
                 raise TypingError(
                     "the function drew random numbers while it was traced, which would be the same "
@@ -173,6 +177,7 @@ class Trace:
         if found is None:
             t = typeof_constant(value)
             v = graph_type(t).make_variable(f"outside_{len(self.captured)}")
+            self.outside.tensor(value)
             found = self.captured[id(value)] = (value, proxy(self, v, t, value))
         return found[1]
 
@@ -203,7 +208,14 @@ class Trace:
         finally:
             self._eager.passing -= 1
 
-    def class_of(self, t: Type) -> type | None:
+    def class_of(self, p: Proxy) -> type | None:
+        """The Python class of a value, where that is known."""
+        given = p._pb_given
+        if given is not None and not isinstance(given, torch.Tensor):
+            return type(given)
+        return self.class_of_type(p._pb_type)
+
+    def class_of_type(self, t: Type) -> type | None:
         """The Python class of the values of a type, where that is known."""
         if isinstance(t, types.Array):
             return torch.Tensor
