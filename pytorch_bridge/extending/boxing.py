@@ -23,6 +23,7 @@ has set, and everything that the block owns is given up: nothing has to be check
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -505,5 +506,21 @@ class Boundary:
         return f"#ifdef Py_PYTHON_H\n{freed}\n#endif\n{text}"
 
 
+def used_definitions(typ: Type) -> list[str]:
+    """The C definitions of all structs that the type's boxer and unboxer make on the way."""
+    models: dict[str, Any] = {}
+    for entry, arguments in ((find_unboxer(typ), "PyObject *"), (find_boxer(typ), None)):
+        if entry is None:
+            continue
+        builder = CBuilder("trial")
+        c = BoxContext(builder)
+        given = Value(builder, "trial", arguments or default_manager.lookup(typ).c_type)
+        with suppress(Exception):  # it is said where it is needed
+            (c.unbox if arguments else c.box)(typ, given)
+        models.update(builder.structs)
+    return [text for model in models.values() for text in model.definitions()]
+
+
+types.above.used_definitions = used_definitions
 types.above.support_code = support_code
 types.above.boundary = Boundary

@@ -261,6 +261,7 @@ class CBuilder:
         self._lines: list[str] = []
         self._frees: dict[str, str] = {}  # by the variable
         self._owned: dict[str, str] = {}  # the C types of those
+        self.structs: dict[str, Any] = {}  # the models of the structs that it makes, by C type
         self._depth = 0
         self._loops = 0
         self._may_fail = False

@@ -83,6 +83,7 @@ class StructProxy:
                 f"{t} is no struct: its model is {type(model).__name__}, not a StructModel"
             )
         c = model.c_type
+        builder.structs[c] = model
         variable = builder.owned(c) if model.owns else builder.variable(c)
         if value is not None:
             if value.ctype != c:

@@ -75,6 +75,7 @@ class LoweredOp(Op):
         self.otypes = [graph_type(sig.return_type)]
         trial = self._write("node", [f"V{i}" for i in range(len(sig.args))], "VR", "goto fail;")
         self._calls_torch, self._calls_python = trial.calls_torch, trial.calls_python
+        self._structs = list(trial.structs.values())
         # What has references to tensors may be, or contain, what it was made of.
         holders = [i for i, t in enumerate(sig.args) if default_manager.lookup(t).shares]
         fresh = self._fresh or not default_manager.lookup(sig.return_type).shares
@@ -148,6 +149,8 @@ class LoweredOp(Op):
         found = support_code()
         for t in (*self.sig.args, self.sig.return_type):
             found += default_manager.lookup(t).definitions()
+        for model in self._structs:
+            found += model.definitions()
         return found
 
     def c_code_cache_version(self) -> tuple[Any, ...]:

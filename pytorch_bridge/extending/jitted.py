@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, TypeVar, overload
@@ -39,20 +40,23 @@ from .. import registry
 from ..compiled import CompiledFunction, CopiedAsItself, function
 from ..errors import BridgeTypeError, BridgeValueError, RegistrationError
 from ..graph.basic import Variable, toposort
+from ..sameness import _HEAP_TYPE as HEAP_TYPE
 from . import types
 from .errors import TypingError, UnknownTypeError
 from .graph_ops import graph_type, holds_tensors, present
 from .natives import looked_at
 from .outside import state
 from .proxies import elements, is_container, is_proxy, is_sequence, proxies, proxy, rebuilt
+from .signatures import Signature
 from .tracing import NeedSizes, Trace
-from .typeof import type_function, typeof
+from .typeof import registered_class, type_function, typeof
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _NUMBERS = (int, float)
+_PYTHON = (int, float, complex, str, tuple, list)
 _STATES = 8  # graphs that are kept for the same types, with other things outside
 _MOST = 1024  # graphs of one function
 
@@ -74,7 +78,7 @@ class Specialization:
         self.captured = tuple([t for t, _ in trace.captured.values()])
         self.looks = trace.looks
         self.structs = structs  # the inputs that are no tensors, and may contain some
-        self.others: list[Specialization] = []  # for other states of what is outside
+        self.elsewhere: list[Specialization] = []  # for other states of what is outside
         self._refusing: CompiledFunction | None = None
         # The C callable itself, where every argument is an input.
         self.direct = compiled.direct if flat else None
@@ -112,7 +116,7 @@ class Specialization:
 
     def in_this_state(self) -> Specialization | None:
         """This one or another one for the same types, for what is outside as it is now."""
-        return next((s for s in (self, *self.others) if s.outside.holds()), None)
+        return next((s for s in (self, *self.elsewhere) if s.outside.holds()), None)
 
     def __call__(self, args: Sequence[Any]) -> Any:
         values = (*(args if self.flat else _leaves(args)), *self.captured)
@@ -164,7 +168,7 @@ def _is_input(value: Any) -> bool:
     cls = type(value)
     if cls in _TENSORS or cls in _NUMBERS:
         return True
-    if value is None or cls in (str, bool, _Known) or isinstance(value, Enum):
+    if value is None or cls in (str, bool, _Known) or _of_its_own(value):
         return False
     try:
         typeof(value)
@@ -193,7 +197,14 @@ class Jit(CopiedAsItself):
         self.looks = False  # whether a specialisation looked at what tensors have beside a type
         self.specializations: dict[Any, Specialization] = {}
         parameters = self.signature.parameters.values()
-        self._n = len(parameters)
+        for p in parameters:
+            if p.kind is p.VAR_KEYWORD:
+                raise BridgeTypeError(
+                    f"{self.__name__}: a jitted function takes no {p}: name the parameters"
+                )
+        self._variadic = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
+        # -1 where the arguments have to be bound first.
+        self._n = -1 if self._variadic else len(parameters)
         # What stands for arguments that are left out at the end; None where none may be.
         self._defaults: list[_Known | None] = [
             _Known(p.default)
@@ -225,7 +236,7 @@ class Jit(CopiedAsItself):
         if found is None:
             found = self._specialize(args)
             if known is not None and known is not found:
-                found.others = [known, *known.others][:_STATES]
+                found.elsewhere = [known, *known.elsewhere][:_STATES]
         elif found is last and refused is not None:
             raise refused
         if found.direct is not None:
@@ -254,11 +265,8 @@ class Jit(CopiedAsItself):
             left_out = self._defaults[len(args) :]
             if len(args) < self._n and None not in left_out:
                 return (*args, *left_out)
-        for p in self.signature.parameters.values():
-            if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-                raise BridgeTypeError(f"{self.__name__}: a jitted function takes no {p}")
         bound = self.signature.bind(*args, **kwargs)
-        given = set(bound.arguments)
+        given = {*bound.arguments, *self._variadic}
         bound.apply_defaults()
         return tuple(
             v if n in given and n not in self.constants else _Known(v)
@@ -283,6 +291,8 @@ class Jit(CopiedAsItself):
         for p in self.signature.parameters.values():
             if p.kind is p.KEYWORD_ONLY:
                 keyword[p.name] = by_name[p.name]
+            elif p.kind is p.VAR_POSITIONAL:
+                positional += by_name[p.name]
             else:
                 positional.append(by_name[p.name])
         for a in args:  # as it is before it runs
@@ -330,8 +340,18 @@ class Jit(CopiedAsItself):
     def __repr__(self) -> str:
         return f"<jit {self.__qualname__}>"
 
-    def __reduce__(self) -> str:
-        return self.__qualname__  # as a function is pickled: by its name in its module
+    @property
+    def py_func(self) -> Callable[..., Any]:
+        """The Python function."""
+        return self.function
+
+    def __reduce__(self) -> Any:
+        found: Any = sys.modules.get(self.__module__)
+        for part in self.__qualname__.split("."):
+            found = getattr(found, part, None)
+        if found is self:
+            return self.__qualname__  # as a function is pickled: by its name in its module
+        return _jit, (self.function, self.mode, tuple(self.constants))
 
 
 class _Known:
@@ -339,6 +359,15 @@ class _Known:
 
     def __init__(self, value: Any) -> None:
         self.value = value
+
+
+def _of_its_own(value: Any) -> bool:
+    """Whether a value has more to it than the number, the text or the elements that the type of
+    its base class is for: a member of an enum, an int of a class of one's own."""
+    cls = type(value)
+    if isinstance(value, Enum):
+        return True
+    return bool(cls.__flags__ & HEAP_TYPE) and registered_class(cls) in _PYTHON
 
 
 def _note(trace: Trace, value: Any) -> None:
@@ -367,7 +396,7 @@ def _key(value: Any, sizes: bool, looks: bool = False) -> Any:
         return cls, value
     if cls is _Known:
         return cls, state(value.value)
-    if not isinstance(value, Enum):
+    if not _of_its_own(value):
         try:
             return cls, typeof(value)
         except UnknownTypeError:
@@ -414,7 +443,11 @@ def jit(
     *, mode: str | None = None, constants: Sequence[str] = ()
 ) -> Callable[[Callable[..., Any]], Jit]: ...
 def jit(
-    f: Callable[..., Any] | None = None, *, mode: str | None = None, constants: Sequence[str] = ()
+    f: Callable[..., Any] | None = None,
+    *,
+    mode: str | None = None,
+    constants: Sequence[str] = (),
+    **options: Any,
 ) -> Jit | Callable[[Callable[..., Any]], Jit]:
     """Compiles a Python function for the types that it is called with. `mode` is that of
     pb.function; `constants` names arguments that are known while tracing, such as dimensions.
@@ -427,12 +460,36 @@ def jit(
 
     TypingError where a call in it has no meaning for the types; a branch on a value is a TypeError.
     """
+    for name in options:
+        why = f": {_OPTIONS[name]}" if name in _OPTIONS else ""
+        raise BridgeTypeError(f"jit has no option {name}{why}; it has mode and constants")
     if f is None:
         return lambda f: _jit(f, mode, constants)
     return _jit(f, mode, constants)
 
 
+# Options of Numba's jit, and why there are none here.
+_OPTIONS = {
+    "nopython": "every function is compiled as a whole",
+    "forceobj": "every function is compiled as a whole",
+    "cache": "what is compiled is kept on disk by itself",
+    "parallel": "PyTorch's functions run in parallel by themselves",
+    "fastmath": "results are PyTorch's, bit for bit",
+    "nogil": "the interpreter's lock is given up wherever the graph does not need it",
+    "inline": "functions are traced in the place of the call",
+    "boundscheck": "PyTorch checks every index",
+    "error_model": "errors are Python's",
+    "locals": "types follow from the arguments",
+    "signature": "types follow from the arguments: the function is compiled at its first call",
+}
+
+
 def _jit(f: Callable[..., Any], mode: str | None, constants: Sequence[str]) -> Jit:
+    if isinstance(f, (str, Signature, list, tuple)):
+        raise BridgeTypeError(
+            f"jit takes a function and no signature, such as {f!r}: the function is compiled for "
+            "the types of its arguments at its first call"
+        )
     if not callable(f):
         raise BridgeTypeError(f"jit decorates a function, not {f!r}")
     return Jit(f, mode, constants)

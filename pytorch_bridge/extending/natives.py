@@ -168,6 +168,17 @@ def check_pure(func: Any, kwargs: Mapping[str, Any]) -> None:
         )
 
 
+def check_kept(result: Any) -> None:
+    """TypingError where a function of PyTorch that was called writes into an argument, whatever it
+    is called."""
+    for v in result if isinstance(result, (list, tuple)) else [result]:
+        node = v.owner if isinstance(v, Variable) else None
+        if node is not None and isinstance(node.op, NativeOp) and node.op.destroy_map:
+            raise TypingError(
+                f"{node.op.name} writes into a tensor{here()}; a traced function computes new ones"
+            )
+
+
 def _set_item(trace: Trace, x: Any, index: Any, value: Any) -> Any:
     raise TypingError(
         "an assignment to elements writes into a tensor; a traced function computes new ones: use "

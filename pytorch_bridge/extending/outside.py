@@ -23,6 +23,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
 from enum import Enum
 from hashlib import blake2b
 from types import (
@@ -42,6 +43,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import sameness
 from .errors import TypingError
+from .proxies import is_proxy
 
 _MISSING = object()
 _LARGEST = 200_000  # parts of an object that is compared at each call
@@ -59,6 +61,10 @@ _BY_IDENTITY = (
 )
 
 
+class _Inside(Exception):
+    """The object was made by the traced function."""
+
+
 class _Parts:
     """Makes the key of one object with all that can be reached from it."""
 
@@ -67,6 +73,8 @@ class _Parts:
         self.kept: list[Any] = []
 
     def of(self, value: Any) -> Hashable:
+        if is_proxy(value):
+            raise _Inside
         cls = type(value)
         if value is None or cls in (int, bool, str, bytes):
             return cls, value
@@ -95,7 +103,8 @@ class _Parts:
         if own is None:
             # Two objects of a class that says when they are equal are as good as one another where
             # their attributes are.
-            by_value = cls.__eq__ is not object.__eq__ and attributes and _plain(cls)
+            eq: Any = cls.__eq__
+            by_value = eq is not object.__eq__ and attributes and _plain(cls)
             own = None if by_value else sameness.Itself(value)
         return cls, own, attributes
 
@@ -105,7 +114,7 @@ class _Parts:
         if isinstance(value, dict):
             return tuple([(self.of(k), self.of(v)) for k, v in dict.items(value)])
         if isinstance(value, (list, tuple, collections.deque)):
-            return tuple([self.of(v) for v in type(value).__iter__(value)])
+            return tuple([self.of(v) for v in iter(value)])
         if isinstance(value, (bytearray, memoryview)):
             return bytes(value)
         numpy = sys.modules.get("numpy")
@@ -120,15 +129,21 @@ class _Parts:
         found = getattr(value, "__dict__", {})
         return (
             *[(n, self.of(found[n] if n in found else getattr(value, n))) for n in sorted(names)],
-            *[self.of(v) for c in type(value).__mro__ if _own(c) for v in self._class(c)],
+            *map(self.of, _data(type(value))),
         )
 
-    def _class(self, cls: type) -> Iterator[Any]:
-        """The values that a class statement gives its objects."""
-        for name, v in list(vars(cls).items()):
-            special = name.startswith("__") or hasattr(type(v), "__get__")
-            if not special and not isinstance(v, _BY_IDENTITY):
-                yield v
+
+def _data(cls: type) -> tuple[Any, ...]:
+    """The values that class statements give the objects of a class."""
+    return tuple(
+        v
+        for c in cls.__mro__
+        if _own(c)
+        for name, v in list(vars(c).items())
+        if not name.startswith("__")
+        and not hasattr(type(v), "__get__")
+        and not isinstance(v, _BY_IDENTITY)
+    )
 
 
 def _hidden(cls: type) -> bool:
@@ -139,8 +154,14 @@ def _hidden(cls: type) -> bool:
 
 
 _OPEN = frozenset(
-    [SimpleNamespace, argparse.Namespace, type(os.environ), collections.UserDict]
-    + [collections.UserList, collections.ChainMap]
+    [
+        SimpleNamespace,
+        argparse.Namespace,
+        type(os.environ),
+        collections.UserDict,
+        collections.UserList,
+        collections.ChainMap,
+    ]
 )
 
 
@@ -257,6 +278,11 @@ class Outside:
         for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self.object(default)
 
+    def _state(self, key: Any, read: Callable[[], Any], value: Any) -> None:
+        if key not in self._states:
+            with suppress(_Inside):
+                self._states[key] = read, state(value)
+
     def _global(self, names: dict[str, Any], chain: _Chain) -> None:
         name, *rest = chain
         value = names.get(name, _MISSING)
@@ -271,8 +297,8 @@ class Outside:
     def _value(self, key: Any, value: Any, rest: Any, read: Callable[[], Any]) -> bool:
         """Notes what a name stands for, and what is read of it; returns whether identity says that
         it is the same."""
-        if value is _MISSING:
-            return True
+        if value is _MISSING or is_proxy(value):
+            return value is _MISSING
         if isinstance(value, (ModuleType, type)) and rest:
             owner = value
             name, *further = rest
@@ -280,12 +306,12 @@ class Outside:
             if not (library(owner) and isinstance(found, _BY_IDENTITY[:4])):
                 inner = (*key, name)
                 if self._value(inner, found, further, lambda: getattr(owner, name, None)):
-                    self._states.setdefault(
-                        (0, inner), (lambda: getattr(owner, name, None), state(found))
-                    )
+                    self._state((0, inner), lambda: getattr(owner, name, None), found)
             elif further and isinstance(found, (ModuleType, type)):
                 self._value((*key, name), found, further, lambda: getattr(owner, name, None))
             return True
+        if isinstance(value, type) and _own(value):
+            self._state((2, value), lambda: _data(value), _data(value))
         if isinstance(value, _BY_IDENTITY):
             return True
         if isinstance(value, Iterator) and type(value).__module__ in ("builtins", "itertools"):
@@ -296,14 +322,14 @@ class Outside:
             )
         if rest and rest[0] in _ONLY_WRITE and isinstance(value, (list, set, collections.deque)):
             return True
-        self._states.setdefault((0, key), (read, state(value)))
+        self._state((0, key), read, value)
         return False
 
     def object(self, value: Any) -> None:
         """Notes an object that is read in whatever way."""
         if value is None or isinstance(value, (int, str, float, *_BY_IDENTITY)):
             return
-        self._states.setdefault((1, id(value)), (lambda: value, state(value)))
+        self._state((1, id(value)), lambda: value, value)
 
     def asked(self, function: Callable[..., Any], args: tuple[Any, ...], result: Any) -> None:
         """Notes the answer of a function about the process's state."""

@@ -316,8 +316,8 @@ for _name, _function in BINARY.items():
         f"__i{_name}__",
         _in_place(getattr(operator, f"i{_name.rstrip('_')}"), _function),
     )
-Proxy.__divmod__ = _binary(divmod, False)  # type: ignore[attr-defined]
-Proxy.__rdivmod__ = _binary(divmod, True)  # type: ignore[attr-defined]
+for _name, _reflected in (("divmod", False), ("rdivmod", True)):
+    setattr(Proxy, f"__{_name}__", _binary(divmod, _reflected))
 for _name, _function in COMPARE.items():
     setattr(Proxy, f"__{_name}__", _compare(_function))
 for _name, _function in UNARY.items():
@@ -367,7 +367,7 @@ def rebuilt(value: Any, inside: list[Any]) -> Any:
     """A container like value with other elements."""
     cls = type(value)
     if _named(cls):
-        return cls._make(inside)  # type: ignore[attr-defined]
+        return cls._make(inside)
     if cls is deque:
         return deque(inside, value.maxlen)
     if cls is slice:

@@ -25,7 +25,7 @@ from functools import lru_cache
 from inspect import CO_OPTIMIZED
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from ..sameness import same
 
@@ -40,6 +40,7 @@ for _name in __future__.all_feature_names:
 
 _lock = threading.Lock()
 _codes: WeakKeyDictionary[CodeType, CodeType | None] = WeakKeyDictionary()
+_inner: WeakSet[CodeType] = WeakSet()  # of functions within those that were rewritten
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -198,7 +199,7 @@ def _spans(code: CodeType) -> tuple[_Span, _Span] | None:
     ]
     if not found:
         return None
-    return min(f for f, _ in found), max(e for _, e in found)  # type: ignore[type-var,return-value]
+    return min(f for f, _ in found), max(e for _, e in found)  # type: ignore[return-value]
 
 
 def _around(node: _Function, span: tuple[_Span, _Span]) -> bool:
@@ -363,6 +364,18 @@ def _with_names(
     return made
 
 
+def _within(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _within(constant)
+
+
+def made_inside(function: FunctionType) -> bool:
+    """Whether a function was defined by one that was rewritten, when that ran."""
+    return function.__code__ in _inner
+
+
 def rewritten(
     function: FunctionType,
     call: Callable[..., Any],
@@ -372,9 +385,13 @@ def rewritten(
     """The function with each call `f(...)` as `call(f, ...)`; where its source is not there, for
     functions that it has names for and that are to be `seen`."""
     code = function.__code__
+    if code in _inner:
+        return function
     with _lock:  # CPython's ast is not for several threads
         if code not in _codes:
-            _codes[code] = _rewritten(code)
+            made = _codes[code] = _rewritten(code)
+            if made is not None:
+                _inner.update(_within(made))
         changed = _codes[code]
     if changed is None:
         return _with_names(function, call, read, seen)

@@ -64,7 +64,7 @@ class Template:
         if not kws:
             return list(args)
         try:
-            parameters = inspect.signature(self.key)
+            parameters = inspect.signature(type(self).key)  # not the bound method
             return positions(parameters, parameters.bind(*args, **kws).arguments)
         except (TypeError, ValueError):
             if len(kws) > 1:

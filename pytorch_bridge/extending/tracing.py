@@ -13,6 +13,7 @@ import gc
 import inspect
 import operator
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -54,7 +55,7 @@ from .resolution import (
     resolve_call,
     resolve_method,
 )
-from .rewriting import rewritten, within
+from .rewriting import made_inside, rewritten, within
 from .signatures import Signature, signature
 from .templates import calls, positions
 from .typeof import typeof_constant
@@ -154,8 +155,10 @@ class Trace:
         def left() -> list[Proxy]:
             return [p for p in (r() for r in self._followed) if p is not None and id(p) not in own]
 
-        if left():
-            gc.collect()
+        for wait in (0.0, 0.01, 0.05):  # another thread may be collecting, and this one does not
+            if left():
+                time.sleep(wait)
+                gc.collect()
         found = left()
         if found:
             p = found[0]
@@ -380,7 +383,8 @@ class Trace:
 
     def _construct(self, cls: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """An object of a class, whose __init__ is traced where the class is no library's."""
-        plain = type(cls) is type and cls.__new__ is object.__new__
+        new: Any = cls.__new__
+        plain = type(cls) is type and new is object.__new__
         if not plain or library(cls) or not isinstance(cls.__init__, FunctionType):
             return cls(*args, **kwargs)
         made = object.__new__(cls)
@@ -511,7 +515,9 @@ class Trace:
             elif is_proxy(args[0]):
                 given = (given[0], *collected(function, given[1:]))
         try:
-            found = natives.named(function(*given, **unwrapped(dict(kwargs))))
+            found = function(*given, **unwrapped(dict(kwargs)))
+            natives.check_kept(found)
+            found = natives.named(found)
             if not torch.is_grad_enabled():  # within the traced function's no_grad
                 found = natives.detached(found)
             return self.wrap(found)
@@ -569,9 +575,8 @@ class Trace:
         plain: Any = function
         if isinstance(function, MethodType):
             bound, plain = (function.__self__,), function.__func__
-            self.outside.object(function.__self__)
         if isinstance(plain, FunctionType):
-            if not library(plain):
+            if not library(plain) and not made_inside(plain):
                 self.outside.function(plain)
             plain = rewritten(plain, call_in_trace, read_in_trace, self._is_seen)
         return plain(*bound, *args, **kwargs)
@@ -715,7 +720,7 @@ class Trace:
         n = owner.shape[0] if owner._pb_type.shape else None
         if n is None:
             raise TypingError("a tensor without dimensions cannot be iterated over")
-        return iter([owner[i] for i in range(n)])
+        return iter([self.call(operator.getitem, (owner, i), {}) for i in range(n)])
 
 
 class _MissingAttribute(TypingError, AttributeError):

@@ -22,7 +22,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import sameness
-from ..errors import BridgeTypeError, RegistrationError
+from ..errors import BridgeTypeError, MissingMethodError, RegistrationError
 from ..types.base import CType, Sub
 from ..types.base import Type as BaseType
 from ..types.parsing import schema_type
@@ -45,6 +45,7 @@ class Above:
     typeof: abc.Callable[[Any], BaseType]
     data_model: abc.Callable[[BaseType], DataModel]
     support_code: abc.Callable[[], Sequence[str]]
+    used_definitions: abc.Callable[[Type], list[str]]
     boundary: abc.Callable[[Type, str, Sub], Boundary]
     parameters: abc.Callable[[Type, str], list[str]]
     results: abc.Callable[[Type, str], list[str]]
@@ -98,7 +99,8 @@ class Type(CType):
         their attributes."""
         if a is b:
             return True
-        plain = type(a).__eq__ is object.__eq__ and getattr(a, "__dict__", None)
+        eq: Any = type(a).__eq__
+        plain = eq is object.__eq__ and getattr(a, "__dict__", None)
         if not plain or type(a) is not type(b) or vars(a).keys() != vars(b).keys():
             return bool(a == b)
         return all(_equal(v, getattr(b, name)) for name, v in vars(a).items())
@@ -128,7 +130,8 @@ class Type(CType):
         return _abi().c_compile_args()
 
     def c_support_code(self) -> Sequence[str]:
-        return [*above.support_code(), *self.data_model.definitions()]
+        own = self.data_model.definitions()
+        return [*above.support_code(), *own, *above.used_definitions(self)]
 
     def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
         return above.boundary(self, name, sub).declare()
@@ -408,6 +411,7 @@ class Known(Literal, Dummy):
 unicode_type = UnicodeType("str")
 string = unicode_type
 none = NoneType("none")
+void = none
 
 
 def unliteral(t: BaseType) -> BaseType:
@@ -541,3 +545,33 @@ class List(Iterable):
     @property
     def iterator_type(self) -> Iterator:
         return Iterator(self.dtype)
+
+
+# Types that Numba has and this package has not, and what there is in their place.
+_ABSENT = {
+    "Optional": "a value or None is decided while tracing: None is a constant of its own",
+    "NamedTuple": "named tuples are taken apart when a function is called, and made again",
+    "NamedUniTuple": "named tuples are taken apart when a function is called, and made again",
+    "Record": "register a class with a StructModel",
+    "NestedArray": "a tensor has more dimensions",
+    "ListType": "lists are taken apart when a function is called",
+    "DictType": "a dict that a function makes and returns is made again at each call",
+    "Set": "a set that a function makes is Python's, while it is traced",
+    "Bytes": "give a tensor of uint8",
+    "CharSeq": "use unicode_type",
+    "UnicodeCharSeq": "use unicode_type",
+    "Omitted": "a default that is not given is a Literal, or Known",
+    "StructRef": "a struct is a value: register_model with a StructModel",
+    "EnumMember": "members of enums are constants",
+    "IntEnumMember": "members of enums are constants",
+    "NPDatetime": "convert to int64",
+    "NPTimedelta": "convert to int64",
+    "float16": "numbers have 32 or 64 bits; tensors have torch.float16",
+    "deferred_type": "a struct cannot contain itself",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _ABSENT:
+        raise MissingMethodError(f"types.{name} is Numba's, and is not here: {_ABSENT[name]}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
