@@ -389,9 +389,9 @@ def rewritten(
         return function
     with _lock:  # CPython's ast is not for several threads
         if code not in _codes:
-            made = _codes[code] = _rewritten(code)
-            if made is not None:
-                _inner.update(_within(made))
+            fresh = _codes[code] = _rewritten(code)
+            if fresh is not None:
+                _inner.update(_within(fresh))
         changed = _codes[code]
     if changed is None:
         return _with_names(function, call, read, seen)
