@@ -329,12 +329,10 @@ func (j *initializing) join(store *Store) (*Group, error) {
 	if err != nil {
 		came := j.came(languages)
 		languages.Close()
-		var of *gotorch.Error
-		if errors.As(err, &of) {
-			if of.Kind == gotorch.RuntimeError && j.backend == Gloo { // c10d's self test has passed, so it is the network
-				of.Kind = NetworkError
-				of.Msg += came
-			}
+		var e *gotorch.Error
+		if errors.As(err, &e) && e.Kind == gotorch.RuntimeError && j.backend == Gloo { // c10d's self test has passed, so it is the network
+			e.Kind = NetworkError
+			e.Msg += came
 		}
 		return nil, err
 	}

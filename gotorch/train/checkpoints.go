@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ import (
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/door"
 	"gotorch.dev/gotorch/internal/regular"
 	"gotorch.dev/gotorch/internal/replace"
 	"gotorch.dev/gotorch/nn"
@@ -431,15 +433,7 @@ func (r *run[B]) state(at position, marks gotorch.Dict) gotorch.Dict {
 		dict = append(dict, gotorch.DictItem{Key: "phase", Value: at.phase})
 	}
 	if r.buckets != nil {
-		var all []any
-		for _, names := range r.buckets {
-			var bucket []any
-			for _, name := range names {
-				bucket = append(bucket, name)
-			}
-			all = append(all, bucket)
-		}
-		dict = append(dict, gotorch.DictItem{Key: "buckets", Value: all})
+		dict = append(dict, gotorch.DictItem{Key: "buckets", Value: r.buckets})
 	}
 	if r.checkpoints.by != "" {
 		dict = append(dict, gotorch.DictItem{Key: "best", Value: r.checkpoints.best}, gotorch.DictItem{Key: "best_step", Value: r.checkpoints.bestStep})
@@ -594,8 +588,8 @@ func (r *run[B]) load(from source) (err error) {
 			return err
 		}
 	}
-	buckets, err := bucketsIn(mine)
-	if err != nil {
+	var buckets [][]string
+	if err := door.Assign(reflect.ValueOf(&buckets).Elem(), mine.Get("buckets"), "the checkpoint's buckets"); err != nil {
 		return err
 	}
 	generators := r.generators()
@@ -685,24 +679,6 @@ func (r *run[B]) load(from source) (err error) {
 		r.checkpoints.best, r.checkpoints.bestStep = best, bestStep
 		r.resumed, r.resized, r.shared = true, !same, number
 	})
-}
-
-// bucketsIn returns the buckets of DataParallel that a checkpoint has, nil for none.
-func bucketsIn(train gotorch.Dict) (buckets [][]string, err error) {
-	all, _ := train.Get("buckets").([]any)
-	for _, value := range all {
-		bucket, _ := value.([]any)
-		var names []string
-		for _, name := range bucket {
-			name, is := name.(string)
-			if !is {
-				return nil, fmt.Errorf("a bucket has %v, which is no name of a parameter", name)
-			}
-			names = append(names, name)
-		}
-		buckets = append(buckets, names)
-	}
-	return buckets, nil
 }
 
 // trains reports whether the buckets have the parameters that the model trains. Otherwise the run is another one, and lays out its own.

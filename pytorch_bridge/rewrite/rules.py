@@ -15,7 +15,8 @@ own, which the replacement may share with others: such a rule is not applied whe
 that.
 
 Every rule is exact. The value is the same bit for bit, with NaN's payload and the sign of zero,
-and so are dtype and strides; what would raise still raises.
+and so are dtype and strides; what would raise still raises. Loops (`fuse.py`) are no rule: they may
+change the sign and the payload of a NaN.
 """
 
 from __future__ import annotations

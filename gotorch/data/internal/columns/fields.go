@@ -77,7 +77,12 @@ func (c *Column) Class(text string) (Number, error) {
 	if c.unknown != nil {
 		return *c.unknown, nil
 	}
-	return Number{}, fmt.Errorf("%.60q is none of the column's %d classes", text, len(c.Classes))
+	return Number{}, c.NoClass(fmt.Sprintf("%.60q", text))
+}
+
+// NoClass is the error for a text without a class.
+func (c *Column) NoClass(text string) error {
+	return fmt.Errorf("%s is none of the column's %d classes: say by Unknown what others count as", text, len(c.Classes))
 }
 
 // HasUnknown reports whether texts may stand in the column that are none of its classes.
