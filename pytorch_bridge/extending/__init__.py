@@ -51,7 +51,7 @@ Which of several registrations counts is said in `resolution` (calls, methods, a
 from __future__ import annotations
 
 from .. import types as _graph_types
-from ..errors import DuplicateError, RegistrationError
+from ..errors import DuplicateError, MissingMethodError, RegistrationError
 from ..graph.basic import Apply, Variable
 from ..ops.op import Op
 from ..registry import temporary, transaction
@@ -95,14 +95,40 @@ from .templates import (
 from .typeof import typeof, typeof_impl
 
 from .jitted import jit  # isort: skip
-from . import core, natives, parameters  # isort: skip  # register what PyTorch and Python bring
+from . import core, natives, parameters, scalars  # isort: skip  # register what Python brings
 
-del core, natives, parameters
+del core, natives, parameters, scalars
 
 # Code that was written for Numba looks for the types of extensions among all types.
 for _name in set(dir(types)) - set(dir(_graph_types)):
     setattr(_graph_types, _name, getattr(types, _name))
 del _name
+
+
+# Names that code written for Numba looks for, and what to write for them.
+_ABSENT = {
+    "overload_classmethod": "register the class method's function: overload(Class.method)",
+    "overload_glue": "use overload",
+    "is_jitted": "compare with isinstance(f, type(jit(f)))",
+    "as_numba_type": "types come from values: typeof(value)",
+    "njit": "use jit, which always compiles the whole function",
+    "vectorize": "PyTorch's functions are elementwise already, and jit fuses them",
+    "guvectorize": "use torch.vmap outside of jit, or dimensions in the function",
+    "cfunc": "export_go makes a package with a function that C and Go can call",
+    "objmode": "a compiled function cannot call the interpreter: return, and call again",
+    "prange": "PyTorch's functions run in parallel by themselves",
+    "structref": "a struct is a value: register_model with a StructModel",
+    "SentryLiteralArgs": "name constants with jit(constants=...)",
+    "literally": "name constants with jit(constants=...)",
+    "literal_unroll": "loops over constants and tuples are always unrolled",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _ABSENT:
+        raise MissingMethodError(f"{name} is Numba's, and is not here: {_ABSENT[name]}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "AbstractTemplate",

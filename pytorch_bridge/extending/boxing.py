@@ -23,6 +23,7 @@ has set, and everything that the block owns is given up: nothing has to be check
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -30,7 +31,7 @@ from ..errors import BridgeTypeError, RegistrationError
 from ..registry import Entry, Table
 from ..types.base import Sub, Type
 from . import types
-from .builder import FORMAT_ERROR, CBuilder, Value
+from .builder import FORMAT_ERROR, STRINGS, CBuilder, Value
 from .context import Context, StructProxy
 from .models import default_manager
 from .selecting import Spec, check, select, show
@@ -52,7 +53,8 @@ class NativeValue:
     Python has set is raised, and value is not used. cleanup, if given, is called to emit what runs
     when the function has ended, whether it succeeded or not; it sees the variables that unboxing
     made, which are zero where unboxing did not get as far. Where a call in it fails, the rest of it
-    is left out, and the exception goes nowhere, as in a __del__.
+    is left out, and the exception goes nowhere, as in a __del__. An unboxer that asks another one
+    (`c.unbox`) need not pass its cleanup on; it may call it, and then it runs there and only there.
     """
 
     value: Value
@@ -144,7 +146,7 @@ static PyObject *pb_object(const char *token, PyObject **slot) {
 
 def support_code() -> list[str]:
     """What the C of all types with boxes and unboxes needs."""
-    return [FORMAT_ERROR, _OBJECT]
+    return [FORMAT_ERROR, STRINGS, _OBJECT]
 
 
 class PyAPI:
@@ -270,13 +272,26 @@ class PyAPI:
         return self._object(text)
 
     def string_from_string(self, value: Any) -> Value:
-        return self._object(f"PyUnicode_FromString({self.builder.value(value).text})")
+        """A str of a `unicode_type`, or of a C string that ends with NUL."""
+        v = self.builder.value(value)
+        if v.ctype != "pb_string":
+            return self._object(f"PyUnicode_FromString({v.text})")
+        return self._object(
+            f'PyUnicode_FromStringAndSize({v.text} ? {v.text} : "", pb_string_size({v.text}))'
+        )
 
     def string_as_string(self, obj: Value) -> Value:
-        """The UTF-8 of a str; it is valid while the object lives."""
-        made = self.builder.variable("const char *")
-        self.builder.emit(f"{made.text} = PyUnicode_AsUTF8({obj.text});")
-        self._check(f"{made.text} == NULL")
+        """A str as the value of a `unicode_type`, which serves as a `const char *` of UTF-8 too. It
+        is a copy, so that it lives as long as it is needed."""
+        b = self.builder
+        size, text = b.variable("Py_ssize_t"), b.variable("const char *")
+        b.emit(f"{text.text} = PyUnicode_AsUTF8AndSize({obj.text}, &{size.text});")
+        self._check(f"{text.text} == NULL")
+        made = b.owned("pb_string")
+        b.emit(f"{made.text} = pb_string_new({text.text}, {size.text});")
+        with b.if_(Value(b, f"{made.text} == NULL", "bool")):
+            b.emit("PyErr_NoMemory();")
+            b.goto_fail()
         return made
 
     # Tuples
@@ -322,6 +337,7 @@ class BoxContext:
         self.builder = builder
         self.pyapi = PyAPI(builder)
         self.context = Context()
+        self.cleanups: list[_Cleanup] = []  # of all that was unboxed, the first one first
 
     def struct(self, typ: Type, value: Value | None = None) -> StructProxy:
         """A struct whose members are attributes: a new one, or a copy of value."""
@@ -338,6 +354,15 @@ class BoxContext:
         made = entry.value(typ, value, self)
         if not isinstance(made, Value) or made.ctype != "PyObject *":
             raise RegistrationError(f"{entry} must return a PyObject *, not {made!r}")
+        b = self.builder
+        if not made.owned:  # an expression is evaluated once
+            made = b.variable("PyObject *", made)
+        wrong = f"{made.text} == NULL"
+        with b.if_(Value(b, wrong if _core(entry) else f"{wrong} || PyErr_Occurred()", "bool")):
+            why = f"the boxer {entry} returned NULL for a value of type {typ}, and set no exception"
+            with b.if_(Value(b, "!PyErr_Occurred()", "bool")):
+                self.pyapi.err_set_string("SystemError", why)
+            b.goto_fail()
         return made
 
     def unbox(self, typ: Type, obj: Value) -> NativeValue:
@@ -352,6 +377,8 @@ class BoxContext:
         if not isinstance(made, NativeValue):
             raise RegistrationError(f"{entry} must return a NativeValue, not {made!r}")
         c = default_manager.lookup(typ).c_type
+        if c == "pb_string" and isinstance(made.value, Value):
+            made.value = self.builder.string(made.value)
         if not isinstance(made.value, Value) or made.value.ctype != c:
             raise RegistrationError(
                 f"{entry} must give a {c}, which is what {typ} is in C, not {made.value!r}"
@@ -363,11 +390,44 @@ class BoxContext:
                 self.builder.goto_fail()
         elif made.is_error:
             self.builder.goto_fail()
+        elif not _core(entry):
+            with self.builder.if_(Value(self.builder, "PyErr_Occurred()", "bool")):
+                self.builder.goto_fail()
+        if made.cleanup is None:
+            return made
+        if self.builder.in_loop:
+            raise RegistrationError(
+                f"{entry} has a cleanup, and is asked in a loop of another unboxer: the variables "
+                "of one turn are gone in the next, so that nothing could clean up after it"
+            )
+        emit = made.cleanup.emit if isinstance(made.cleanup, _Cleanup) else made.cleanup
+        for known in self.cleanups:  # handed on by the unboxer that asked for it
+            if known.emit is emit:
+                known.done = True
+        made.cleanup = _Cleanup(emit)
+        self.cleanups.append(made.cleanup)
         return made
 
     def unbox_value(self, typ: Type, obj: Value) -> Value:
         """The C value alone."""
         return self.unbox(typ, obj).value
+
+
+def _core(entry: Entry) -> bool:
+    """Whether the package itself registered it, so that it reports errors as it should."""
+    return str(getattr(entry.thing, "__module__", "")).startswith("pytorch_bridge.")
+
+
+class _Cleanup:
+    """A cleanup that is emitted once: where an unboxer calls it, or at the end."""
+
+    def __init__(self, emit: Callable[[], None]) -> None:
+        self.emit, self.done = emit, False
+
+    def __call__(self) -> None:
+        if not self.done:
+            self.done = True
+            self.emit()
 
 
 # What runs while an exception is set must not see it.
@@ -385,33 +445,40 @@ class Boundary:
         self.error = sub.get("error", "pb_error")
         self.object = f"py_{name}"
 
-    def _unbox(self) -> tuple[CBuilder, NativeValue]:
+    def _unbox(self) -> tuple[CBuilder, NativeValue, list[_Cleanup]]:
         builder = CBuilder(f"{self.name}_u", self.fail, self.error)
-        given = BoxContext(builder).unbox(self.typ, Value(builder, self.object, "PyObject *"))
-        return builder, given
+        c = BoxContext(builder)
+        given = c.unbox(self.typ, Value(builder, self.object, "PyObject *"))
+        return builder, given, [f for f in c.cleanups if not f.done]
 
-    def _needs_cleanup(self) -> CBuilder | None:
-        """The unboxing's builder, where what it makes must live until the function ends."""
+    def _cleaned(self) -> tuple[CBuilder, list[_Cleanup]] | None:
+        """The unboxing's builder, where what it makes must live until the function ends, and what
+        is to run then."""
         if find_unboxer(self.typ) is None:
             return None
-        builder, given = self._unbox()
-        return builder if given.cleanup is not None else None
+        builder, _, cleanups = self._unbox()
+        return (builder, cleanups) if cleanups else None
+
+    @property
+    def _begun(self) -> str:
+        """Says whether the variable was unboxed: one that is computed never is."""
+        return f"{self.name}_u_begun"
 
     def declare(self) -> str:
         c = self.model.c_type
         text = f"{c}{'' if c.endswith('*') else ' '}{self.name};"
-        builder = self._needs_cleanup()
-        if builder is None:
+        found = self._cleaned()
+        if found is None:
             return text
-        return f"{text}\n#ifdef Py_PYTHON_H\n{builder.declarations()}\n#endif"
+        kept = f"int {self._begun} = 0;\n{found[0].declarations()}"
+        return f"{text}\n#ifdef Py_PYTHON_H\n{kept}\n#endif"
 
     def extract(self) -> str:
-        builder, given = self._unbox()
-        kept = given.cleanup is not None
+        builder, given, cleanups = self._unbox()
         builder.move_to(self.name, given.value, self.model.c_type)
         first = self.model.clear(self.name)
-        if kept:
-            return f"{first}\n{builder.statements(free=False)}"
+        if cleanups:
+            return f"{first}\n{self._begun} = 1;\n{builder.statements(free=False)}"
         return f"{first}\n{builder.block()}"
 
     def sync(self) -> str:
@@ -425,15 +492,35 @@ class Boundary:
 
     def cleanup(self) -> str:
         text = self.model.release(self.name)
-        if find_unboxer(self.typ) is None:
+        found = self._cleaned()
+        if found is None:
             return text
-        builder, given = self._unbox()
-        if given.cleanup is None:
-            return text
-        after = f"{_SAVE}\n{builder.apart(given.cleanup)}\n{_RESTORE}"
-        freed = "\n".join(part for part in (after, builder.frees()) if part)
+        builder, cleanups = found
+
+        def each(cleanup: _Cleanup) -> str:
+            return builder.apart(cleanup)
+
+        after = "\n".join(each(f) for f in reversed(cleanups))
+        ending = "\n".join(part for part in (builder.frees(), f"{self._begun} = 0;") if part)
+        freed = f"if ({self._begun}) {{\n{_SAVE}\n{after}\n{_RESTORE}\n{ending}\n}}"
         return f"#ifdef Py_PYTHON_H\n{freed}\n#endif\n{text}"
 
 
+def used_definitions(typ: Type) -> list[str]:
+    """The C definitions of all structs that the type's boxer and unboxer make on the way."""
+    models: dict[str, Any] = {}
+    for entry, arguments in ((find_unboxer(typ), "PyObject *"), (find_boxer(typ), None)):
+        if entry is None:
+            continue
+        builder = CBuilder("trial")
+        c = BoxContext(builder)
+        given = Value(builder, "trial", arguments or default_manager.lookup(typ).c_type)
+        with suppress(Exception):  # it is said where it is needed
+            (c.unbox if arguments else c.box)(typ, given)
+        models.update(builder.structs)
+    return [text for model in models.values() for text in model.definitions()]
+
+
+types.above.used_definitions = used_definitions
 types.above.support_code = support_code
 types.above.boundary = Boundary

@@ -42,7 +42,7 @@ _INTEGERS = {
     "size_t": (64, False),
 }
 _FLOATS = {"float": 32, "double": 64}
-_POINTERS = ("Tensor", "Generator", "Storage")
+_POINTERS = ("Tensor", "Generator", "Storage", "pb_string")
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ FORMS: dict[str, Form] = {
     "Tensor": Form("RetainTensor({})", "FreeTensor({});"),
     "Storage": Form("RetainStorage({})", "FreeStorage({});"),
     "PyObject *": Form("Py_XNewRef({})", "Py_XDECREF({});"),
+    "pb_string": Form("pb_string_retain({})", "pb_string_release({});"),
 }
 
 
@@ -108,6 +109,14 @@ def quoted(text: str) -> str:
         else:
             out.append(f"\\{byte:03o}")
     return '"' + "".join(out) + '"'
+
+
+def string_literal(text: str) -> str:
+    """A pb_string in C, NULs included, that lives as long as the library."""
+    try:
+        return f"PB_STRING({len(text.encode())}, {quoted(text)})"
+    except UnicodeEncodeError as e:
+        raise BuilderError(f"{text!r} has no UTF-8: {e}") from None
 
 
 def clear(ctype: str, variable: str) -> str:
@@ -211,9 +220,14 @@ class Value:
         return self._binary(">=", o, result="bool")
 
     def __eq__(self, o: Operand) -> Value:  # type: ignore[override]
+        if self.ctype == "pb_string" and o is not None:
+            other = self.builder.string(o)
+            return Value(self.builder, f"pb_string_equal({self.text}, {other.text})", "bool")
         return self._binary("==", o, result="bool")
 
     def __ne__(self, o: Operand) -> Value:  # type: ignore[override]
+        if self.ctype == "pb_string" and o is not None:
+            return ~(self == o)
         return self._binary("!=", o, result="bool")
 
 
@@ -246,11 +260,18 @@ class CBuilder:
         self._declarations: list[str] = []
         self._lines: list[str] = []
         self._frees: dict[str, str] = {}  # by the variable
+        self._owned: dict[str, str] = {}  # the C types of those
+        self.structs: dict[str, Any] = {}  # the models of the structs that it makes, by C type
         self._depth = 0
         self._loops = 0
         self._may_fail = False
         self.calls_torch = False
         self.calls_python = False
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether what is emitted now runs again and again."""
+        return self._loops > 0
 
     # Values
     def value(self, x: Operand, ctype: str | None = None) -> Value:
@@ -299,6 +320,7 @@ class CBuilder:
             self.emit(free)
             self._lines.append(turn)
         self._frees[made.text] = free
+        self._owned[made.text] = ctype
         made.owned = True
         if value is not None:
             self.store(made, value)
@@ -311,6 +333,21 @@ class CBuilder:
         space = "" if ctype.endswith("*") else " "
         self._declarations.append(f"static {ctype}{space}{name} = {zero(ctype)};")
         return Value(self, name, ctype)
+
+    def string(self, x: Operand) -> Value:
+        """A string as the value of a `unicode_type`: a constant, or a copy of a C string that ends
+        with NUL. One that is such a value already is returned as it is."""
+        if isinstance(x, str):
+            return Value(self, string_literal(x), "pb_string")
+        v = self.value(x)
+        if v.ctype == "pb_string":
+            return v
+        if v.ctype not in ("const char *", "char *"):
+            raise BuilderError(f"{v!r} is no string")
+        made = self.owned("pb_string")
+        self.emit(f"{made.text} = pb_string_new({v.text}, (int64_t)strlen({v.text}));")
+        self.check(Value(self, f"{made.text} != NULL", "bool"), "MemoryError", "a string")
+        return made
 
     def store(self, variable: Value, value: Operand) -> None:
         """variable = value; Where the block owns both, the value is moved, and what was in the
@@ -583,7 +620,10 @@ class CBuilder:
 
     def frees(self) -> str:
         """What gives up everything that the block owns; it does no harm twice."""
-        return "\n".join(f for f in reversed(self._frees.values()))
+        return "\n".join(
+            f"{free}\n{clear(self._owned[name], name)}"
+            for name, free in reversed(self._frees.items())
+        )
 
     def statements(self, free: bool = True) -> str:
         """The statements without the declarations. With `free`, what the block owns is given up at
@@ -604,6 +644,7 @@ class CBuilder:
         the builder has made so far is in its reach. A call that fails there leads to the end of
         that block and nowhere else."""
         kept = dict(self.__dict__)
+        self._owned = dict(self._owned)
         self._label, self._fail = f"{self.name}_apart_{self._count}", ""
         self._declarations, self._lines, self._frees = [], [], {}
         self._depth, self._loops, self._may_fail, self.calls_torch = 0, 0, False, False
@@ -613,7 +654,9 @@ class CBuilder:
             free = "FreeString({})" if self.calls_torch else "free((void *){})"
             self._declarations.append(f"const char *{self.error} = NULL;")
             self._frees[self.error] = free.format(self.error) + ";"
-            return self.block()
+            self._owned[self.error] = "const char *"
+            # The label is the block's own: a linker may need the block in several places.
+            return f"{{\n__label__ {self._label};\n{self.block()}\n}}"
         finally:
             calls = kept["calls_torch"] or self.calls_torch
             self.__dict__.update({**kept, "_count": self._count, "calls_torch": calls})
@@ -635,6 +678,8 @@ def _printf(v: Value) -> tuple[str, str]:
         return "%.17g", v.text
     if v.ctype in ("const char *", "char *"):
         return "%s", v.text
+    if v.ctype == "pb_string":
+        return "%s", f'({v.text} ? {v.text} : "")'
     raise BuilderError(f"a {v.ctype} cannot stand in a message")
 
 
@@ -662,6 +707,80 @@ static inline const char *pb_format(const char *format, ...) {
   if (n >= 0) vsnprintf(text, (size_t)n + 1, format, args);
   va_end(args);
   return text;
+}
+#endif
+"""
+
+# The value of a unicode_type: a pointer to UTF-8 that ends with a NUL, behind the length and the
+# count of its references, which is negative for a constant.
+STRINGS = """\
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#ifndef PB_STRING
+typedef const char *pb_string;
+struct pb_string_head {
+  int64_t refs, size;
+};
+#define PB_STRING(n, text)                                                             \\
+  (__extension__({                                                                     \\
+    static const struct {                                                              \\
+      struct pb_string_head head;                                                      \\
+      char text_[(n) + 1];                                                             \\
+    } pb_literal = {{-1, (n)}, text};                                                  \\
+    (pb_string)pb_literal.text_;                                                       \\
+  }))
+static inline struct pb_string_head *pb_string_head(pb_string s) {
+  return (struct pb_string_head *)(uintptr_t)(s - sizeof(struct pb_string_head));
+}
+static inline int64_t pb_string_size(pb_string s) { return s ? pb_string_head(s)->size : 0; }
+static inline pb_string pb_string_retain(pb_string s) {
+  if (s && pb_string_head(s)->refs >= 0)
+    __atomic_add_fetch(&pb_string_head(s)->refs, 1, __ATOMIC_RELAXED);
+  return s;
+}
+static inline void pb_string_release(pb_string s) {
+  if (s && pb_string_head(s)->refs >= 0 &&
+      __atomic_sub_fetch(&pb_string_head(s)->refs, 1, __ATOMIC_ACQ_REL) == 0)
+    free(pb_string_head(s));
+}
+/* a, then b; NULL where memory is out. */
+static inline pb_string pb_string_join(const char *a, int64_t m, const char *b, int64_t n) {
+  struct pb_string_head *made =
+      (struct pb_string_head *)malloc(sizeof *made + (size_t)m + (size_t)n + 1);
+  char *text = (char *)(made + 1);
+  if (made == NULL) return NULL;
+  made->refs = 1;
+  made->size = m + n;
+  if (m) memcpy(text, a, (size_t)m);
+  if (n) memcpy(text + m, b, (size_t)n);
+  text[m + n] = 0;
+  return text;
+}
+static inline pb_string pb_string_new(const char *text, int64_t n) {
+  return pb_string_join(text, n, NULL, 0);
+}
+/* As memcmp; the order of UTF-8 is that of its characters. */
+static inline int pb_string_compare(pb_string a, pb_string b) {
+  int64_t m = pb_string_size(a), n = pb_string_size(b), least = m < n ? m : n;
+  int order = least ? memcmp(a, b, (size_t)least) : 0;
+  return order ? order : (m > n) - (m < n);
+}
+static inline bool pb_string_equal(pb_string a, pb_string b) {
+  return pb_string_compare(a, b) == 0;
+}
+/* How many characters there are. */
+static inline int64_t pb_string_count(pb_string s) {
+  int64_t n = 0, i;
+  for (i = 0; i < pb_string_size(s); i++) n += (s[i] & 0xC0) != 0x80;
+  return n;
+}
+/* Where b begins in a, or -1. */
+static inline int64_t pb_string_find(pb_string a, pb_string b) {
+  int64_t m = pb_string_size(a), n = pb_string_size(b), i;
+  for (i = 0; i + n <= m; i++)
+    if (n == 0 || memcmp(a + i, b, (size_t)n) == 0) return i;
+  return -1;
 }
 #endif
 """

@@ -83,6 +83,7 @@ class StructProxy:
                 f"{t} is no struct: its model is {type(model).__name__}, not a StructModel"
             )
         c = model.c_type
+        builder.structs[c] = model
         variable = builder.owned(c) if model.owns else builder.variable(c)
         if value is not None:
             if value.ctype != c:
@@ -105,6 +106,8 @@ class StructProxy:
     def __setattr__(self, name: str, value: Any) -> None:
         member = self._member(name)
         b = self._builder
+        if member.ctype == "pb_string" and value is not None:
+            value = b.string(value)
         if self._model.models[name].owns:
             kept = b.owned(member.ctype)
             b.move_to(kept.text, value, member.ctype)

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
+from ..ops.basic import register_deep_copy_op_c_code, register_view_op_c_code
 from ..types.base import CType, Type
 from ..types.tensor import TensorArg
 from . import models, types
 from .boxing import BoxContext, NativeValue, box, unbox
-from .builder import CBuilder, Value, literal, quoted
+from .builder import CBuilder, Value, literal, string_literal
 from .casts import lower_cast
 from .context import Context, StructProxy
 from .errors import TypingError
@@ -92,16 +93,9 @@ register_model(types.Integer)(models.IntegerModel)
 register_model(types.Float)(models.FloatModel)
 register_model(types.Complex)(models.ComplexModel)
 register_model(types.BaseTuple)(models.TupleModel)
+register_model(types.UnicodeType)(models.StringModel)
 register_model(types.Opaque)(models.OpaqueModel)
 register_model(TensorArg)(models.TensorModel)
-
-
-@register_model(types.UnicodeType)
-class _StringModel(models.PrimitiveModel):
-    """The UTF-8 that a Python string holds."""
-
-    def __init__(self, dmm: models.DataModelManager, fe_type: Type) -> None:
-        super().__init__(dmm, fe_type, "const char *", "string")
 
 
 @register_model(types.Dummy)
@@ -129,7 +123,7 @@ def _constant_float(context: Context, builder: CBuilder, ty: types.Float, pyval:
 
 @lower_constant(types.UnicodeType)
 def _constant_string(context: Context, builder: CBuilder, ty: Type, pyval: str) -> Value:
-    return Value(builder, quoted(pyval), "const char *")
+    return Value(builder, string_literal(pyval), "pb_string")
 
 
 @lower_constant(types.Dummy)
@@ -248,6 +242,25 @@ def _box_tensor(typ: CType, val: Value, c: BoxContext) -> Value:
     return c.pyapi._object(f"pb_python->wrap({val.text})")
 
 
+# Copies of what a function returns as it was given: the numbers, and tensors of their own
+
+
+def _copied(t: Type, source: str, target: str, fail: str) -> str:
+    model = models.default_manager.lookup(t)
+    return (
+        f"{model.release(target)}\n{target} = {model.retain(source)};\n"
+        f"{model.unshare(target, fail)}"
+    )
+
+
+def _viewed(t: Type, source: str, target: str, fail: str) -> str:
+    model = models.default_manager.lookup(t)
+    return f"{model.release(target)}\n{target} = {model.retain(source)};"
+
+
+register_deep_copy_op_c_code(types.Type, _copied, version=(1,))
+register_view_op_c_code(types.Type, _viewed, version=(1,))
+
 # Conversions -------------------------------------------------------------------------------------
 
 
@@ -359,9 +372,21 @@ def _tensor_to_number(
     kind = b.member(item, "kind", "int64_t")
     whole = b.member(item, "v.i", "int64_t")
     b.check(kind != 4, "TypeError", f"a complex number does not become {toty}")
+    large = kind == 5  # above INT64_MAX: these are the bits
     if isinstance(toty, types.Float):
-        wide = b.select(kind == 3, b.member(item, "v.f", "double"), b.cast(whole, "double"))
+        unsigned = b.cast(b.cast(whole, "uint64_t"), "double")
+        wide = b.select(large, unsigned, b.cast(whole, "double"))
+        wide = b.select(kind == 3, b.member(item, "v.f", "double"), wide)
         return b.cast(wide, context.get_value_type(toty))
+    if toty == types.uint64:
+        made = b.variable("uint64_t", b.cast(whole, "uint64_t"))
+        b.check(~((kind < 3) & (whole < 0)), "OverflowError", f"{{}} does not fit {toty}", whole)
+        with b.if_(kind == 3):
+            wide = b.member(item, "v.f", "double")
+            b.store(made, context.cast(b, wide, types.float64, types.uint64))
+        return made
+    given = b.cast(whole, "uint64_t")
+    b.check(~large, "OverflowError", f"{{}} does not fit {toty}", given)
     made = b.variable("int64_t", whole)
     with b.if_(kind == 3):
         from_float = context.cast(b, b.member(item, "v.f", "double"), types.float64, types.int64)

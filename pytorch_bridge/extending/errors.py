@@ -13,6 +13,10 @@ class TypingError(BridgeTypeError):
     """
 
 
+class NotMineError(TypingError):
+    """A candidate that is not for the types of a call, and has nothing to say about that."""
+
+
 class UnknownTypeError(TypingError):
     """A value whose class nothing gives a type to."""
 

@@ -22,8 +22,8 @@ from . import types
 from .boxing import support_code
 from .builder import CBuilder, Value, is_number
 from .context import Context
-from .models import default_manager
-from .signatures import Signature
+from .models import StructModel, default_manager
+from .signatures import Signature, signature
 
 Emit = Callable[[Context, CBuilder, Signature, list[Value]], Any]
 
@@ -75,9 +75,10 @@ class LoweredOp(Op):
         self.otypes = [graph_type(sig.return_type)]
         trial = self._write("node", [f"V{i}" for i in range(len(sig.args))], "VR", "goto fail;")
         self._calls_torch, self._calls_python = trial.calls_torch, trial.calls_python
+        self._structs = list(trial.structs.values())
         # What has references to tensors may be, or contain, what it was made of.
-        holders = [i for i, t in enumerate(sig.args) if default_manager.lookup(t).owns]
-        fresh = self._fresh or not default_manager.lookup(sig.return_type).owns
+        holders = [i for i, t in enumerate(sig.args) if default_manager.lookup(t).shares]
+        fresh = self._fresh or not default_manager.lookup(sig.return_type).shares
         self.view_map = {0: holders} if holders and not fresh else {}
         self._alone: Any = None
 
@@ -115,11 +116,14 @@ class LoweredOp(Op):
         for t, text in zip(self.sig.args, inputs, strict=True):
             have, wanted = _ctype(graph_type(t)), _ctype(t)
             v = Value(b, text, have)
-            args.append(b.cast(v, wanted) if have != wanted and is_number(wanted) else v)
+            narrow = have != wanted and is_number(wanted)  # which the conversion checks
+            args.append(Context().cast(b, v, widened(t), types.unliteral(t)) if narrow else v)
         made = self.emit(Context(), b, self.sig, args)
         if not isinstance(made, Value):
             raise RegistrationError(f"{self} must return a value of the builder, not {made!r}")
         have, wanted = _ctype(self.sig.return_type), _ctype(graph_type(self.sig.return_type))
+        if have == "pb_string":
+            made = b.string(made)
         if made.ctype != have and not (is_number(made.ctype) and is_number(have)):
             raise RegistrationError(
                 f"{self} must return a {have}, which is what {self.sig.return_type} is in C, "
@@ -145,6 +149,8 @@ class LoweredOp(Op):
         found = support_code()
         for t in (*self.sig.args, self.sig.return_type):
             found += default_manager.lookup(t).definitions()
+        for model in self._structs:
+            found += model.definitions()
         return found
 
     def c_code_cache_version(self) -> tuple[Any, ...]:
@@ -164,3 +170,22 @@ def _ctype(t: Type) -> str:
 def lowered(name: str, sig: Signature, emit: Emit, key: Any, inputs: Sequence[Any]) -> Variable:
     """A node of registered C; returns its output."""
     return LoweredOp(name, sig, emit, key).make_node(*inputs).outputs[0]
+
+
+def holds_tensors(t: Type) -> bool:
+    """Whether a value that is no tensor may have one inside."""
+    if isinstance(t, (NumberArg, TensorType)):
+        return False
+    model = default_manager.lookup(t)
+    return isinstance(model, StructModel) and any(
+        isinstance(member, TensorType) or holds_tensors(member) for _, member in model.members
+    )
+
+
+def present(v: Variable) -> Variable:
+    """A node that takes a value, and is True."""
+
+    def emit(context: Context, b: CBuilder, sig: Signature, args: list[Value]) -> Value:
+        return b.value(True)
+
+    return lowered("present", signature(types.boolean, typing_type(v)), emit, "present", [v])

@@ -9,9 +9,12 @@ its arguments, everything that it does with them is resolved through the registr
 the recorded graph is compiled. Further calls with such arguments run the compiled graph.
 
 - Tensors, numbers and values of registered types are inputs of the graph, also within tuples and
-  lists. Truth values, strings, None, dtypes, devices and everything else that typeof does not know
-  are constants, and so are defaults that are not given and what `constants` names: for another one
-  the function is traced again.
+  lists. Truth values, strings, None, members of enums, dtypes, devices and everything else that
+  typeof does not know are constants, and so are defaults that are not given and what `constants`
+  names: for another one, or where an attribute of one is another, the function is traced again.
+- What the function reads from outside, global names and enclosing variables, is looked at before
+  each call, and where it is different the function is traced again (see `outside`). A tensor from
+  outside is an input of the graph.
 - Python runs while tracing: loops over constants are unrolled, branches on types, dtypes, numbers
   of dimensions and constants are decided. Branching on a value is a TypingError.
 - Sizes are left open, so that one graph serves all, unless the function looks at one in Python
@@ -25,7 +28,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any, TypeVar, overload
 
 import torch
@@ -34,20 +39,26 @@ from torch.autograd import forward_ad
 from .. import registry
 from ..compiled import CompiledFunction, CopiedAsItself, function
 from ..errors import BridgeTypeError, BridgeValueError, RegistrationError
-from ..graph.basic import Variable
-from ..sameness import key
+from ..graph.basic import Variable, toposort
+from ..sameness import _HEAP_TYPE as HEAP_TYPE
 from . import types
 from .errors import TypingError, UnknownTypeError
-from .graph_ops import graph_type
-from .proxies import Proxy, is_sequence, proxies
+from .graph_ops import graph_type, holds_tensors, present
+from .natives import looked_at
+from .outside import state
+from .proxies import elements, is_container, is_proxy, is_sequence, proxies, proxy, rebuilt
+from .signatures import Signature
 from .tracing import NeedSizes, Trace
-from .typeof import type_function, typeof
+from .typeof import registered_class, type_function, typeof
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _NUMBERS = (int, float)
+_PYTHON = (int, float, complex, str, tuple, list)
+_STATES = 8  # graphs that are kept for the same types, with other things outside
+_MOST = 1024  # graphs of one function
 
 
 class Specialization:
@@ -59,8 +70,16 @@ class Specialization:
         args: Sequence[Any],
         flat: bool,
         rebuild: Callable[[list[Any]], Any] | None,
+        trace: Trace,
+        structs: Sequence[int],
     ) -> None:
         self.compiled, self.flat, self.rebuild = compiled, flat, rebuild
+        self.outside = trace.outside
+        self.captured = tuple([t for t, _ in trace.captured.values()])
+        self.looks = trace.looks
+        self.structs = structs  # the inputs that are no tensors, and may contain some
+        self.elsewhere: list[Specialization] = []  # for other states of what is outside
+        self._refusing: CompiledFunction | None = None
         # The C callable itself, where every argument is an input.
         self.direct = compiled.direct if flat else None
         self.watch(args)
@@ -68,7 +87,7 @@ class Specialization:
     def watch(self, args: Sequence[Any]) -> None:
         """Notes what `direct` does not check by itself, as the registry is now."""
         self.version = registry.version()
-        self.tensors = [(i, _contiguous(a)) for i, a in enumerate(args) if type(a) in _TENSORS]
+        self.tensors = [(i, self._seen(a)) for i, a in enumerate(args) if type(a) in _TENSORS]
         self.others = [
             (i, type(a), type_function(a), typeof(a))
             for i, a in enumerate(args)
@@ -79,8 +98,8 @@ class Specialization:
         """Whether `direct` may be called: it checks the rest."""
         if registry.changes != self.version:
             return False
-        for i, contiguous in self.tensors:
-            if args[i].is_contiguous() is not contiguous:
+        for i, seen in self.tensors:
+            if self._seen(args[i]) != seen:
                 return False
         for i, cls, typed, t in self.others:
             a = args[i]
@@ -89,16 +108,47 @@ class Specialization:
             found = typed(a)
             if found is not t and found != t:
                 return False
-        return True
+        return self.outside.holds()
+
+    def _seen(self, t: torch.Tensor) -> Any:
+        """What of a tensor's state the graph is for, beside the type that it checks."""
+        return (_contiguous(t), looked_at(t)) if self.looks else t.is_contiguous()
+
+    def in_this_state(self) -> Specialization | None:
+        """This one or another one for the same types, for what is outside as it is now."""
+        return next((s for s in (self, *self.elsewhere) if s.outside.holds()), None)
 
     def __call__(self, args: Sequence[Any]) -> Any:
-        values = args if self.flat else list(_leaves(args))
+        values = (*(args if self.flat else _leaves(args)), *self.captured)
         direct = self.compiled.direct
         recorded = forward_ad._current_level >= 0 or any(
             getattr(v, "requires_grad", False) for v in values
         )
+        if recorded and self.structs:
+            self._refuse_gradients([values[i] for i in self.structs])
         found = (self.compiled if direct is None or recorded else direct)(*values)
         return found if self.rebuild is None else self.rebuild(found)
+
+    def graph(self) -> tuple[list[Variable], list[Variable]]:
+        """The inputs and outputs of the graph, in which tensors from outside are constants."""
+        n = len(self.compiled.inputs) - len(self.captured)
+        inputs, outside = self.compiled.inputs[:n], self.compiled.inputs[n:]
+        became: dict[Variable, Variable] = {
+            v: v.type.make_constant(t.detach()) for v, t in zip(outside, self.captured, strict=True)
+        }
+        for node in toposort(self.compiled.outputs, self.compiled.inputs):
+            copied = node.clone([became.get(v, v) for v in node.inputs])
+            became.update(zip(node.outputs, copied.outputs, strict=True))
+        return list(inputs), [became.get(v, v) for v in self.compiled.outputs]
+
+    def _refuse_gradients(self, values: Sequence[Any]) -> None:
+        """A RuntimeError for a tensor in a struct that requires a gradient, which nothing would
+        compute: as it is where no other tensor requires one."""
+        if self._refusing is None:
+            inputs = [self.compiled.inputs[i] for i in self.structs]
+            copies = [v.clone() for v in inputs]
+            self._refusing = function(copies, [present(v) for v in copies])
+        self._refusing(*values)
 
 
 def _contiguous(t: torch.Tensor) -> bool:
@@ -108,7 +158,7 @@ def _contiguous(t: torch.Tensor) -> bool:
 def _leaves(args: Any) -> Any:
     """The values among arguments that are inputs of the graph."""
     for a in args:
-        if isinstance(a, (tuple, list)):
+        if is_container(a):
             yield from _leaves(a)
         elif _is_input(a):
             yield a
@@ -118,7 +168,7 @@ def _is_input(value: Any) -> bool:
     cls = type(value)
     if cls in _TENSORS or cls in _NUMBERS:
         return True
-    if value is None or cls in (str, bool, _Known):
+    if value is None or cls in (str, bool, _Known) or _of_its_own(value):
         return False
     try:
         typeof(value)
@@ -144,9 +194,17 @@ class Jit(CopiedAsItself):
             if name not in self.signature.parameters:
                 raise BridgeValueError(f"{self.__name__} has no parameter {name!r}")
         self.sizes_matter = False
+        self.looks = False  # whether a specialisation looked at what tensors have beside a type
         self.specializations: dict[Any, Specialization] = {}
         parameters = self.signature.parameters.values()
-        self._n = len(parameters)
+        for p in parameters:
+            if p.kind is p.VAR_KEYWORD:
+                raise BridgeTypeError(
+                    f"{self.__name__}: a jitted function takes no {p}: name the parameters"
+                )
+        self._variadic = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
+        # -1 where the arguments have to be bound first.
+        self._n = -1 if self._variadic else len(parameters)
         # What stands for arguments that are left out at the end; None where none may be.
         self._defaults: list[_Known | None] = [
             _Known(p.default)
@@ -163,9 +221,9 @@ class Jit(CopiedAsItself):
             try:
                 if last.fits(args):
                     called = True
-                    result = last.direct(*args)  # type: ignore[misc]
+                    result = last.direct(*args, *last.captured)  # type: ignore[misc]
                     return result if last.rebuild is None else last.rebuild(result)
-            except (AttributeError, TypeError, RuntimeError) as e:
+            except (AttributeError, TypeError, RuntimeError, OverflowError) as e:
                 if called:
                     if getattr(getattr(e, "graph_place", None), "phase", "") != "extract":
                         raise
@@ -173,17 +231,12 @@ class Jit(CopiedAsItself):
                     refused = e if isinstance(e, TypeError) else None
         if kwargs or len(args) != self._n or self.constants:
             args = self._bind(args, kwargs)
-        sizes = self.sizes_matter
-        try:
-            found = self.specializations.get(tuple([_key(a, sizes) for a in args]))
-        except (TypingError, RegistrationError):
-            raise
-        except TypeError:  # an argument without a hash
-            raise BridgeTypeError(
-                f"{self.__name__}: each argument must have a type, or a hash as a constant"
-            ) from None
+        known = self.specializations.get(self.key(args))
+        found = known.in_this_state() if known is not None else None
         if found is None:
             found = self._specialize(args)
+            if known is not None and known is not found:
+                found.elsewhere = [known, *known.elsewhere][:_STATES]
         elif found is last and refused is not None:
             raise refused
         if found.direct is not None:
@@ -191,6 +244,17 @@ class Jit(CopiedAsItself):
             if found.version != registry.changes:
                 found.watch(args)
         return found(args)
+
+    def key(self, args: Sequence[Any]) -> Any:
+        """What of the arguments decides which graph serves them."""
+        try:
+            return tuple([_key(a, self.sizes_matter, self.looks) for a in args])
+        except (TypingError, RegistrationError):
+            raise
+        except TypeError:  # an argument without a hash
+            raise BridgeTypeError(
+                f"{self.__name__}: each argument must have a type, or a hash as a constant"
+            ) from None
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -201,11 +265,8 @@ class Jit(CopiedAsItself):
             left_out = self._defaults[len(args) :]
             if len(args) < self._n and None not in left_out:
                 return (*args, *left_out)
-        for p in self.signature.parameters.values():
-            if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-                raise BridgeTypeError(f"{self.__name__}: a jitted function takes no {p}")
         bound = self.signature.bind(*args, **kwargs)
-        given = set(bound.arguments)
+        given = {*bound.arguments, *self._variadic}
         bound.apply_defaults()
         return tuple(
             v if n in given and n not in self.constants else _Known(v)
@@ -218,9 +279,7 @@ class Jit(CopiedAsItself):
                 return self._trace(args, sizes_open=True)
             except NeedSizes:
                 pass
-        made = self._trace(args, sizes_open=False)
-        self.sizes_matter = True
-        return made
+        return self._trace(args, sizes_open=False)
 
     def _trace(self, args: Sequence[Any], sizes_open: bool) -> Specialization:
         trace = Trace(sizes_open)
@@ -232,44 +291,67 @@ class Jit(CopiedAsItself):
         for p in self.signature.parameters.values():
             if p.kind is p.KEYWORD_ONLY:
                 keyword[p.name] = by_name[p.name]
+            elif p.kind is p.VAR_POSITIONAL:
+                positional += by_name[p.name]
             else:
                 positional.append(by_name[p.name])
+        for a in args:  # as it is before it runs
+            _note(trace, a)
         result = trace.run(self.function, positional, keyword)
         outputs = [p._pb_variable for p in proxies(result)]
-        rebuild = _rebuild(self.__name__, result)
+        single, rebuild = is_proxy(result), _rebuild(result)
+        flat = all(is_proxy(v) for v in values) and len(inputs) == len(args)
+        del result, values, by_name, positional, keyword
+        trace.check_escaped(self.__name__)
+        structs = [i for i, v in enumerate(inputs) if holds_tensors(v.type)]
+        inputs += [p._pb_variable for _, p in trace.captured.values()]
         compiled = function(
             inputs,
-            outputs[0] if type(result) is Proxy else outputs,
+            outputs[0] if single else outputs,
             self.mode,
             name=self.__name__,
         )
-        flat = all(isinstance(v, Proxy) for v in values) and len(inputs) == len(args)
-        made = Specialization(compiled, args, flat, rebuild)
-        self.specializations[tuple(_key(a, not sizes_open) for a in args)] = made
+        made = Specialization(compiled, args, flat, rebuild, trace, structs)
+        self.looks |= trace.looks
+        self.sizes_matter |= not sizes_open
+        key = self.key(args)
+        while len(self.specializations) >= _MOST and key not in self.specializations:
+            del self.specializations[next(iter(self.specializations))]
+        self.specializations[key] = made
         return made
 
     def _input(self, trace: Trace, value: Any, name: str, inputs: list[Variable]) -> Any:
         if isinstance(value, _Known):
             return value.value
-        if type(value) in (tuple, list):
-            return type(value)(
-                self._input(trace, v, f"{name}_{i}", inputs) for i, v in enumerate(value)
-            )
+        if is_container(value):
+            inside = [self._input(trace, v, f"{name}_{i}", inputs) for i, v in enumerate(value)]
+            return rebuilt(value, inside)
         if not _is_input(value):
             return value
         t = typeof(value)
         if isinstance(t, types.Array) and trace.sizes_open:
             t = t.clone(shape=(None,) * (t.ndim or 0))
-        trace.classes.setdefault(t, type(value))
+        cls = type(value)
+        trace.classes[t] = cls if trace.classes.get(t, cls) is cls else None
         v = graph_type(t).make_variable(name)
         inputs.append(v)
-        return Proxy(trace, v, t)
+        return proxy(trace, v, t, None if cls in _NUMBERS else value)
 
     def __repr__(self) -> str:
         return f"<jit {self.__qualname__}>"
 
-    def __reduce__(self) -> str:
-        return self.__qualname__  # as a function is pickled: by its name in its module
+    @property
+    def py_func(self) -> Callable[..., Any]:
+        """The Python function."""
+        return self.function
+
+    def __reduce__(self) -> Any:
+        found: Any = sys.modules.get(self.__module__)
+        for part in self.__qualname__.split("."):
+            found = getattr(found, part, None)
+        if found is self:
+            return self.__qualname__  # as a function is pickled: by its name in its module
+        return _jit, (self.function, self.mode, tuple(self.constants))
 
 
 class _Known:
@@ -277,68 +359,81 @@ class _Known:
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        self._key = key(value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Known) and bool(self._key == other._key)
-
-    def __hash__(self) -> int:
-        return hash(self._key)
 
 
-def _key(value: Any, sizes: bool) -> Any:
+def _of_its_own(value: Any) -> bool:
+    """Whether a value has more to it than the number, the text or the elements that the type of
+    its base class is for: a member of an enum, an int of a class of one's own."""
+    cls = type(value)
+    if isinstance(value, Enum):
+        return True
+    return bool(cls.__flags__ & HEAP_TYPE) and registered_class(cls) in _PYTHON
+
+
+def _note(trace: Trace, value: Any) -> None:
+    """Notes that a constant may be read."""
+    if is_container(value):
+        for v in value:
+            _note(trace, v)
+    elif not _is_input(value):
+        trace.outside.object(value.value if isinstance(value, _Known) else value)
+
+
+def _key(value: Any, sizes: bool, looks: bool = False) -> Any:
     """What of an argument decides which graph serves it."""
     cls = type(value)
     if cls in _TENSORS:
         size = tuple(value.shape) if sizes else value.dim()
-        return value.dtype, value.device, size, _contiguous(value)
-    if cls in _NUMBERS:
+        made = value.dtype, value.device, size, _contiguous(value)
+        return (*made, looked_at(value)) if looks else made
+    if cls is float:
         return cls
-    if cls is tuple or cls is list:
-        return cls, tuple([_key(v, sizes) for v in value])
-    if value is None or cls in (str, bool, _Known):
-        return cls, value
-    try:
+    if cls is int:
         return typeof(value)
-    except UnknownTypeError:
+    if is_container(value):
+        return cls, tuple([_key(v, sizes, looks) for v in value])
+    if value is None or cls in (str, bool):
         return cls, value
+    if cls is _Known:
+        return cls, state(value.value)
+    if not _of_its_own(value):
+        try:
+            return cls, typeof(value)
+        except UnknownTypeError:
+            pass
+    if cls.__hash__ is None and cls.__module__ == "builtins":
+        hash(value)
+    return cls, state(value)
 
 
-def _rebuild(name: str, result: Any) -> Callable[[list[Any]], Any] | None:
+class _Slot:
+    """Where an output goes in what the function returned."""
+
+
+_SLOT = _Slot()
+
+
+def _rebuild(result: Any) -> Callable[[list[Any]], Any] | None:
     """How results become what the function returned, None where it is the output itself."""
-    if type(result) is Proxy:
+    if is_proxy(result):
         return None
-    _check_result(name, result)
+
+    def emptied(value: Any) -> Any:
+        if is_proxy(value):
+            return _SLOT
+        inside = elements(value)
+        return value if inside is None else rebuilt(value, [emptied(v) for v in inside])
 
     def put(value: Any, found: Any) -> Any:
-        if type(value) is Proxy:
+        if value is _SLOT:
             return next(found)
-        if is_sequence(value):
-            return type(value)(put(v, found) for v in value)
-        if type(value) is dict:
-            return {k: put(v, found) for k, v in value.items()}
-        return value
+        inside = elements(value)
+        return value if inside is None else rebuilt(value, [put(v, found) for v in inside])
 
-    if is_sequence(result) and all(type(v) is Proxy for v in result):
-        return type(result)
-    return lambda found: put(result, iter(found))
-
-
-def _check_result(name: str, value: Any) -> None:
-    if is_sequence(value):
-        for v in value:
-            _check_result(name, v)
-    elif type(value) is dict:
-        for v in value.values():
-            _check_result(name, v)
-    elif type(value) is not Proxy and any(
-        type(v) is Proxy for v in getattr(value, "__dict__", {}).values()
-    ):
-        raise TypingError(
-            f"{name} returns a value of the Python class {type(value).__qualname__}, which was "
-            "made while tracing: return its parts, or register the class's constructor with "
-            "type_callable and lower_builtin"
-        )
+    pattern = emptied(result)
+    if is_sequence(pattern) and all(v is _SLOT for v in pattern):
+        return type(pattern)
+    return lambda found: put(pattern, iter(found))
 
 
 @overload
@@ -348,7 +443,11 @@ def jit(
     *, mode: str | None = None, constants: Sequence[str] = ()
 ) -> Callable[[Callable[..., Any]], Jit]: ...
 def jit(
-    f: Callable[..., Any] | None = None, *, mode: str | None = None, constants: Sequence[str] = ()
+    f: Callable[..., Any] | None = None,
+    *,
+    mode: str | None = None,
+    constants: Sequence[str] = (),
+    **options: Any,
 ) -> Jit | Callable[[Callable[..., Any]], Jit]:
     """Compiles a Python function for the types that it is called with. `mode` is that of
     pb.function; `constants` names arguments that are known while tracing, such as dimensions.
@@ -361,12 +460,36 @@ def jit(
 
     TypingError where a call in it has no meaning for the types; a branch on a value is a TypeError.
     """
+    for name in options:
+        why = f": {_OPTIONS[name]}" if name in _OPTIONS else ""
+        raise BridgeTypeError(f"jit has no option {name}{why}; it has mode and constants")
     if f is None:
         return lambda f: _jit(f, mode, constants)
     return _jit(f, mode, constants)
 
 
+# Options of Numba's jit, and why there are none here.
+_OPTIONS = {
+    "nopython": "every function is compiled as a whole",
+    "forceobj": "every function is compiled as a whole",
+    "cache": "what is compiled is kept on disk by itself",
+    "parallel": "PyTorch's functions run in parallel by themselves",
+    "fastmath": "results are PyTorch's, bit for bit",
+    "nogil": "the interpreter's lock is given up wherever the graph does not need it",
+    "inline": "functions are traced in the place of the call",
+    "boundscheck": "PyTorch checks every index",
+    "error_model": "errors are Python's",
+    "locals": "types follow from the arguments",
+    "signature": "types follow from the arguments: the function is compiled at its first call",
+}
+
+
 def _jit(f: Callable[..., Any], mode: str | None, constants: Sequence[str]) -> Jit:
+    if isinstance(f, (str, Signature, list, tuple)):
+        raise BridgeTypeError(
+            f"jit takes a function and no signature, such as {f!r}: the function is compiled for "
+            "the types of its arguments at its first call"
+        )
     if not callable(f):
         raise BridgeTypeError(f"jit decorates a function, not {f!r}")
     return Jit(f, mode, constants)

@@ -136,6 +136,11 @@ def has_getattr(t: Type, attr: str) -> bool:
     return _specific_first(getattrs, attr, t) is not None
 
 
+def has_setattr(t: Type, attr: str) -> bool:
+    """Whether C is registered for assigning to an attribute."""
+    return _specific_first(_setattrs, attr, t) is not None
+
+
 def find_setattr(t: Type, attr: str) -> tuple[Callable[..., Any], Entry]:
     """The lowering of an assignment, as f(context, builder, sig, args)."""
     found = _specific_first(_setattrs, attr, t)

@@ -15,6 +15,7 @@ another type.
     StructModel      named members, each of any type that has a model
     TensorModel      a handle: each copy owns a reference
     ObjectModel      a Python object: each copy owns a reference
+    StringModel      UTF-8: each copy owns a reference
     TupleModel       a StructModel with the members f0, f1, ...
     BooleanModel, IntegerModel, FloatModel, ComplexModel   numbers
 """
@@ -31,7 +32,7 @@ from ..errors import RegistrationError
 from ..registry import Entry, Table
 from ..types.base import CType, Type
 from . import types
-from .builder import FORMS, Form, clear
+from .builder import FORMS, STRINGS, Form, clear
 
 _models = Table("data model", unique=True)
 
@@ -50,6 +51,11 @@ class DataModel:
         """Whether a value holds references, so that copies must be retained and released."""
         return False
 
+    @property
+    def shares(self) -> bool:
+        """Whether copies of a value have memory in common that somebody may write into."""
+        return self.owns
+
     def definitions(self) -> list[str]:
         """The C definitions that c_type needs, each after those that it needs itself."""
         return []
@@ -64,6 +70,11 @@ class DataModel:
 
     def release(self, variable: str) -> str:
         """Statements that give up what a variable holds and leave it empty."""
+        return ""
+
+    def unshare(self, variable: str, fail: str) -> str:
+        """Statements that give a variable tensors with memory of their own, in the place of those
+        that it holds."""
         return ""
 
 
@@ -120,6 +131,13 @@ class TensorModel(HandleModel):
 
     c_type, go_type = "Tensor", "gotorch.Tensor"
 
+    def unshare(self, variable: str, fail: str) -> str:
+        return (
+            f"if ({variable}) {{\nTensor pb_copy = NULL;\n"
+            f"if ((pb_error = Clone({variable}, NULL, &pb_copy))) {{\n{fail}\n}}\n"
+            f"FreeTensor({variable});\n{variable} = pb_copy;\n}}"
+        )
+
     def definitions(self) -> list[str]:
         code = self.fe_type.c_support_code() if isinstance(self.fe_type, CType) else []
         return [code] if isinstance(code, str) else list(code)
@@ -129,6 +147,19 @@ class ObjectModel(HandleModel):
     """A Python object. Go has none, so that an exported package cannot have such a value."""
 
     c_type = "PyObject *"
+
+
+class StringModel(HandleModel):
+    """UTF-8 that counts its references, and knows its length."""
+
+    c_type = "pb_string"
+
+    @property
+    def shares(self) -> bool:
+        return False  # nobody writes into a string
+
+    def definitions(self) -> list[str]:
+        return [STRINGS]
 
 
 _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -186,6 +217,10 @@ class StructModel(DataModel):
     def owns(self) -> bool:
         return any(m.owns for m in self.models.values())
 
+    @property
+    def shares(self) -> bool:
+        return any(m.shares for m in self.models.values())
+
     def definitions(self) -> list[str]:
         c = self.c_type
         out: list[str] = []
@@ -218,6 +253,11 @@ class StructModel(DataModel):
 
     def release(self, variable: str) -> str:
         return f"{self.c_type}_release(&{variable});" if self.owns else ""
+
+    def unshare(self, variable: str, fail: str) -> str:
+        return "\n".join(
+            m.unshare(f"{variable}.{name}", fail) for name, m in self.models.items() if m.owns
+        )
 
 
 class ComplexModel(StructModel):

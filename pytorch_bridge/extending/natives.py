@@ -7,9 +7,11 @@ PyTorch's native functions are found by their names. Python's operators, `len`, 
 from __future__ import annotations
 
 import builtins
+import inspect
 import math
 import operator
 from collections.abc import Callable, Mapping
+from types import UnionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,9 +26,20 @@ from ..ops.torch_functions import own_name
 from ..types import TensorType
 from . import types
 from .errors import TypingError
+from .graph_ops import lowered
 from .lowering import lower_builtin
 from .overloads import overload
-from .proxies import BINARY, COMPARE, UNARY, Proxy, unwrapped
+from .proxies import (
+    BINARY,
+    COMPARE,
+    UNARY,
+    Proxy,
+    described,
+    here,
+    is_proxy,
+    proxies,
+    unwrapped,
+)
 from .signatures import signature
 from .templates import (
     AttributeTemplate,
@@ -151,6 +164,17 @@ def check_pure(func: Any, kwargs: Mapping[str, Any]) -> None:
         )
 
 
+def check_kept(result: Any) -> None:
+    """TypingError where a function of PyTorch that was called writes into an argument, whatever it
+    is called."""
+    for v in result if isinstance(result, (list, tuple)) else [result]:
+        node = v.owner if isinstance(v, Variable) else None
+        if node is not None and isinstance(node.op, NativeOp) and node.op.destroy_map:
+            raise TypingError(
+                f"{node.op.name} writes into a tensor{here()}; a traced function computes new ones"
+            )
+
+
 def _set_item(trace: Trace, x: Any, index: Any, value: Any) -> Any:
     raise TypingError(
         "an assignment to elements writes into a tensor; a traced function computes new ones: use "
@@ -179,6 +203,31 @@ def _number_attribute(owner: Proxy, t: Any, name: str) -> Any:
     return NOTHING
 
 
+_DEVICES = {
+    "is_cpu": "cpu",
+    "is_cuda": "cuda",
+    "is_meta": "meta",
+    "is_mps": "mps",
+    "is_xpu": "xpu",
+}
+
+# What an argument has beside its type: the function is then traced for each.
+_LOOKED_AT: dict[str, Callable[[torch.Tensor], Any]] = {
+    "requires_grad": lambda x: x.requires_grad,
+    "layout": lambda x: x.layout,
+    "is_sparse": lambda x: x.is_sparse,
+    "is_sparse_csr": lambda x: x.is_sparse_csr,
+    "is_quantized": lambda x: x.is_quantized,
+    "is_nested": lambda x: x.is_nested,
+    "is_mkldnn": lambda x: x.is_mkldnn,
+}
+
+
+def looked_at(x: torch.Tensor) -> tuple[Any, ...]:
+    """All of that, for the key of an argument."""
+    return tuple(f(x) for f in _LOOKED_AT.values())
+
+
 _VIEWS = ("T", "mT", "H", "mH", "real", "imag")
 
 
@@ -196,8 +245,12 @@ def _tensor_attribute(trace: Trace, owner: Proxy, t: types.Array, name: str) -> 
         return t.torch_dtype.itemsize
     if name == "nbytes":
         return _numel(owner) * t.torch_dtype.itemsize
-    if name == "requires_grad":
-        return False
+    if name in _DEVICES:
+        return torch.device(t.device).type == _DEVICES[name] if t.device is not None else NOTHING
+    given = owner._pb_given
+    if name in _LOOKED_AT and given is not None:
+        trace.looks = True
+        return _LOOKED_AT[name](given)
     if name in _VIEWS:
         if name == "real" and not t.torch_dtype.is_complex:
             return owner
@@ -206,6 +259,9 @@ def _tensor_attribute(trace: Trace, owner: Proxy, t: types.Array, name: str) -> 
     constant = _CONSTANT_METHODS.get(name)
     if constant is not None:
         return lambda *args, **kwargs: constant(owner, *args, **kwargs)
+    known = inspect.getattr_static(torch.Tensor, name, None)
+    if known is not None and not callable(known):  # a property
+        return NOTHING
     packet = find_method(name)
     if packet is None:
         return NOTHING
@@ -217,6 +273,17 @@ def _tensor_attribute(trace: Trace, owner: Proxy, t: types.Array, name: str) -> 
 
     method.__name__ = name
     return method
+
+
+def detached(result: Any) -> Any:
+    """Results without a gradient."""
+    if isinstance(result, (list, tuple)):
+        return type(result)(map(detached, result))
+    if not isinstance(result, Variable) or not isinstance(result.type, TensorType):
+        return result
+    detach = find_packet("detach")
+    assert detach is not None
+    return detach(result)
 
 
 def named(result: Any) -> Any:
@@ -240,6 +307,14 @@ _HINTS = {
     "requires_grad_": "gradients are taken of what the function returns",
     "data": "write x.detach()",
     "grad": "a traced function has values, whose gradients are not known",
+    **dict.fromkeys(
+        ("is_leaf", "retains_grad", "grad_fn", "output_nr", "_version", "_base"),
+        "it is autograd's, which records no traced function while it is traced",
+    ),
+    **dict.fromkeys(
+        ("requires_grad", "layout", "is_sparse", "is_quantized"),
+        "it is known of the function's arguments only",
+    ),
 }
 
 
@@ -348,19 +423,19 @@ _CONSTANT_METHODS: dict[str, Callable[..., Any]] = {
 
 
 def _truth(trace: Trace, x: Any = False) -> Any:
-    return trace.wrap(trace.convert(x, types.boolean)) if type(x) is Proxy else bool(x)
+    return trace.wrap(trace.convert(x, types.boolean)) if is_proxy(x) else bool(x)
 
 
 def _to_int(trace: Trace, x: Any = 0, *args: Any) -> Any:
-    if type(x) is Proxy and isinstance(x._pb_type, types.Integer):
+    if is_proxy(x) and isinstance(x._pb_type, types.Integer):
         return x
-    return trace.wrap(trace.convert(x, types.int64)) if type(x) is Proxy else int(x, *args)
+    return trace.wrap(trace.convert(x, types.int64)) if is_proxy(x) else int(x, *args)
 
 
 def _to_float(trace: Trace, x: Any = 0.0) -> Any:
-    if type(x) is Proxy and isinstance(x._pb_type, types.Float):
+    if is_proxy(x) and isinstance(x._pb_type, types.Float):
         return x
-    return trace.wrap(trace.convert(x, types.float64)) if type(x) is Proxy else float(x)
+    return trace.wrap(trace.convert(x, types.float64)) if is_proxy(x) else float(x)
 
 
 def _extremum(name: str) -> Callable[..., Any]:
@@ -382,7 +457,108 @@ def _extremum(name: str) -> Callable[..., Any]:
 
 
 def _is_instance(trace: Trace, value: Any, cls: Any) -> bool:
-    return isinstance(value, cls)
+    if not is_proxy(value):
+        return isinstance(value, cls)
+    if isinstance(cls, tuple):
+        return any(_is_instance(trace, value, c) for c in cls)
+    if isinstance(cls, UnionType):
+        return _is_instance(trace, value, cls.__args__)
+    if cls is torch.nn.Parameter or isinstance(cls, type(torch.FloatTensor)):
+        raise TypingError(
+            f"isinstance(x, {cls.__qualname__}) is not known of a traced tensor{here()}: jit takes "
+            "parameters and other tensors alike; look at x.dtype and x.device"
+        )
+    return issubclass(_class(trace, value), cls)
+
+
+def _class(trace: Trace, value: Any, *args: Any) -> Any:
+    """type(value)"""
+    if args or not is_proxy(value):
+        return type(value, *args)
+    found = trace.class_of(value)
+    if found is None:
+        raise TypingError(
+            f"the Python class of {described(value)} is not known while the function is "
+            f"traced{here()}"
+        )
+    return found
+
+
+def _text(func: Any) -> Callable[..., Any]:
+    """What a function that makes text says of traced values."""
+
+    def function(trace: Trace, *args: Any, **kwargs: Any) -> Any:
+        for p in proxies((args, kwargs)):
+            p._known(f"{func.__name__}()")
+        return func(*args, **kwargs)
+
+    return function
+
+
+def _round(trace: Trace, x: Any, ndigits: Any = None) -> Any:
+    if ndigits is not None or not _numeric(x):
+        raise TypingError(
+            f"round() of a traced value takes one number{here()}: use torch.round(x, decimals=n)"
+        )
+    if not isinstance(x._pb_type, types.Float):
+        return trace.call(int, (x,), {})
+    return trace.wrap(trace.convert(_half_even(trace, x), types.int64))
+
+
+def _half_even(trace: Trace, x: Any) -> Any:
+    return _c_function(trace, "nearbyint", x)
+
+
+def _c_function(trace: Trace, name: str, x: Any) -> Any:
+    """A function of C's library, on a float."""
+
+    def emit(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        return b.c_call(name, args[0], returns="double")
+
+    sig = signature(types.float64, types.float64)
+    return trace.wrap(lowered(name, sig, emit, name, [x._pb_variable]))
+
+
+def _numeric(*values: Any) -> bool:
+    """Whether values are numbers, traced or not, that are not complex."""
+    kinds = (types.Boolean, types.Integer, types.Float)
+    return all(
+        type(v._pb_type) in kinds if is_proxy(v) else isinstance(v, (bool, int, float))
+        for v in values
+    )
+
+
+def _divmod(trace: Trace, a: Any, b: Any) -> Any:
+    if not _numeric(a, b):
+        raise TypingError(f"divmod() of traced values takes two numbers{here()}")
+    return trace.call(operator.floordiv, (a, b), {}), trace.call(operator.mod, (a, b), {})
+
+
+def _pow(trace: Trace, a: Any, b: Any, mod: Any = None) -> Any:
+    if mod is not None:
+        raise TypingError(
+            f"pow() with a modulus has no implementation for traced values{here()}: write "
+            "pow(a, b) % m where that is within 64 bits"
+        )
+    return trace.call(operator.pow, (a, b), {})
+
+
+def _no_delete(trace: Trace, x: Any, index: Any) -> Any:
+    raise TypingError(
+        f"no implementation of del x[i] for a value of type {trace.typeof(x)}{here()}: nothing is "
+        "registered with overload(operator.delitem)"
+    )
+
+
+def _to_whole(name: str) -> Callable[..., Any]:
+    def function(trace: Trace, x: Any) -> Any:
+        if not _numeric(x):
+            raise TypingError(f"math.{name}() of a traced value takes a number{here()}")
+        if not isinstance(x._pb_type, types.Float):
+            return trace.call(int, (x,), {})
+        return trace.wrap(trace.convert(_c_function(trace, name, x), types.int64))
+
+    return function
 
 
 def _no_torch_function(trace: Trace, *args: Any, **kwargs: Any) -> bool:
@@ -395,6 +571,15 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     operator.truth: _truth,
     int: _to_int,
     float: _to_float,
+    type: _class,
+    **{f: _text(f) for f in (str, repr, format, ascii, print)},
+    round: _round,
+    divmod: _divmod,
+    pow: _pow,
+    math.floor: _to_whole("floor"),
+    math.ceil: _to_whole("ceil"),
+    math.trunc: _to_whole("trunc"),
+    operator.delitem: _no_delete,
     min: _extremum("min"),
     max: _extremum("max"),
     builtins.isinstance: _is_instance,
@@ -456,6 +641,12 @@ _MATH = {
     "tanh": "",
     "erf": "",
     "fabs": "",
+    "acosh": "domain",
+    "asinh": "",
+    "atanh": "domain",
+    "cbrt": "",
+    "erfc": "",
+    "exp2": "range",
 }
 
 
@@ -487,3 +678,55 @@ def _math(name: str, error: str) -> None:
 
 for _name, _error in _MATH.items():
     _math(_name, _error)
+
+
+def _math_of(name: str, n: int, returns: Any, emit: Callable[..., Any]) -> None:
+    """A function of `math` that takes n floats."""
+    function = getattr(math, name)
+    case = signature(returns, *[types.float64] * n)
+    template = type(f"Math_{name}", (ConcreteTemplate,), {"key": function, "cases": [case]})
+    calls.add(function, template, (template, name), f"math.{name}")
+    lower_builtin(function, *[types.Float] * n)(emit)
+
+
+def _called(name: str, returns: str) -> Callable[..., Any]:
+    def emit(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        return b.c_call(name, *args, returns=returns)
+
+    return emit
+
+
+def _fmod(context: Any, b: Any, sig: Any, args: Any) -> Any:
+    x, y = args
+    found = b.c_call("fmod", x, y, returns="double")
+    wrong = b.expression(f"isnan({found.text})", "bool")
+    wrong = wrong & b.expression(f"!isnan({x.text}) && !isnan({y.text})", "bool")
+    b.check(~wrong, "ValueError", "math domain error")
+    return found
+
+
+def _scaled(factor: float) -> Callable[..., Any]:
+    return lambda context, b, sig, args: args[0] * factor
+
+
+for _name in ("atan2", "copysign"):
+    _math_of(_name, 2, types.float64, _called(_name, "double"))
+_math_of("fmod", 2, types.float64, _fmod)
+for _name in ("isnan", "isinf", "isfinite"):
+    _math_of(
+        _name,
+        1,
+        types.boolean,
+        lambda context, b, sig, args, name=_name: b.expression(f"{name}({args[0].text})", "bool"),
+    )
+_math_of("degrees", 1, types.float64, _scaled(180.0 / math.pi))
+_math_of("radians", 1, types.float64, _scaled(math.pi / 180.0))
+
+
+@overload(operator.contains)
+def _tensor_contains(x: Any, item: Any) -> Any:
+    if isinstance(x, types.Array):
+        if not isinstance(item, (types.Array, types.Number)):
+            raise TypingError(f"a tensor contains numbers and tensors, not {item}")
+        return lambda x, item: bool((x == item).any())
+    return None

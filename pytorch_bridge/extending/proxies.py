@@ -1,11 +1,20 @@
-"""What a traced function sees in the place of a value."""
+"""What a traced function sees in the place of a value.
+
+Whatever Python can do with a value, a proxy answers as the value would, records in the graph, or
+refuses with an error that says where. It never answers for itself: its text, its hash and its class
+are those of a value that is not there yet.
+"""
 
 from __future__ import annotations
 
 import linecache
 import operator
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from ..graph.basic import Variable
 from ..registry import caller
@@ -17,7 +26,8 @@ if TYPE_CHECKING:
     from .tracing import Trace
 
 
-def _here() -> str:
+def here() -> str:
+    """The line of the traced function that is running."""
     place = caller()
     line = linecache.getline(place.file, place.line).strip()
     return f" ({place}{': ' + line if line else ''})"
@@ -27,36 +37,65 @@ class Proxy:
     """A value of a known type that exists when the compiled function runs. Whatever is done with it
     is resolved through the registry, and becomes part of the graph."""
 
-    __slots__ = ("_pb_trace", "_pb_type", "_pb_variable")
+    __slots__ = ("__weakref__", "_pb_given", "_pb_place", "_pb_trace", "_pb_type", "_pb_variable")
     __array_ufunc__ = None
 
-    def __init__(self, trace: Trace, variable: Variable, type: Type) -> None:
+    def __init__(self, trace: Trace, variable: Variable, type: Type, given: Any = None) -> None:
         object.__setattr__(self, "_pb_trace", trace)
         object.__setattr__(self, "_pb_variable", variable)
         object.__setattr__(self, "_pb_type", type)
+        object.__setattr__(self, "_pb_given", given)
+        object.__setattr__(self, "_pb_place", caller())
+        trace.follow(self)
 
     _pb_trace: Trace
     _pb_variable: Variable
     _pb_type: Type
+    _pb_given: Any  # the value that the function was traced with, of an argument
+    _pb_place: Any
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         # isinstance(x, torch.Tensor), isinstance(n, int) and so on hold in traced code.
-        t = self._pb_type
-        if isinstance(t, types.Array):
-            import torch
+        return self._pb_trace.class_of(self) or Proxy
 
-            return torch.Tensor
-        for kind, cls in ((types.Boolean, bool), (types.Integer, int), (types.Float, float)):
-            if type(t) is kind:
-                return cls
-        return self._pb_trace.classes.get(t, Proxy)
-
+    # Its text and its hash would be the value's
     def __repr__(self) -> str:
-        return f"<{self._pb_type} {self._pb_variable}>"
+        if not self._pb_trace.running:
+            return described(self)
+        return self._known("the text of a value (repr, str, print, an f-string)")
 
-    __str__ = __repr__
-    __hash__ = object.__hash__
+    def __str__(self) -> str:
+        return repr(self)
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def __hash__(self) -> int:
+        t = self._pb_type
+        if isinstance(t, types.Array) or not self._pb_trace.running:
+            return object.__hash__(self)  # tensors are hashed by identity
+        return self._known("a hash (a set, a key of a dict, hash())")
+
+    def __copy__(self) -> Any:
+        return self._copy()
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self._copy()
+
+    def _copy(self) -> Any:
+        if isinstance(self._pb_type, types.Number):
+            return self
+        return self._refuse(f"{described(self)} cannot be copied while it is traced{here()}")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._refuse(f"{described(self)} cannot be pickled while it is traced{here()}")
+
+    def _refuse(self, message: str) -> Any:
+        """A TypingError that the traced function cannot leave behind by catching it."""
+        error = TypingError(message)
+        self._pb_trace.refused.append(error)
+        raise error
 
     # Attributes
     def __getattr__(self, name: str) -> Any:
@@ -68,32 +107,24 @@ class Proxy:
     def __delattr__(self, name: str) -> None:
         self._pb_trace.delattr(self, name)
 
-    def __getitem__(self, index: Any) -> Any:
-        return self._pb_trace.call(operator.getitem, (self, index), {})
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self._pb_trace.call(operator.setitem, (self, index, value), {})
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypingError(f"a value of type {self._pb_type} cannot be called{_here()}")
-
     def __bridge_apply__(self, op: Any, inputs: Any) -> Any:
         return self._pb_trace.on_variables(op, inputs, {})
 
     # What must be known while the function is traced
     def __bool__(self) -> bool:
         self._pb_trace.need_value(self)
-        raise TypingError(
-            f"the truth of {self!r} is not known while the function is traced{_here()}: choose by "
-            "value with torch.where(condition, a, b); if, while, and, or, not can depend on types, "
-            "shapes and constants only"
+        return self._refuse(
+            f"the truth of {described(self)} is not known while the function is traced{here()}: "
+            "choose by value with torch.where(condition, a, b); if, while, and, or, not can depend "
+            "on types, shapes and constants only"
         )
 
     def _known(self, what: str) -> Any:
         self._pb_trace.need_value(self)
-        raise TypingError(
-            f"{what} needs the value of {self!r}, which is not known while the function is "
-            f"traced{_here()}: it must be a constant, a size of a tensor, or an argument's default"
+        return self._refuse(
+            f"{what} needs the value of {described(self)}, which is not known while the function "
+            f"is traced{here()}: it must be a constant (jit(constants=...)), a size of a tensor, "
+            "or an argument's default"
         )
 
     def __index__(self) -> int:
@@ -108,15 +139,17 @@ class Proxy:
     def __complex__(self) -> complex:
         return self._known("complex()")
 
-    def __len__(self) -> int:
-        found = self._pb_trace.call(len, (self,), {})
-        return found if isinstance(found, int) else self._known("len() without source")
+    def __round__(self, digits: Any = None) -> Any:
+        args = (self,) if digits is None else (self, digits)
+        return self._pb_trace.call(round, args, {})
 
-    def __iter__(self) -> Iterator[Any]:
-        return self._pb_trace.iterate(self)
+    def __pow__(self, other: Any, modulus: Any = None) -> Any:
+        if modulus is not None:
+            return self._pb_trace.call(pow, (self, other, modulus), {})
+        return self._pb_trace.call(operator.pow, (self, other), {})
 
-    def __contains__(self, item: Any) -> bool:
-        return bool(self._pb_trace.call(operator.contains, (self, item), {}))
+    def __rpow__(self, other: Any, modulus: Any = None) -> Any:
+        return self._pb_trace.call(operator.pow, (other, self), {})
 
     # What torch's functions do with it
     @classmethod
@@ -127,10 +160,117 @@ class Proxy:
         return trace.call(func, args, kwargs or {})
 
 
+def described(p: Proxy) -> str:
+    """A proxy in messages."""
+    return f"<{p._pb_type} {p._pb_variable}>"
+
+
+# What some values have and others have not, such as a length: hasattr, callable, iter and the
+# abstract classes of collections.abc look for these methods in the class.
+
+
+def _len(self: Proxy) -> int:
+    found = self._pb_trace.call(len, (self,), {})
+    return found if isinstance(found, int) and not is_proxy(found) else self._known("len()")
+
+
+def _iter(self: Proxy) -> Iterator[Any]:
+    return self._pb_trace.iterate(self)
+
+
+def _contains(self: Proxy, item: Any) -> bool:
+    return bool(self._pb_trace.call(operator.contains, (self, item), {}))
+
+
+def _getitem(self: Proxy, index: Any) -> Any:
+    return self._pb_trace.call(operator.getitem, (self, index), {})
+
+
+def _setitem(self: Proxy, index: Any, value: Any) -> None:
+    self._pb_trace.call(operator.setitem, (self, index, value), {})
+
+
+def _delitem(self: Proxy, index: Any) -> None:
+    self._pb_trace.call(operator.delitem, (self, index), {})
+
+
+def _call(self: Proxy, *args: Any, **kwargs: Any) -> Any:
+    raise TypingError(f"a value of type {self._pb_type} cannot be called{here()}")
+
+
+_MORE: dict[str, Callable[..., Any]] = {
+    "__len__": _len,
+    "__iter__": _iter,
+    "__contains__": _contains,
+    "__getitem__": _getitem,
+    "__setitem__": _setitem,
+    "__delitem__": _delitem,
+    "__call__": _call,
+}
+_REGISTERED: dict[str, Any] = {
+    "__len__": len,
+    "__contains__": operator.contains,
+    "__getitem__": operator.getitem,
+    "__setitem__": operator.setitem,
+    "__delitem__": operator.delitem,
+}
+
+
+@lru_cache(maxsize=1024)
+def _made(name: str, more: tuple[str, ...]) -> type[Proxy]:
+    methods = {n: _MORE[n] for n in more}
+    return type(f"value of type {name}", (Proxy,), {"__slots__": (), **methods})
+
+
+def proxy(trace: Trace, variable: Variable, t: Type, given: Any = None) -> Proxy:
+    """A proxy of the class that has the methods of t's values."""
+    if isinstance(t, types.Number):
+        more: tuple[str, ...] = ()
+    elif isinstance(t, types.Array):
+        more = tuple(n for n in _MORE if n != "__call__")
+    else:
+        cls = trace.class_of_type(t)
+        more = tuple(
+            n
+            for n in _MORE
+            if (cls is not None and any(n in vars(c) for c in cls.__mro__))
+            or (n in _REGISTERED and trace.takes(_REGISTERED[n], t))
+        )
+        if "__getitem__" in more and "__len__" in more and "__iter__" not in more:
+            more += ("__iter__",)
+    return _made(str(t), more)(trace, variable, t, given)
+
+
+def is_proxy(value: Any) -> bool:
+    """Whether it is a proxy, and no class of its own says otherwise."""
+    return issubclass(type(value), Proxy)
+
+
 def _binary(function: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
     def method(self: Proxy, other: Any) -> Any:
         args = (other, self) if reflected else (self, other)
+        if isinstance(other, (str, bytes, list, tuple)) and isinstance(self._pb_type, types.Number):
+            if function is operator.mul:
+                return other * self._known("a sequence times a number")
+            return NotImplemented  # as for the number itself
         return self._pb_trace.call(function, args, {})
+
+    return method
+
+
+def _compare(function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Proxy, other: Any) -> Any:
+        foreign = other is None or isinstance(other, (str, bytes, list, tuple, set, dict))
+        if foreign and isinstance(self._pb_type, types.Number):
+            return NotImplemented  # as for the number itself
+        return self._pb_trace.call(function, (self, other), {})
+
+    return method
+
+
+def _in_place(function: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Proxy, other: Any) -> Any:
+        return self._pb_trace.in_place(function, plain, self, other)
 
     return method
 
@@ -168,12 +308,23 @@ UNARY: dict[str, Callable[..., Any]] = {
 }
 
 for _name, _function in BINARY.items():
-    setattr(Proxy, f"__{_name}__", _binary(_function, False))
-    setattr(Proxy, f"__r{_name}__", _binary(_function, True))
+    if _name != "pow":
+        setattr(Proxy, f"__{_name}__", _binary(_function, False))
+        setattr(Proxy, f"__r{_name}__", _binary(_function, True))
+    setattr(
+        Proxy,
+        f"__i{_name}__",
+        _in_place(getattr(operator, f"i{_name.rstrip('_')}"), _function),
+    )
+for _name, _reflected in (("divmod", False), ("rdivmod", True)):
+    setattr(Proxy, f"__{_name}__", _binary(divmod, _reflected))
 for _name, _function in COMPARE.items():
-    setattr(Proxy, f"__{_name}__", _binary(_function, False))
+    setattr(Proxy, f"__{_name}__", _compare(_function))
 for _name, _function in UNARY.items():
     setattr(Proxy, f"__{_name}__", _unary(_function))
+
+
+# Containers --------------------------------------------------------------------------------------
 
 
 def is_sequence(value: Any) -> bool:
@@ -185,31 +336,70 @@ def is_sequence(value: Any) -> bool:
     return cls in (tuple, list) or getattr(torch.return_types, cls.__name__, None) is cls
 
 
+def _typed_as_tuple(cls: type) -> bool:
+    from .typeof import registered_class
+
+    return registered_class(cls) is tuple
+
+
+def _named(cls: type) -> bool:
+    return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
+
+
+def is_container(value: Any) -> bool:
+    """Whether it is an argument whose elements are arguments: a tuple, one with names, or a list,
+    of a class to which nothing else gives a type."""
+    cls = type(value)
+    return cls in (tuple, list, torch.Size) or (_named(cls) and _typed_as_tuple(cls))
+
+
+def elements(value: Any) -> list[Any] | None:
+    """What is in a container that `rebuilt` makes again; None for anything else."""
+    cls = type(value)
+    if is_sequence(value) or cls is deque or _named(cls) or cls is torch.Size:
+        return list(value)
+    if cls in (dict, OrderedDict, defaultdict):
+        return list(value.values())
+    if cls is slice:
+        return [value.start, value.stop, value.step]
+    return None
+
+
+def rebuilt(value: Any, inside: list[Any]) -> Any:
+    """A container like value with other elements."""
+    cls = type(value)
+    if _named(cls):
+        return cls._make(inside)
+    if cls is deque:
+        return deque(inside, value.maxlen)
+    if cls is slice:
+        return slice(*inside)
+    if cls is torch.Size:
+        return torch.Size(inside) if all(type(v) is int for v in inside) else tuple(inside)
+    if cls is defaultdict:
+        return defaultdict(value.default_factory, zip(value, inside, strict=True))
+    if cls in (dict, OrderedDict):
+        return cls(zip(value, inside, strict=True))
+    return cls(inside)
+
+
 def proxies(value: Any) -> Iterator[Proxy]:
-    """The proxies in nested tuples, lists, dicts and slices."""
-    if type(value) is Proxy:
+    """The proxies in a value, and in containers."""
+    if is_proxy(value):
         yield value
-    elif type(value) in (tuple, list):
-        for v in value:
-            yield from proxies(v)
-    elif type(value) is dict:
-        for v in value.values():
-            yield from proxies(v)
-    elif type(value) is slice:
-        yield from proxies((value.start, value.stop, value.step))
-    elif isinstance(value, (tuple, list)) and not hasattr(value, "_pb_trace"):
-        for v in value:  # named tuples
-            yield from proxies(v)
+        return
+    for v in elements(value) or ():
+        yield from proxies(v)
 
 
 def unwrapped(value: Any) -> Any:
-    """The same with the graph's variables in the place of proxies."""
-    if type(value) is Proxy:
+    """The same with the graph's variables in the place of proxies, and of tensors from outside."""
+    if is_proxy(value):
         return value._pb_variable
-    if is_sequence(value):
-        return type(value)(unwrapped(v) for v in value)
-    if type(value) is dict:
-        return {k: unwrapped(v) for k, v in value.items()}
-    if type(value) is slice:
-        return slice(unwrapped(value.start), unwrapped(value.stop), unwrapped(value.step))
-    return value
+    if isinstance(value, torch.Tensor):
+        from .tracing import current
+
+        trace = current()
+        return value if trace is None else trace.constant(value)
+    inside = elements(value)
+    return value if inside is None else rebuilt(value, [unwrapped(v) for v in inside])

@@ -8,6 +8,9 @@ one that was registered first: the core comes first, so that an extension adds t
 types and cannot change it for the core's. A candidate that needs no conversion cannot be beaten, so
 that later ones are not asked.
 
+A constant has a literal type. Where nobody takes that, the candidates are asked again as for a
+value of its plain type.
+
 Methods and attributes. What is registered for the instance comes first, then what is registered for
 its class, for the base classes in their order (the MRO), and for Any. At each step single
 attributes come before an AttributeTemplate, and each in the order of registration; one that says
@@ -27,8 +30,8 @@ from typing import Any
 from ..errors import RegistrationError
 from ..registry import Entry
 from ..types.base import Type
-from . import templates
-from .errors import TypingError
+from . import templates, types
+from .errors import NotMineError, TypingError
 from .models import StructModel, default_manager
 from .overloads import (
     AttributeOverload,
@@ -109,10 +112,10 @@ def _ask_overload(
     try:
         inspect.signature(f).bind(*args, **kws)
     except TypeError as e:
-        raise TypingError(str(e)) from None
+        raise NotMineError(str(e)) from None
     found = f(*args, **kws)
     if found is None:
-        raise TypingError("returned None: not for these types")
+        raise NotMineError("returned None: not for these types")
     return _implementation(entry, candidate, found)
 
 
@@ -137,19 +140,31 @@ def _ask(entry: Entry, args: Sequence[Type], kws: Mapping[str, Type]) -> tuple[R
     template = candidate(_context)
     sig = template.apply(args, kws)
     if sig is None:
-        raise TypingError("returned None: not for these types")
+        raise NotMineError("returned None: not for these types")
     given = template.arrange(args, kws)
     cost = rank(given, sig.args)
     if cost is None:
-        raise TypingError(f"{sig} does not take ({_shown(args, kws)})")
+        raise NotMineError(f"{sig} does not take ({_shown(args, kws)})")
     return cost, Resolved(entry, signature=sig)
 
 
-def _failure(what: str, reasons: Sequence[tuple[Entry, str]]) -> TypingError:
-    lines = [f"\n  {entry}:\n    {reason}" for entry, reason in reasons]
+@dataclass(frozen=True)
+class _Reason:
+    """Why a candidate is not taken, in words. The error itself would keep all frames alive."""
+
+    entry: Entry
+    text: str
+    explicit: bool  # it says so itself, rather than that it is for other types
+
+
+def _failure(what: str, reasons: Sequence[_Reason]) -> TypingError:
+    """The error that lists the candidates. It is `refused` where one of them says why."""
+    lines = [f"\n  {r.entry}:\n    {r.text}" for r in reasons]
     count = f"the {len(lines)} candidates" if len(lines) != 1 else "the only candidate"
     tail = f": {count} turned it down:{''.join(lines)}" if lines else ": nothing is registered"
-    return TypingError(f"no implementation of {what}{tail}")
+    made = TypingError(f"no implementation of {what}{tail}")
+    made.refused = any(r.explicit for r in reasons)  # type: ignore[attr-defined]
+    return made
 
 
 def has_candidates(func: Any) -> bool:
@@ -162,15 +177,40 @@ def has_candidates(func: Any) -> bool:
 
 def resolve_call(func: Any, args: Sequence[Type], kws: Mapping[str, Type]) -> Resolved:
     """What a call of func with arguments of these types means. TypingError lists the candidates."""
+    return _by_value_or_type(lambda args, kws: _resolve_call(func, args, kws), args, kws)
+
+
+def _by_value_or_type(
+    resolve: Callable[[Sequence[Type], Mapping[str, Type]], Resolved],
+    args: Sequence[Type],
+    kws: Mapping[str, Type],
+) -> Resolved:
+    """Resolves with constants as literal types, and where nobody takes these, as values that are
+    not known."""
+    try:
+        return resolve(args, kws)
+    except TypingError:
+        plain = [types.unliteral(t) for t in args]
+        named = {k: types.unliteral(t) for k, t in kws.items()}
+        if plain == list(args) and named == dict(kws):
+            raise
+        try:
+            return resolve(plain, named)
+        except TypingError:
+            pass
+        raise
+
+
+def _resolve_call(func: Any, args: Sequence[Type], kws: Mapping[str, Type]) -> Resolved:
     if isinstance(func, Intrinsic):
         return _resolve_intrinsic(func, args, kws)
     best: tuple[Rank, Resolved] | None = None
-    reasons: list[tuple[Entry, str]] = []
+    reasons: list[_Reason] = []
     for entry in templates.calls.get(func):
         try:
             found = _ask(entry, args, kws)
         except TypingError as e:
-            reasons.append((entry, str(e)))
+            reasons.append(_Reason(entry, str(e), not isinstance(e, NotMineError)))
             continue
         if best is None or found[0] < best[0]:
             best = found
@@ -225,6 +265,7 @@ def _attribute_candidates(t: Type, attr: str) -> list[Entry]:
 def resolve_attribute(t: Type, attr: str) -> ResolvedAttribute | None:
     """What the attribute of a value means, None where nothing is registered for it. Methods are
     resolved when they are called, by resolve_method."""
+    refused: TypingError | None = None
     for entry in _attribute_candidates(t, attr):
         candidate = entry.value
         if isinstance(candidate, Overload):
@@ -237,7 +278,8 @@ def resolve_attribute(t: Type, attr: str) -> ResolvedAttribute | None:
         if isinstance(candidate, AttributeOverload):
             try:
                 found = candidate.function(t)
-            except TypingError:
+            except TypingError as e:
+                refused = refused or e
                 continue
             if found is None:
                 continue
@@ -245,10 +287,13 @@ def resolve_attribute(t: Type, attr: str) -> ResolvedAttribute | None:
         assert issubclass(candidate, AttributeTemplate)
         try:
             typed = candidate(_context).resolve(t, attr)
-        except TypingError:
+        except TypingError as e:
+            refused = refused or e
             continue
         if typed is not None:
             return ResolvedAttribute(entry, "typed", type=typed)
+    if refused is not None:
+        raise refused
     return None
 
 
@@ -279,14 +324,18 @@ def _resolve_accessors(entry: Entry, candidate: AttributeOverload, found: Any) -
 
 def resolve_method(t: Type, attr: str, args: Sequence[Type], kws: Mapping[str, Type]) -> Resolved:
     """What a call of a method means. TypingError lists the candidates."""
-    reasons: list[tuple[Entry, str]] = []
+    return _by_value_or_type(lambda args, kws: _resolve_method(t, attr, args, kws), args, kws)
+
+
+def _resolve_method(t: Type, attr: str, args: Sequence[Type], kws: Mapping[str, Type]) -> Resolved:
+    reasons: list[_Reason] = []
     for entry in _attribute_candidates(t, attr):
         if not isinstance(entry.value, Overload):
             continue
         try:
             return Resolved(entry, _ask_overload(entry, entry.value, [t, *args], kws))
         except TypingError as e:
-            reasons.append((entry, str(e)))
+            reasons.append(_Reason(entry, str(e), not isinstance(e, NotMineError)))
     raise _failure(f"{t}.{attr}({_shown(args, kws)})", reasons)
 
 

@@ -29,7 +29,7 @@ from ..errors import RegistrationError
 from ..registry import Table
 from ..types.base import Type
 from . import types
-from .errors import TypingError, UnreachableError
+from .errors import NotMineError, UnreachableError
 from .ranking import rank
 from .selecting import check, show
 from .signatures import Signature, signature
@@ -59,16 +59,41 @@ class Template:
         raise NotImplementedError(f"{type(self).__name__} is no template to derive from directly")
 
     def arrange(self, args: Sequence[Any], kws: Mapping[str, Any]) -> list[Any]:
-        """Arguments in the order in which the signature has them."""
-        return [*args, *kws.values()]
+        """Arguments in the order in which the signature has them: that of the parameters of what is
+        typed, where it has any to look at."""
+        if not kws:
+            return list(args)
+        try:
+            parameters = inspect.signature(type(self).key)  # not the bound method
+            return positions(parameters, parameters.bind(*args, **kws).arguments)
+        except (TypeError, ValueError):
+            if len(kws) > 1:
+                raise NotMineError(
+                    f"the order of {', '.join(kws)} is not known: give them by position"
+                ) from None
+            return [*args, *kws.values()]
 
     def _wrong(self, what: str) -> RegistrationError:
         return RegistrationError(f"template {type(self).__qualname__}: {what}")
 
 
+def positions(parameters: inspect.Signature, arguments: Mapping[str, Any]) -> list[Any]:
+    """Arguments that are bound to names, in the order of the parameters."""
+    given: list[Any] = []
+    for name, value in arguments.items():
+        kind = parameters.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            given += value
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            given += value.values()
+        else:
+            given.append(value)
+    return given
+
+
 def _positional(args: Sequence[Type], kws: Mapping[str, Type]) -> Sequence[Type]:
     if kws:
-        raise TypingError(f"it takes no keyword arguments, got {', '.join(kws)}")
+        raise NotMineError(f"it takes no keyword arguments, got {', '.join(kws)}")
     return args
 
 
@@ -89,7 +114,7 @@ class ConcreteTemplate(Template):
                 best = found, case
         if best is None:
             shown = "".join(f"\n      {case}" for case in self.cases)
-            raise TypingError(f"no case matches; the cases are:{shown}")
+            raise NotMineError(f"no case matches; the cases are:{shown}")
         return best[1]
 
 
@@ -122,7 +147,7 @@ class CallableTemplate(Template):
         try:
             parameters.bind(*args, **kws)
         except TypeError as e:
-            raise TypingError(f"{e}; it takes {parameters}") from None
+            raise NotMineError(f"{e}; it takes {parameters}") from None
         found = typer(*args, **kws)
         if found is None or isinstance(found, Signature):
             return found
@@ -133,16 +158,7 @@ class CallableTemplate(Template):
     def arrange(self, args: Sequence[Any], kws: Mapping[str, Any]) -> list[Any]:
         """Arguments in the order of the typer's parameters."""
         parameters = inspect.signature(self.generic())
-        given: list[Any] = []
-        for name, value in parameters.bind(*args, **kws).arguments.items():
-            kind = parameters.parameters[name].kind
-            if kind is inspect.Parameter.VAR_POSITIONAL:
-                given += value
-            elif kind is inspect.Parameter.VAR_KEYWORD:
-                given += value.values()
-            else:
-                given.append(value)
-        return given
+        return positions(parameters, parameters.bind(*args, **kws).arguments)
 
 
 class AttributeTemplate(Template):

@@ -89,6 +89,17 @@ def _plan(cls: type) -> Any:
     return None
 
 
+def registered_class(cls: type) -> type | None:
+    """The base class for which typeof_impl is asked about values of a class; None for one that has
+    _bridge_type_, or of which nothing is known."""
+    for base in cls.__mro__:
+        if "_bridge_type_" in vars(base):
+            return None
+        if _classes.get(base):
+            return base
+    return None
+
+
 def _about(value: Any) -> str:
     cls = type(value)
     return f"{cls.__module__}.{cls.__qualname__}"

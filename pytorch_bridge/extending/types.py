@@ -22,7 +22,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import sameness
-from ..errors import BridgeTypeError, RegistrationError
+from ..errors import BridgeTypeError, MissingMethodError, RegistrationError
 from ..types.base import CType, Sub
 from ..types.base import Type as BaseType
 from ..types.parsing import schema_type
@@ -45,6 +45,7 @@ class Above:
     typeof: abc.Callable[[Any], BaseType]
     data_model: abc.Callable[[BaseType], DataModel]
     support_code: abc.Callable[[], Sequence[str]]
+    used_definitions: abc.Callable[[Type], list[str]]
     boundary: abc.Callable[[Type, str, Sub], Boundary]
     parameters: abc.Callable[[Type, str], list[str]]
     results: abc.Callable[[Type, str], list[str]]
@@ -95,6 +96,17 @@ class Type(CType):
             raise BridgeTypeError(f"expected a value of type {self}, got {value!r} of type {found}")
         return value
 
+    def values_eq(self, a: Any, b: Any) -> bool:
+        """Whether two values are equal: by their class's `==`, or where it has none, by what is in
+        their attributes."""
+        if a is b:
+            return True
+        eq: Any = type(a).__eq__
+        plain = eq is object.__eq__ and getattr(a, "__dict__", None)
+        if not plain or type(a) is not type(b) or vars(a).keys() != vars(b).keys():
+            return bool(a == b)
+        return all(_equal(v, getattr(b, name)) for name, v in vars(a).items())
+
     # In C
     @property
     def data_model(self) -> DataModel:
@@ -120,7 +132,8 @@ class Type(CType):
         return _abi().c_compile_args()
 
     def c_support_code(self) -> Sequence[str]:
-        return [*above.support_code(), *self.data_model.definitions()]
+        own = self.data_model.definitions()
+        return [*above.support_code(), *own, *above.used_definitions(self)]
 
     def c_declare(self, name: str, sub: Sub, check_input: bool = True) -> str:
         return above.boundary(self, name, sub).declare()
@@ -157,8 +170,19 @@ class Type(CType):
         return (1,)  # all that the registrations contribute is in the source, which is hashed
 
 
+def _equal(a: Any, b: Any) -> bool:
+    if hasattr(a, "untyped_storage"):
+        return hasattr(b, "untyped_storage") and TensorType(a.dtype, a.shape).values_eq(a, b)
+    if isinstance(a, (tuple, list)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(_equal, a, b))
+    return bool(a == b) or sameness.same(a, b) or Type.values_eq(_ANY, a, b)
+
+
 class Opaque(Type):
     """A type whose values nothing but its own functions can look into."""
+
+
+_ANY = Type("any")
 
 
 class Dummy(Type):
@@ -389,14 +413,15 @@ class NoneType(Dummy):
 class Known(Literal, Dummy):
     """A Python object that is a constant of the trace: a dtype, a device, a class."""
 
-    def __init__(self, value: Any) -> None:
-        Dummy.__init__(self, f"Known[{value!r}]")
+    def __init__(self, value: Any, name: str | None = None) -> None:
+        Dummy.__init__(self, f"Known[{value!r}]" if name is None else name)
         self.literal_value, self.literal_type = value, self
 
 
 unicode_type = UnicodeType("str")
 string = unicode_type
 none = NoneType("none")
+void = none
 
 
 def unliteral(t: BaseType) -> BaseType:
@@ -530,3 +555,33 @@ class List(Iterable):
     @property
     def iterator_type(self) -> Iterator:
         return Iterator(self.dtype)
+
+
+# Types that Numba has and this package has not, and what there is in their place.
+_ABSENT = {
+    "Optional": "a value or None is decided while tracing: None is a constant of its own",
+    "NamedTuple": "named tuples are taken apart when a function is called, and made again",
+    "NamedUniTuple": "named tuples are taken apart when a function is called, and made again",
+    "Record": "register a class with a StructModel",
+    "NestedArray": "a tensor has more dimensions",
+    "ListType": "lists are taken apart when a function is called",
+    "DictType": "a dict that a function makes and returns is made again at each call",
+    "Set": "a set that a function makes is Python's, while it is traced",
+    "Bytes": "give a tensor of uint8",
+    "CharSeq": "use unicode_type",
+    "UnicodeCharSeq": "use unicode_type",
+    "Omitted": "a default that is not given is a Literal, or Known",
+    "StructRef": "a struct is a value: register_model with a StructModel",
+    "EnumMember": "members of enums are constants",
+    "IntEnumMember": "members of enums are constants",
+    "NPDatetime": "convert to int64",
+    "NPTimedelta": "convert to int64",
+    "float16": "numbers have 32 or 64 bits; tensors have torch.float16",
+    "deferred_type": "a struct cannot contain itself",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _ABSENT:
+        raise MissingMethodError(f"types.{name} is Numba's, and is not here: {_ABSENT[name]}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,7 @@ class is taken.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..errors import BridgeTypeError, MissingMethodError
@@ -37,12 +37,17 @@ _shape_i = Table("register_shape_i_c_code", unique=True, resolved=False)
 Kind = type | Kinds
 
 
-def register_deep_copy_op_c_code(kind: Kind, code: str, version: Sequence[Any] = ()) -> None:
-    """The C code of DeepCopyOp for a class of types."""
+def register_deep_copy_op_c_code(
+    kind: Kind, code: str | Callable[[Type, str, str, str], str], version: Sequence[Any] = ()
+) -> None:
+    """The C code of DeepCopyOp for a class of types: text, or a function of the type, the input's
+    name, the output's and the code that fails, which returns it."""
     _add(_deep_copy, kind, code, version)
 
 
-def register_view_op_c_code(kind: Kind, code: str, version: Sequence[Any] = ()) -> None:
+def register_view_op_c_code(
+    kind: Kind, code: str | Callable[[Type, str, str, str], str], version: Sequence[Any] = ()
+) -> None:
     """The C code of ViewOp for a class of types."""
     _add(_view, kind, code, version)
 
@@ -98,6 +103,8 @@ class _OnOne(Op):
 
     def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         code, *_ = self.code_for(node.inputs[0].type)
+        if callable(code):  # that depends on the type, not only on its class
+            return str(code(node.inputs[0].type, inputs[0], outputs[0], sub["fail"]))
         return _filled(code, inputs, outputs, sub)
 
     def code_for(self, t: Type) -> tuple[Any, ...]:

@@ -263,7 +263,7 @@ def test_constants():
     assert types.int64.c_literal(-(2**63)) == "INT64_MIN"
     assert types.uint64.c_literal(2**64 - 1) == "UINT64_C(18446744073709551615)"
     assert types.float64.c_literal(float("-inf")) == "(-INFINITY)"
-    assert types.unicode_type.c_literal('a"\n?') == '"a\\"\\012\\077"'
+    assert types.unicode_type.c_literal('a"\n?') == 'PB_STRING(4, "a\\"\\012\\077")'
     assert Left("l").c_literal(3) is None
 
     @lower_constant(Left)

@@ -10,7 +10,7 @@ from ... import ops
 from ...compiled import CompiledFunction, function
 from ...errors import BridgeTypeError, BridgeValueError
 from ...exported import from_exported, is_program
-from ...extending.jitted import Jit, _key
+from ...extending.jitted import Jit
 from ...graph.basic import Constant, Variable
 from ...graph.function_graph import FunctionGraph
 from ...model import CompiledModel, Model
@@ -161,7 +161,7 @@ def _jitted(f: Any, example: Sequence[Any] | None) -> Source:
     if example is not None:
         args = f._bind(tuple(example), {}) if len(example) != f._n else tuple(example)
         f(*example)
-        made = f.specializations.get(tuple(_key(a, f.sizes_matter) for a in args))
+        made = f.specializations.get(f.key(args))
     else:
         found = list(f.specializations.values())
         made = found[0] if len(found) == 1 else None
@@ -175,7 +175,11 @@ def _jitted(f: Any, example: Sequence[Any] | None) -> Source:
             f"export_go: {f!r} has arguments that are no inputs of its graph; export a function "
             "that fixes them"
         )
-    return _compiled(made.compiled)
+    if not made.captured:
+        return _compiled(made.compiled)
+    inputs, outputs = made.graph()
+    outs = outputs[0] if made.rebuild is None else outputs
+    return _compiled(function(inputs, outs, name=f.__name__))
 
 
 def _model(model: Any) -> Source:
