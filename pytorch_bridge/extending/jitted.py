@@ -146,7 +146,7 @@ class Specialization:
         compute: as it is where no other tensor requires one."""
         if self._refusing is None:
             inputs = [self.compiled.inputs[i] for i in self.structs]
-            copies = [v.clone() for v in inputs]
+            copies = [v.unconnected() for v in inputs]
             self._refusing = function(copies, [present(v) for v in copies])
         self._refusing(*values)
 
