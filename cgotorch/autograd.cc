@@ -156,7 +156,7 @@ class PreHook : public ag::FunctionPreHook {
     at::Tensor &grad = out.at(output);
     for (const auto &hook : hooks->snapshot()) {
       Tensor result = nullptr;
-      check(hook->fn(hook->data, borrow(grad), &result));
+      check(call_back(hook->fn, hook->data, borrow(grad), &result));
       if (result == nullptr) continue;
       at::Tensor replacement = take(result);
       if (!grad.defined())
@@ -174,7 +174,7 @@ class PreHook : public ag::FunctionPreHook {
 class PostHook : public ag::PostAccumulateGradHook {
  public:
   void operator()(const at::Tensor &leaf) override {
-    for (const auto &hook : hooks->snapshot()) check(hook->fn(hook->data, borrow(leaf)));
+    for (const auto &hook : hooks->snapshot()) check(call_back(hook->fn, hook->data, borrow(leaf)));
   }
 
   const std::shared_ptr<Hooks<::PostAccumulateGradHook>> hooks =
@@ -270,8 +270,8 @@ class FunctionNode : public Base {
     }
     std::vector<Tensor> out(edges_.size(), nullptr);
     const char *err =
-        callback.fn(callback.data, reinterpret_cast<FunctionContext>(this), in.data(),
-                    static_cast<int64_t>(in.size()), out.data(), static_cast<int64_t>(out.size()));
+        call_back(callback.fn, callback.data, reinterpret_cast<FunctionContext>(this), in.data(),
+                  static_cast<int64_t>(in.size()), out.data(), static_cast<int64_t>(out.size()));
     ag::variable_list results(this->num_outputs());
     for (size_t i = 0; i < out.size(); i++) {
       at::Tensor t = take(out[i]);

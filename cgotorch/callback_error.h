@@ -1,4 +1,4 @@
-// Errors of callbacks.
+// Callbacks and their errors.
 #pragma once
 
 #include <exception>
@@ -31,5 +31,21 @@ class CallbackError : public std::exception, public Failure {
  private:
   std::shared_ptr<std::string> text_;  // what kind points into; copies of the exception share it
 };
+
+// Calls a callback in the middle of a backward pass, which may record on this thread, and returns
+// its error. The callback may have other threads record, too: after what this one has recorded so
+// far, and before what it records next.
+template <class F, class... Args>
+[[nodiscard]] const char *call_back(F fn, Args... args) {
+  enter_thread();  // a thread of the engine's may not have called the library before
+  {
+    const Sequenced published;
+  }
+  const char *err = fn(args...);
+  {
+    const Sequenced raised;
+  }
+  return err;
+}
 
 }  // namespace cgotorch

@@ -227,8 +227,8 @@ class Hooks : public ag::SavedVariableHooks {
       at::Tensor value = computed(pass);
       if (value.defined()) return value;
       if (again) changed("fewer tensors were saved when it was computed again;");
-      if (const char *err =
-              frame_->recompute(frame_->data, reinterpret_cast<Checkpoint>(frame_.get())))
+      if (const char *err = call_back(frame_->recompute, frame_->data,
+                                      reinterpret_cast<Checkpoint>(frame_.get())))
         throw CallbackError(err);
     }
   }
@@ -295,7 +295,7 @@ class PackedHooks : public ag::SavedVariableHooks {
     }
     const CallersHooks &hooks = *slot_->hooks;
     Tensor handle = nullptr;
-    if (const char *err = hooks.unpack(hooks.data, slot_->packed, &handle))
+    if (const char *err = call_back(hooks.unpack, hooks.data, slot_->packed, &handle))
       throw CallbackError(err);
     const at::Tensor value = take(handle);
     if (!value.defined()) throw Failure{"TypeError", "saved tensor hooks: unpack returned none"};
@@ -330,7 +330,8 @@ class FetchedHooks : public ag::SavedVariableHooks {
     if (source_ == nullptr)
       return others_ != nullptr ? others_->call_unpack_hook() : kept_.unchanged();
     Tensor handle = nullptr;
-    if (const char *err = source_->fetch(source_->data, &handle)) throw CallbackError(err);
+    if (const char *err = call_back(source_->fetch, source_->data, &handle))
+      throw CallbackError(err);
     const at::Tensor whole = take(handle);
     if (!whole.defined() || whole.scalar_type() != source_->dtype)
       throw Failure{"RuntimeError", "a tensor of another dtype was fetched"};

@@ -58,18 +58,24 @@ func (t Tensor) GradFn() *Node {
 //
 // See https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.get_gradient_edge
 func (t Tensor) GetGradientEdge() NextFunction {
-	n, output := t.gradientEdge("GetGradientEdge")
-	return NextFunction{wrapNode(n), output}
+	self := t.hold("GetGradientEdge", "self")
+	defer C.FreeTensor(self)
+	var n C.Node
+	var output C.int64_t
+	if err := C.GradientEdge(self, &n, &output); err != nil {
+		panicC("GetGradientEdge", unsafe.Pointer(err))
+	}
+	return NextFunction{wrapNode(n), int(output)}
 }
 
-func (t Tensor) gradientEdge(op string) (n C.Node, output int) {
+func (t Tensor) nodeOfHook(op string) *Node {
 	self := t.hold(op, "self")
 	defer C.FreeTensor(self)
-	var nr C.int64_t
-	if err := C.GradientEdge(self, &n, &nr); err != nil {
+	var n C.Node
+	if err := C.GradientEdge(self, &n, nil); err != nil {
 		panicC(op, unsafe.Pointer(err))
 	}
-	return n, int(nr)
+	return wrapNode(n)
 }
 
 func (n *Node) handle(op string) C.Node {
@@ -135,7 +141,7 @@ func (n *Node) Variable() Tensor {
 
 // multiHook is a hook for the gradients of several tensors.
 type multiHook struct {
-	nodes []*Node
+	nodes []*Node // which they do not keep, for nodes keep their hooks: for NodeWillRun alone
 	fn    func(grads []Tensor)
 
 	mutex  sync.Mutex
@@ -162,8 +168,7 @@ func RegisterMultiGradHook(tensors []Tensor, fn func(grads []Tensor)) *HookHandl
 	}
 	h := &multiHook{fn: fn, passes: map[int64]weak.Pointer[multiPass]{}}
 	for i, t := range tensors {
-		n, _ := t.gradientEdge(fmt.Sprintf("%s: tensors[%d]", op, i))
-		h.nodes = append(h.nodes, wrapNode(n))
+		h.nodes = append(h.nodes, t.nodeOfHook(fmt.Sprintf("%s: tensors[%d]", op, i)))
 	}
 	return registerEach(tensors, func(i int, grad Tensor) { h.arrived(i, grad) })
 }
@@ -179,12 +184,7 @@ func RegisterMultiGradHookAny(tensors []Tensor, fn func(grad Tensor)) *HookHandl
 	}
 	h := &multiHook{passes: map[int64]weak.Pointer[multiPass]{}}
 	return registerEach(tensors, func(_ int, grad Tensor) {
-		h.mutex.Lock()
-		p := h.pass()
-		first := !p.isThrough
-		p.isThrough = true
-		h.mutex.Unlock()
-		if first {
+		if h.isFirst() {
 			fn(grad)
 		}
 	})
@@ -209,8 +209,9 @@ func registerEach(tensors []Tensor, arrived func(i int, grad Tensor)) *HookHandl
 	return all
 }
 
-// pass returns what the backward pass of this thread has brought. It is called with the mutex.
-func (h *multiHook) pass() *multiPass {
+// pass returns what the backward pass of this thread has brought, of which gradient i may be the first. It is called with the
+// mutex, and may panic.
+func (h *multiHook) pass(i int) *multiPass {
 	id := int64(C.BackwardPass())
 	if p := h.passes[id].Value(); p != nil {
 		return p
@@ -221,12 +222,12 @@ func (h *multiHook) pass() *multiPass {
 		}
 	}
 	p := &multiPass{grads: make([]Tensor, len(h.nodes))}
-	for _, n := range h.nodes {
+	for k, n := range h.nodes {
 		var will C.bool
 		if err := C.NodeWillRun(n.handle("NodeWillRun"), &will); err != nil {
 			panicC("RegisterMultiGradHook", unsafe.Pointer(err))
 		}
-		if will {
+		if bool(will) || k == i { // a node that a pass begins with is not among those that it comes to
 			p.missing++
 		}
 	}
@@ -239,16 +240,33 @@ func (h *multiHook) pass() *multiPass {
 	return p
 }
 
+// isFirst reports whether this is the first gradient of the pass.
+func (h *multiHook) isFirst() bool {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	p := h.pass(0)
+	first := !p.isThrough
+	p.isThrough = true
+	return first
+}
+
 // arrived notes a gradient, and calls the hook with the last of them. The tensors may be results of one node, which
 // runs once and brings them one by one; then all of them have come.
 func (h *multiHook) arrived(i int, grad Tensor) {
+	if grads := h.note(i, grad); grads != nil {
+		h.fn(grads)
+	}
+}
+
+// note returns the gradients of the pass, if this is the last of them.
+func (h *multiHook) note(i int, grad Tensor) []Tensor {
 	h.mutex.Lock()
-	p := h.pass()
+	defer h.mutex.Unlock()
+	p := h.pass(i)
 	p.grads[i] = grad
 	p.missing--
-	last := p.missing == 0
-	h.mutex.Unlock()
-	if last {
-		h.fn(p.grads)
+	if p.missing != 0 {
+		return nil
 	}
+	return p.grads
 }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -210,6 +211,88 @@ func TestAHookOfSeveralGradients(t *testing.T) {
 	}
 }
 
+// As the documentation of PyTorch says it; Python itself calls the hook twice, or not at all, where a tensor is what the pass
+// begins with.
+func TestAHookOfSeveralGradientsIsForThoseThatThePassComputes(t *testing.T) {
+	x, unused := leafOf(2), leafOf(3)
+	a := x.Tanh()
+	b := a.Exp()
+	other := unused.Exp()
+	_ = other.Sin()
+	ones := gotorch.Ones([]int64{2})
+	for _, c := range []struct {
+		tensors, inputs []gotorch.Tensor
+		want            string
+	}{
+		{[]gotorch.Tensor{b, a}, []gotorch.Tensor{x}, "[true true]"},
+		{[]gotorch.Tensor{b, a}, []gotorch.Tensor{b}, "[true false]"},
+		{[]gotorch.Tensor{a, unused}, []gotorch.Tensor{x, unused}, "[true false]"},
+		{[]gotorch.Tensor{a, other}, []gotorch.Tensor{x, other}, "[true false]"},
+		{[]gotorch.Tensor{a, other}, []gotorch.Tensor{other}, ""},
+	} {
+		got := ""
+		h := gotorch.RegisterMultiGradHook(c.tensors, func(grads []gotorch.Tensor) {
+			got += fmt.Sprint([]bool{grads[0].Defined(), grads[1].Defined()})
+		})
+		gotorch.Grad([]gotorch.Tensor{b}, c.inputs, gotorch.GradOptions{GradOutputs: []gotorch.Tensor{ones}, RetainGraph: new(true), AllowUnused: true})
+		if h.Remove(); got != c.want {
+			t.Errorf("got %s, want %s", got, c.want)
+		}
+	}
+	// An error is one of its pass alone: the next one does not wait for it.
+	calls := 0
+	gotorch.RegisterMultiGradHook([]gotorch.Tensor{a, x}, func([]gotorch.Tensor) { calls++ })
+	for range 2 {
+		err := gotorch.Try0(func() {
+			gotorch.Grad([]gotorch.Tensor{b}, []gotorch.Tensor{x}, gotorch.GradOptions{GradOutputs: []gotorch.Tensor{ones}, RetainGraph: new(true)})
+		})
+		if !errors.Is(err, gotorch.RuntimeError) {
+			t.Error(err)
+		}
+	}
+	if b.Backward(gotorch.BackwardOptions{Gradient: ones}); calls != 1 {
+		t.Errorf("%d calls", calls)
+	}
+}
+
+// Nobody has to remove a hook that goes with its tensors, for the graph would stay with it.
+func TestHooksOfSeveralGradientsGoAway(t *testing.T) {
+	var gone atomic.Int64
+	const each = 3
+	register := func(name string, tensors func() []gotorch.Tensor, with func([]gotorch.Tensor, func())) {
+		for range each {
+			func() {
+				object := new([100]int)
+				runtime.AddCleanup(object, func(struct{}) { gone.Add(1) }, struct{}{})
+				ts := tensors()
+				with(ts, func() { object[0]++ })
+				ts[0].Mul(ts[1]).Sum().Backward()
+			}()
+		}
+	}
+	leaves := func() []gotorch.Tensor { return []gotorch.Tensor{leafOf(2), leafOf(2)} }
+	computed := func() []gotorch.Tensor { return []gotorch.Tensor{leafOf(2).Exp(), leafOf(2).Sin()} }
+	all := func(ts []gotorch.Tensor, fn func()) {
+		gotorch.RegisterMultiGradHook(ts, func([]gotorch.Tensor) { fn() })
+	}
+	first := func(ts []gotorch.Tensor, fn func()) {
+		gotorch.RegisterMultiGradHookAny(ts, func(gotorch.Tensor) { fn() })
+	}
+	register("leaves", leaves, all)
+	register("computed", computed, all)
+	register("leaves, any", leaves, first)
+	register("computed, any", computed, first)
+	for range 200 {
+		if runtime.GC(); gone.Load() == 4*each {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+		leafOf(1) // what makes tensors looks for hooks that are gone
+		gotorch.RegisterMultiGradHook(leaves(), func([]gotorch.Tensor) {}).Remove()
+	}
+	t.Errorf("%d of %d hooks are gone", gone.Load(), 4*each)
+}
+
 func TestGradsInABatch(t *testing.T) {
 	x, y := gotorch.Randn([]int64{3}, gotorch.TensorOptions{RequiresGrad: true}), gotorch.Randn([]int64{3}, gotorch.TensorOptions{RequiresGrad: true})
 	out := []gotorch.Tensor{x.Mul(y).Exp(), gotorch.Apply(squareOf{}, x)[0].Sum()}
@@ -346,6 +429,36 @@ func TestSavedTensorsHooksThatFail(t *testing.T) {
 		gotorch.SavedTensorsHooks(func(gotorch.Tensor) any { panic("no") }, same, func() { panic(&gotorch.Error{Msg: "stop"}) })
 	})
 	x.Exp().Sum().Backward()
+	// What it had saved and was not packed is the graph's: nothing is packed after the function has ended.
+	late := 0
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_ = gotorch.Try0(func() {
+		gotorch.SavedTensorsHooks(func(t gotorch.Tensor) any { late++; return t }, same, func() {
+			y = x.Exp().Sum()
+			panic(&gotorch.Error{Msg: "stop"})
+		})
+	})
+	packed := late
+	gotorch.SavedTensorsHooks(func(t gotorch.Tensor) any { return t }, same, func() { x.Exp() })
+	if y.Backward(); late != packed {
+		t.Error("a tensor was packed after the function had ended")
+	}
+}
+
+// A call by name, which may change what an op before has saved, comes after that is packed.
+func TestSavedTensorsArePackedBeforeTheyChange(t *testing.T) {
+	x := leafOf(3)
+	var y gotorch.Tensor
+	gotorch.SavedTensorsHooks(func(t gotorch.Tensor) any { return t.Clone() }, func(p any) gotorch.Tensor { return p.(gotorch.Tensor) }, func() {
+		h := x.MulScalar(3)
+		y = h.Square()
+		gotorch.Call("aten::mul_", "Scalar", h.Detach(), 5.0)
+	})
+	y.Sum().Backward()
+	if got := gotorch.ToSlice[float32](x.Grad()); got[0] != 18 {
+		t.Errorf("got %v, want 18", got)
+	}
 }
 
 func TestWhatIsPackedGoesAway(t *testing.T) {

@@ -60,6 +60,7 @@ func SavedTensorsHooks(pack func(t Tensor) any, unpack func(packed any) Tensor, 
 	}
 	savingHooks.enter()
 	defer func() {
+		dropSaved() // where fn has panicked: nobody expects pack any more
 		C.LeaveSavedHooks()
 		savingHooks.leave()
 	}()
@@ -117,17 +118,25 @@ func (s *savingCount) leave() {
 	}
 }
 
+// nextSaved returns what an op of this thread has saved and nobody has taken yet; nil for saved if there is nothing more.
+func nextSaved() (saved C.SavedTensor, t C.Tensor, hooks unsafe.Pointer) {
+	saved = C.NextSaved(&t, &hooks)
+	return saved, t, hooks
+}
+
+// dropSaved leaves to the graph what ops of this thread have saved and is not packed.
+func dropSaved() {
+	for saved, t, _ := nextSaved(); saved != nil; saved, t, _ = nextSaved() {
+		C.FreeTensor(t)
+		C.SetSaved(saved, nil)
+	}
+}
+
 // packSaved packs what ops of this thread have saved.
 func packSaved() {
 	var all []toPack // taken off C's list at once, lest the ops of a pack take them
-	for {
-		var t C.Tensor
-		var data unsafe.Pointer
-		saved := C.NextSaved(&t, &data)
-		if saved == nil {
-			break
-		}
-		Unscoped(func() { all = append(all, toPack{saved, wrapHandle(unsafe.Pointer(t)), (*callback)(data).saved}) })
+	for saved, t, hooks := nextSaved(); saved != nil; saved, t, hooks = nextSaved() {
+		Unscoped(func() { all = append(all, toPack{saved, wrapHandle(unsafe.Pointer(t)), (*callback)(hooks).saved}) })
 	}
 	defer func() { // where a pack has panicked: the graph keeps the rest
 		for _, p := range all {

@@ -177,6 +177,9 @@ const (
 
 // enterBack is enterC for a call that may call back into Go; it locks the goroutine to its thread.
 func enterBack() (state backState) {
+	if attention.Load()&attentionSaving != 0 {
+		packSaved()
+	}
 	within := C.int64_t(inBack)
 	if attention.Load()&attentionBounded != 0 {
 		takePlace(&backs)

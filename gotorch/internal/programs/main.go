@@ -73,6 +73,20 @@ func (p program) compute(all tensors, hooked *[]float64, next func()) tensors {
 			y = gotorch.Checkpoint(func(x gotorch.Tensor) gotorch.Tensor { return x.MM(b).Tanh().Mul(x).Add(b) }, a)
 		case "function":
 			y = gotorch.Apply(times{s.By}, a)[0]
+		case "handed": // a hook whose work another goroutine does
+			y = a.MulScalar(s.By)
+			if y.RequiresGrad() {
+				y.RegisterHook(func(g gotorch.Tensor) (result gotorch.Tensor) {
+					*hooked = append(*hooked, float64(i))
+					records, done := gotorch.GradEnabled(), make(chan struct{})
+					go func() {
+						defer close(done)
+						gotorch.SetGradEnabled(records, func() { result = g.Mul(b).Tanh().Add(g).Mul(b) })
+					}()
+					<-done
+					return result
+				})
+			}
 		case "hook":
 			y = a.MulScalar(1)
 			if y.RequiresGrad() {
