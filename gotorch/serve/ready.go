@@ -53,8 +53,12 @@ func (r *repository) unready() []string {
 	failures := r.failures()
 	r.seen.Lock()
 	defer r.seen.Unlock()
-	if !r.looked {
-		return []string{"a folder of models is being loaded"}
+	if !r.listed || len(r.pending) > 0 && !r.settled {
+		why := []string{"a folder of models is being loaded"}
+		for _, model := range slices.Sorted(maps.Keys(r.pending)) {
+			why = append(why, "model "+model+" is not loaded yet")
+		}
+		return why
 	}
 	loaded := map[string]bool{}
 	for key, e := range r.entries {

@@ -406,13 +406,21 @@ func (s *Server) some(name, id string) ([]*version, error) {
 // If ctx ends before that its error is returned; the model is out of service all the same. [Server.Load] puts it into
 // service again. A model that is not there is an [*Error] of code NotFound.
 func (s *Server) Unload(ctx context.Context, name, version string) error {
-	s.mutex.Lock()
-	versions, err := s.some(name, version)
+	waits, err := s.unload(name, version)
 	if err != nil {
-		s.mutex.Unlock()
 		return err
 	}
-	var waits []<-chan struct{}
+	return waitAll(ctx, waits, name)
+}
+
+// unload is Unload that returns what it waits for.
+func (s *Server) unload(name, version string) (waits []<-chan struct{}, err error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	versions, err := s.some(name, version)
+	if err != nil {
+		return nil, err
+	}
 	for _, v := range versions {
 		waits = append(waits, v.waits()...)
 		if v.queue != nil {
@@ -422,8 +430,7 @@ func (s *Server) Unload(ctx context.Context, name, version string) error {
 		}
 	}
 	s.findLatest(name)
-	s.mutex.Unlock()
-	return waitAll(ctx, waits, name)
+	return waits, nil
 }
 
 var errUnloaded = newError(Unavailable, "the model is not loaded: it was unloaded")
@@ -447,9 +454,13 @@ func waitAll(ctx context.Context, waits []<-chan struct{}, name string) error {
 
 // Load puts a version of a model that was unloaded into service again, or with "" all of them. One that is in service
 // stays as it is. One of a folder ([Server.AddRepository]) is as the folder is now; where that cannot be loaded, what was
-// there before goes into service, and an [*Error] of code Unavailable says why.
-func (s *Server) Load(name, version string) error {
-	failed := s.reload(name, version)
+// there before goes into service, and an [*Error] of code Unavailable says why. Loading goes on where ctx ends before it is
+// done, and the error is ctx's.
+func (s *Server) Load(ctx context.Context, name, version string) error {
+	failed, left := s.reload(ctx, name, version)
+	if left {
+		return failed
+	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if s.closing {

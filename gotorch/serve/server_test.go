@@ -350,16 +350,16 @@ func TestVersionsLoadAndUnload(t *testing.T) {
 	check("[7]")
 	testhelp.Must(t, srv.Unload(ctx, "m", ""))
 	check("UNAVAILABLE: no version of the model is loaded")
-	testhelp.Must(t, srv.Load("m", ""))
+	testhelp.Must(t, srv.Load(t.Context(), "m", ""))
 	check("[10]")
 	testhelp.Must(t, srv.Remove(ctx, "m", "10"))
 	check("[2]")
-	if err := srv.Load("m", "10"); !errors.Is(err, serve.NotFound) {
+	if err := srv.Load(t.Context(), "m", "10"); !errors.Is(err, serve.NotFound) {
 		t.Error(err)
 	}
 	testhelp.Must(t, srv.Remove(ctx, "m", ""))
 	check(`NOT_FOUND: there is no model "m"`)
-	for _, err := range []error{srv.Load("m", ""), srv.Unload(ctx, "m", ""), srv.Remove(ctx, "m", "")} {
+	for _, err := range []error{srv.Load(t.Context(), "m", ""), srv.Unload(ctx, "m", ""), srv.Remove(ctx, "m", "")} {
 		if !errors.Is(err, serve.NotFound) {
 			t.Error(err)
 		}
