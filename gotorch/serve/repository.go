@@ -662,6 +662,10 @@ func (r *repository) load(key entryKey, at source, e *entry, asked bool) (err er
 	if !r.server.mayAdd(key.model, key.version, e.version) {
 		return errors.New("the program has added a model of this name and version itself")
 	}
+	given, _, err := r.server.modelOptions(c.options()) // before what is large is loaded
+	if err != nil {
+		return of(key.model, key.version, err)
+	}
 	model, err := openModel(at.dir, c)
 	if err != nil {
 		return err
@@ -690,11 +694,7 @@ func (r *repository) load(key entryKey, at source, e *entry, asked bool) (err er
 		!r.server.isUnloaded(key.model, key.version, e.version.model) {
 		return nil // only touched, or copied over itself
 	}
-	limit := r.server.options.RunTimeout
-	if c.RunTimeout != nil {
-		limit = time.Duration(*c.RunTimeout)
-	}
-	if late, err = r.warm(model, c.Warmup, limit); err != nil {
+	if late, err = r.warm(model, c.Warmup, given.runTimeout); err != nil {
 		e.hung = late
 		return fmt.Errorf("warm-up: %w", err)
 	}
@@ -820,7 +820,7 @@ func (r *repository) warm(model Model, runs []map[string][]int64, limit time.Dur
 					err = fmt.Errorf("the model panicked: %v", p)
 				}
 			}()
-			err = warmUp(ctx, model, shapes)
+			err = sound(warmUp(ctx, model, shapes))
 		}()
 		var over <-chan time.Time
 		if limit > 0 {

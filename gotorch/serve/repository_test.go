@@ -2,11 +2,13 @@ package serve_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -666,6 +669,142 @@ func TestTorchScriptInAFolderIsServed(t *testing.T) {
 	for model, want := range map[string]string{"two": "has 2 files", "wrong": `no argument "y"`, "mapped": "export_model alone",
 		"dict": "give a Signature", "saved": "written by torch.save", "graph": "inputs are for TorchScript"} {
 		if e := found[model+"/1"]; e.State != "UNAVAILABLE" || !strings.Contains(e.Reason, want) {
+			t.Errorf("%s: %+v", model, e)
+		}
+	}
+}
+
+// Folders that change, models that hang, and clients who load, unload, list and ask: at once, for a second, or for GOTORCH_SERVE_CHAOS.
+func TestFoldersAndClientsAtOnce(t *testing.T) {
+	dir, gates := t.TempDir(), t.TempDir()
+	goroutines, handles := runtime.NumGoroutine(), gotorch.MemoryStats().LiveHandles
+	gate := filepath.Join(gates, "g")
+	script, err := os.ReadFile("../jit/testdata/net.pt")
+	testhelp.Must(t, err)
+	srv := serve.New(serve.Options{Control: true, RunTimeout: 50 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+	for i := range 6 {
+		modeltest.Write(t, filepath.Join(dir, fmt.Sprint("m", i), "1"), float32(i), false)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go srv.AddRepository(ctx, dir, serve.RepositoryOptions{Poll: time.Millisecond})
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	loop := func(f func()) {
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					f()
+				}
+			}
+		})
+	}
+	name := func() string { return fmt.Sprint("m", rand.IntN(8)) }
+	short := func(f func(ctx context.Context)) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(30))*time.Millisecond)
+		defer cancel()
+		f(ctx)
+	}
+	var disk sync.Mutex
+	loop(func() { // disk
+		disk.Lock()
+		defer disk.Unlock()
+		n := name()
+		at := filepath.Join(dir, n, fmt.Sprint(1+rand.IntN(2)))
+		switch rand.IntN(8) {
+		case 0:
+			os.RemoveAll(filepath.Join(dir, n))
+		case 1:
+			os.RemoveAll(at)
+		case 2:
+			os.WriteFile(gate, nil, 0o666)
+			modeltest.Hanging(t, at, 3, gate)
+			config(t, dir, n, `{"warmup":[{}]}`)
+		case 3:
+			os.Remove(gate)
+		case 4:
+			os.RemoveAll(at)
+			os.MkdirAll(at, 0o777)
+			os.WriteFile(filepath.Join(at, "x.pt"), script[:len(script)-rand.IntN(2)*100], 0o666)
+		case 5:
+			os.MkdirAll(at, 0o777)
+			os.WriteFile(filepath.Join(at, "manifest.json"), []byte("{"), 0o666)
+		default:
+			modeltest.Write(t, at, rand.Float32(), false)
+		}
+	})
+	for range 2 {
+		loop(func() { short(func(ctx context.Context) { srv.Load(ctx, name(), "") }) })
+		loop(func() { short(func(ctx context.Context) { srv.Unload(ctx, name(), "") }) })
+		loop(func() {
+			srv.CheckReady()
+			srv.Statistics("", "")
+			w := httptest.NewRecorder()
+			srv.HTTP().ServeHTTP(w, httptest.NewRequest("POST", "/v2/repository/index", nil))
+		})
+		loop(func() { ask(srv, name(), "", nil) })
+	}
+	loop(func() {
+		short(func(ctx context.Context) { srv.Remove(ctx, name(), "") })
+		time.Sleep(10 * time.Millisecond)
+	})
+	long, err := time.ParseDuration(cmp.Or(os.Getenv("GOTORCH_SERVE_CHAOS"), "1s"))
+	testhelp.Must(t, err)
+	time.Sleep(long)
+	close(stop)
+	all.Wait()
+	os.Remove(gate)
+	if rand.IntN(2) == 0 {
+		cancel()
+	}
+	testhelp.Must(t, srv.Close(context.Background()))
+	cancel()
+	testhelp.NoMoreGoroutines(t, goroutines)
+	soon(t, "no more handles", func() bool { runtime.GC(); return gotorch.MemoryStats().LiveHandles <= handles })
+	text, err := os.ReadFile("/proc/self/maps")
+	testhelp.Must(t, err)
+	if n := strings.Count(string(text), "gotorch-model"); n > 0 {
+		t.Errorf("%d parts of libraries are still mapped", n)
+	}
+}
+
+// What a server reads is a file: anything else in a folder is an error, and nothing waits for it.
+func TestWhatIsNoFileInAFolderIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	want := map[string]bool{}
+	for _, file := range []string{"manifest.json", "model.so", "weights.safetensors", "config.json", "a.pt", "a.pt2"} {
+		for kind, put := range map[string]func(path string) error{
+			"pipe":   func(path string) error { return syscall.Mkfifo(path, 0o666) },
+			"folder": func(path string) error { return os.Mkdir(path, 0o777) },
+			"zeros":  func(path string) error { return os.Symlink("/dev/zero", path) },
+		} {
+			model := file + "-" + kind
+			at := filepath.Join(dir, model, "1")
+			if strings.HasSuffix(file, ".pt") || strings.HasSuffix(file, ".pt2") {
+				testhelp.Must(t, os.MkdirAll(at, 0o777))
+			} else {
+				modeltest.Write(t, at, 3, false)
+			}
+			if file == "config.json" {
+				at = filepath.Dir(at)
+			}
+			os.Remove(filepath.Join(at, file))
+			testhelp.Must(t, put(filepath.Join(at, file)))
+			want[model+"/1"] = true
+		}
+	}
+	for model, text := range map[string]string{"instances": `{"instances": 1000000000}`, "deep": strings.Repeat("[", 1<<19),
+		"large": `{"warmup": [{"x": [4611686018427387904, 2]}]}`, "negative": `{"warmup": [{"x": [-5, 2]}]}`} {
+		modeltest.Write(t, filepath.Join(dir, model), 3, false)
+		config(t, dir, model, text)
+		want[model+"/1"] = true
+	}
+	srv, _ := repository(t, dir, serve.Options{}, serve.RepositoryOptions{Poll: -1})
+	found := index(t, srv)
+	for model := range want {
+		if e := found[model]; e.State != "UNAVAILABLE" || e.Reason == "" {
 			t.Errorf("%s: %+v", model, e)
 		}
 	}

@@ -107,12 +107,7 @@ type version struct {
 // If the model is an [io.Closer], the server closes it when it is done with it: when the version has been replaced or
 // removed or the server closed, and nothing runs on it any more. Where Add returns an error the model is still yours.
 func (s *Server) Add(name string, model Model, opts ...ModelOption) error {
-	o := modelOptions{version: "1", instances: 1}
-	for _, opt := range opts {
-		if opt != nil {
-			opt.set(&o)
-		}
-	}
+	o, q, err := s.modelOptions(opts)
 	if err := checkName("name", name); err != nil {
 		return err
 	}
@@ -122,17 +117,10 @@ func (s *Server) Add(name string, model Model, opts ...ModelOption) error {
 	if model == nil {
 		return of(name, o.version, newError(InvalidArgument, "there is no model: it is nil"))
 	}
-	q, err := s.queueOptions(&o)
-	if err == nil {
-		err = o.checkThreads()
-	}
-	if err == nil {
-		err = s.checkRunTimeout(&o)
-	}
 	if err != nil {
 		return of(name, o.version, err)
 	}
-	v := &version{name: name, id: o.version, model: model, options: o, queueOf: q, server: s, stats: newStatistics()}
+	v := &version{name: name, id: o.version, model: model, options: o, queueOf: q, server: s, stats: newStatistics(q.max)}
 	v.signature = model.Signature().clone()
 	if err := v.signature.check(); err != nil {
 		return of(name, o.version, err)
@@ -174,6 +162,23 @@ func (s *Server) Add(name string, model Model, opts ...ModelOption) error {
 	last()
 	s.log.Info("serve: model added", "model", name, "version", v.id, "replaced", old != nil)
 	return nil
+}
+
+// modelOptions checks what of options can be checked without the model.
+func (s *Server) modelOptions(opts []ModelOption) (o modelOptions, q queueOptions, err error) {
+	o = modelOptions{version: "1", instances: 1}
+	for _, opt := range opts {
+		if opt != nil {
+			opt.set(&o)
+		}
+	}
+	if q, err = s.queueOptions(&o); err == nil {
+		err = o.checkThreads()
+	}
+	if err == nil {
+		err = s.checkRunTimeout(&o)
+	}
+	return o, q, err
 }
 
 // open puts v into service. The mutex is held.
