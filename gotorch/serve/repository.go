@@ -593,7 +593,7 @@ func (e *entry) hangs() bool {
 // things are is the operator's. at are other folders that it may be about. All of it is text, as one entry of the index that is
 // none would be the end of the whole answer over gRPC.
 func (r *repository) tellable(err error, at ...string) string {
-	text := err.Error()
+	valid := func(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 	folders := append(at, r.dir, os.TempDir())
 	for _, path := range pathsOf(err) {
 		folders = append(folders, filepath.Dir(path))
@@ -606,13 +606,14 @@ func (r *repository) tellable(err error, at ...string) string {
 	// The repository's own first: what is left of a path begins there. Then the longest.
 	slices.SortFunc(folders, func(a, b string) int { return len(b) - len(a) })
 	real, _ := filepath.EvalSymlinks(r.dir)
+	text := valid(err.Error())
 	for _, folder := range append([]string{r.dir, real}, folders...) {
-		if folder != "" && folder != "." && folder != "/" {
-			text = strings.ReplaceAll(text, folder+"/", "")
+		if len(folder) > 1 && folder[0] == '/' {
+			begin := regexp.MustCompile(`(^|[^\pL\pN_.\-/])` + regexp.QuoteMeta(valid(folder)) + "/") // and not the middle of a path
+			text = begin.ReplaceAllString(text, "$1")
 		}
 	}
-	text = foldersOfPaths.ReplaceAllString(text, "$1")
-	return strings.ToValidUTF8(text, "\uFFFD")
+	return foldersOfPaths.ReplaceAllString(text, "$1")
 }
 
 // pathsOf are the paths that an error says it is about.

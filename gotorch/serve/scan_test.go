@@ -46,7 +46,7 @@ func TestAModelIsGoneWhenTwoLooksDoNotFindIt(t *testing.T) {
 
 // Folders have any names, and errors say paths in any way.
 func TestNoFolderOfThisMachineIsInWhatClientsAreTold(t *testing.T) {
-	names := []string{"secret", "secret one", "two  secrets", "secret-3.d", "d\u00e9p\u00f4t secret", "(secret)", "secret's", "a:secret", "secret,", "[secret]"}
+	names := []string{"secret", "secret one", "two  secrets", "secret-3.d", "d\u00e9p\u00f4t secret", "(secret)", "secret's", "a:secret", "secret,", "[secret]", "secret\xff\xfe"}
 	for i := range 400 {
 		pick := func() string { return names[rand.IntN(len(names))] }
 		dir := filepath.Join("/", pick(), pick(), "models")
@@ -71,6 +71,9 @@ func TestNoFolderOfThisMachineIsInWhatClientsAreTold(t *testing.T) {
 		}
 	}
 	r := &repository{dir: "/models"}
+	if told := r.tellable(errors.New("open /data/models/iris/x: no")); told != "open x: no" {
+		t.Error(told)
+	}
 	for _, text := range []string{"serve: 3/4 of n/a", "float32[-1 2] / int64", "has neither a nor b and/or c", "a / b / c"} {
 		if told := r.tellable(errors.New(text)); told != text {
 			t.Errorf("%q is told as %q", text, told)

@@ -76,7 +76,7 @@ func newScript(op string, m *jit.Module, inputs, outputs []Spec) *scriptModel {
 	}
 	for _, a := range forward.Args {
 		if !a.HasDefault && !slices.ContainsFunc(s.arguments, func(given argument) bool { return given.name == a.Name }) {
-			panic(args.TypeError(op, "the argument %q of forward is %s and has no default: give a Signature with it", a.Name, a.Type))
+			panic(args.TypeError(op, "the argument %q of forward is %s and has no default: give a Signature with it, or inputs in a folder's config.json", a.Name, a.Type))
 		}
 	}
 	m.Eval()
@@ -105,7 +105,7 @@ func inputsOf(m jit.Method) (inputs []Spec) {
 func outputsOf(op string, m jit.Method) (outputs []Spec) {
 	for i, r := range m.Results {
 		if r.Type != "Tensor" {
-			panic(args.TypeError(op, "forward returns %s: give a Signature that says the outputs", m.Returns))
+			panic(args.TypeError(op, "forward returns %s: give a Signature that says the outputs, or outputs in a folder's config.json", m.Returns))
 		}
 		name := r.Name
 		if name == "" {
