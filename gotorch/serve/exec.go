@@ -553,7 +553,8 @@ func joined(jobs []*job, i, rows int, r *ragged) Value {
 	return v
 }
 
-// dense returns a tensor's elements as they are sent: one after the other, in CPU memory, and not negated by a flag.
+// dense returns a tensor's elements as they are sent: one after the other, in CPU memory, and not negated by a flag. It is called in a
+// scope.
 func dense(t gotorch.Tensor) gotorch.Tensor { return t.To(gotorch.CPU).Contiguous().ResolveNeg() }
 
 // split hands each job its part of the outputs.

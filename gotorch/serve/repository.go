@@ -225,6 +225,9 @@ func (r *repository) list(all bool) map[string]os.DirEntry {
 
 // scan looks at the folder, and returns the looks that it has begun. Those that go on are of models that take long.
 func (r *repository) scan() (looks []<-chan struct{}) {
+	r.seen.Lock()
+	again := r.started
+	r.seen.Unlock()
 	found := r.list(true)
 	for _, model := range slices.Sorted(maps.Keys(found)) {
 		select {
@@ -232,7 +235,7 @@ func (r *repository) scan() (looks []<-chan struct{}) {
 		default:
 			continue // the last look goes on
 		}
-		look := r.begin(model, found[model], false)
+		look := r.begin(model, found[model], again, false)
 		looks = append(looks, look)
 		late := time.NewTimer(r.patience)
 		select {
@@ -267,7 +270,7 @@ func (r *repository) ask(ctx context.Context, model string) error {
 		return nil
 	}
 	select {
-	case <-r.begin(model, name, true):
+	case <-r.begin(model, name, false, true):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -281,8 +284,8 @@ func (r *repository) turn(model string) chan struct{} {
 }
 
 // begin looks at a model on a goroutine of its own, as that may take any time, and gives back its turn, which the caller has. The
-// channel is closed then. name is what is in the folder, or nil.
-func (r *repository) begin(model string, name os.DirEntry, asked bool) <-chan struct{} {
+// channel is closed then. name is what is in the folder, or nil; again says that it will soon be looked at again.
+func (r *repository) begin(model string, name os.DirEntry, again, asked bool) <-chan struct{} {
 	done := make(chan struct{})
 	r.seen.Lock()
 	defer r.seen.Unlock()
@@ -302,13 +305,13 @@ func (r *repository) begin(model string, name os.DirEntry, asked bool) <-chan st
 			r.looks.Done()
 			close(done)
 		}()
-		r.lookAt(model, name, asked)
+		r.lookAt(model, name, again, asked)
 	}()
 	return done
 }
 
 // lookAt looks at a model.
-func (r *repository) lookAt(model string, name os.DirEntry, asked bool) {
+func (r *repository) lookAt(model string, name os.DirEntry, again, asked bool) {
 	var all []source
 	var most int
 	if name != nil {
@@ -336,7 +339,7 @@ func (r *repository) lookAt(model string, name os.DirEntry, asked bool) {
 			return
 		}
 		served[one.version] = true
-		if e := r.look(entryKey{model, one.version}, one, asked); e.version != nil {
+		if e := r.look(entryKey{model, one.version}, one, again, asked); e.version != nil {
 			loaded++
 		}
 	}
@@ -518,15 +521,15 @@ func readConfig(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxConfig))
 }
 
-// look loads a version if it is not what is in service. asked says that a client wants it.
-func (r *repository) look(key entryKey, at source, asked bool) *entry {
+// look loads a version if it is not what is in service. again says that it will be looked at again, so that what is being written may
+// wait; asked that a client wants it.
+func (r *repository) look(key entryKey, at source, again, asked bool) *entry {
 	r.seen.Lock()
 	e := r.entries[key]
 	if e == nil {
 		e = &entry{}
 		r.entries[key] = e
 	}
-	started := r.started
 	r.seen.Unlock()
 	e.missing = 0
 	if e.print == at.print && (e.failed == "" || !asked || e.hangs()) {
@@ -536,7 +539,7 @@ func (r *repository) look(key entryKey, at source, asked bool) *entry {
 		return e // until a client loads it
 	}
 	if e.print = at.print; at.young {
-		if !asked && started {
+		if again {
 			e.print = ""
 			return e
 		}
@@ -953,6 +956,11 @@ const loading = "LOADING"
 func (r *repository) failures() []indexed {
 	r.seen.Lock()
 	defer r.seen.Unlock()
+	return r.failed()
+}
+
+// failed is failures with seen held.
+func (r *repository) failed() []indexed {
 	var all []indexed
 	known := map[string]bool{}
 	for key, e := range r.entries {
