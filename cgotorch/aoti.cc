@@ -70,10 +70,6 @@ class Folder {
   std::string path_;
 };
 
-bool ends_with(std::string_view s, std::string_view end) {
-  return s.size() >= end.size() && s.substr(s.size() - end.size()) == end;
-}
-
 // Changes the copy of a model's library that is about to be loaded.
 class LibraryFile {
  public:
@@ -362,9 +358,9 @@ std::string Model::unpack() {
   bool compiled = true;
   for (const std::string &record : archive_->records()) {
     std::string name;
-    if (record.rfind(prefix, 0) == 0) {
+    if (record.starts_with(prefix)) {
       name = record.substr(prefix.size());
-    } else if (record.rfind("data/constants/", 0) == 0) {
+    } else if (record.starts_with("data/constants/")) {
       name = record.substr(record.rfind('/') + 1);  // where libtorch looks for it
     } else {
       continue;
@@ -373,17 +369,17 @@ std::string Model::unpack() {
     if (name.empty() || relative.is_absolute() ||
         std::find(relative.begin(), relative.end(), "..") != relative.end())
       fail("ValueError", path_ + " has a file with the name '" + name + "'");
-    if (ends_with(name, ".wrapper.cpp")) source_ += archive_->content(record);
-    if (ends_with(name, ".cpp")) compiled = false;
-    if (ends_with(name, ".cpp") || ends_with(name, ".o")) continue;
+    if (name.ends_with(".wrapper.cpp")) source_ += archive_->content(record);
+    if (name.ends_with(".cpp")) compiled = false;
+    if (name.ends_with(".cpp") || name.ends_with(".o")) continue;
     const std::string to = folder_.path() + "/" + name;
     archive_->extract(record, to);
-    if (ends_with(name, ".so")) libraries.push_back(to);
-    if (ends_with(name, ".blob")) blob_ = to;
+    if (name.ends_with(".so")) libraries.push_back(to);
+    if (name.ends_with(".blob")) blob_ = to;
   }
   if (libraries.size() > 1) {
     const auto rest = std::remove_if(libraries.begin(), libraries.end(), [](const std::string &l) {
-      return !ends_with(l, ".wrapper.so");
+      return !l.ends_with(".wrapper.so");
     });
     libraries.erase(rest, libraries.end());
   }

@@ -214,10 +214,6 @@ bool Expr::solve(int64_t result, Values &values) const {
 
 namespace {
 
-bool starts_with(std::string_view s, std::string_view prefix) {
-  return s.substr(0, prefix.size()) == prefix;
-}
-
 // What is between the first `before` in s and the next `after`; nothing where they are not there.
 std::optional<std::string_view> between(std::string_view s, std::string_view before,
                                         std::string_view after) {
@@ -267,9 +263,9 @@ class SourceReader {
 
   Checks read() {
     while (next()) {
-      if (starts_with(line_, "inputs_info_[")) {
+      if (line_.starts_with("inputs_info_[")) {
         name_input();
-      } else if (starts_with(line_, "constants_info_[")) {
+      } else if (line_.starts_with("constants_info_[")) {
         constant();
       } else if (const auto index = to_int(between(line_, "static void check_input_", "("))) {
         if (Input *in = input(*index)) check(*in);
@@ -352,7 +348,7 @@ class SourceReader {
         in.dtype = *dtype;
       } else if (const auto type = to_int(between(line_, "_expected_device_type = ", ";"))) {
         in.device_type = static_cast<int>(*type);
-      } else if (starts_with(line_, "if (")) {
+      } else if (line_.starts_with("if (")) {
         if (const auto stride = to_int(between(line_, "_stride[", "])"))) {
           const auto wanted = to_int(between(line_, "if (", " != "));
           if (Dim *d = dim(in, stride); d != nullptr && wanted && !d->stride.known())

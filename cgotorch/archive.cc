@@ -134,7 +134,7 @@ void Archive::check(const std::string &record) {
   if (checksums_) chunks(record, [](const char *, size_t) {});
 }
 
-// What libtorch says of a broken archive is of no help to users.
+// libtorch's errors for a broken archive do not name the file.
 void Archive::read(const char *what, const std::function<void()> &f) {
   try {
     f();
@@ -165,11 +165,9 @@ void Archive::chunks(const std::string &record,
 
 // In the archive the record is in a folder, whose name libtorch's reader leaves out.
 bool Archive::has_checksum(const std::string &record, uint32_t checksum) const {
-  const std::string end = "/" + record;
   return std::any_of(checksums_->begin(), checksums_->end(), [&](const auto &entry) {
     const auto &[name, wanted] = entry;
-    return wanted == checksum && name.size() >= end.size() &&
-           name.compare(name.size() - end.size(), end.size(), end) == 0;
+    return wanted == checksum && name.ends_with("/" + record);
   });
 }
 

@@ -6,12 +6,11 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "internal.h"
+#include "boxing.h"
 
 namespace cgotorch {
 namespace {
@@ -68,11 +67,7 @@ void FreeNode(Node node) {
 uint64_t NodeID(Node node) { return reinterpret_cast<uint64_t>(node_of(node).get()); }
 
 const char *NodeName(Node node, const char **result) {
-  return guard([&] {
-    char *copy = strdup(node_of(node)->name().c_str());
-    if (copy == nullptr) throw std::bad_alloc();
-    *result = copy;
-  });
+  return guard([&] { *result = copy_string(node_of(node)->name()); });
 }
 
 int64_t NodeNextCount(Node node) { return static_cast<int64_t>(node_of(node)->num_outputs()); }

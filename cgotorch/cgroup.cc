@@ -72,8 +72,8 @@ std::vector<Group> groups(const std::string &root, const std::string &controller
     std::string path;
     if (!own_path(root, v2 ? "" : controller, path)) continue;
     const std::string mounted = unescaped(words[3]), top = root + unescaped(words[4]);
-    // What is mounted may be the group of the container, or one around it. Of a path that is not
-    // below that nothing can be seen but what is mounted.
+    // The mounted group may be the container's, or one around it. Of a path that is not below it,
+    // only the mounted group can be seen.
     if (mounted != "/") {
       if (path.compare(0, mounted.size(), mounted) == 0 &&
           (path.size() == mounted.size() || path[mounted.size()] == '/'))

@@ -174,7 +174,8 @@ Open *checkpoint_on_thread() {
                                     "shapes and dtypes, each time it is called"};
 }
 
-// Who asks for a saved tensor outside of any backward pass fills places for this once.
+// The number of a request for saved tensors outside of any backward pass, below -1: each
+// recomputes.
 thread_local int asking_outside = 0;
 
 // The number of the backward pass that the thread is in; outside of all a negative one.
@@ -271,7 +272,7 @@ struct Slot {
   void *packed = nullptr;
 };
 
-// What ops of this thread have saved and was not yet packed.
+// Tensors that ops of this thread have saved and that are not yet packed.
 std::vector<std::weak_ptr<Slot>> &to_pack() {
   static thread_local std::vector<std::weak_ptr<Slot>> of_thread;
   return of_thread;

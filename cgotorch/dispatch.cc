@@ -98,7 +98,7 @@ bool sequence(const Value &v) {
   return v.kind == ValueList || v.kind == ValueTuple || v.kind == ValueNamedTuple;
 }
 
-// What stands in for names of the file: those of a named tuple's fields, or of an enum's members.
+// The names of a named tuple's fields, or of an enum's members, as one text.
 std::string joined(const std::vector<std::string> &names) {
   std::string out;
   for (const auto &name : names) out += "\n" + name;

@@ -46,8 +46,8 @@ std::string_view first_line(std::string_view s) {
 constexpr std::string_view kFailed =
     "The following operation failed in the TorchScript interpreter.";
 
-// What failed in a script: libtorch puts the way there before it, in many lines, and the line of
-// the code that follows.
+// The message of an error in a script. libtorch puts the script's call stack before it, in many
+// lines.
 std::string_view message_of(std::string_view text) {
   constexpr std::string_view kHere = "<--- HERE\n", kError = "\nRuntimeError: ";
   if (text.find(kFailed) == std::string_view::npos) return first_line(text);
@@ -173,6 +173,11 @@ struct NamedModule {
   c10::intrusive_ptr<c10::ivalue::Object> module;
 };
 
+// The name of what is in a module.
+std::string below(const std::string &name, const std::string &attribute) {
+  return name.empty() ? attribute : name + "." + attribute;
+}
+
 // known are the modules that were found, or with repeat those on the way: by an interface a module
 // may contain itself.
 void walk(const std::string &name, const c10::intrusive_ptr<c10::ivalue::Object> &m, bool repeat,
@@ -182,8 +187,7 @@ void walk(const std::string &name, const c10::intrusive_ptr<c10::ivalue::Object>
   const auto type = m->type();
   for (size_t i = 0; i < type->numAttributes(); i++)
     if (type->getAttribute(i)->is_module() && m->getSlot(i).isObject())
-      walk((name.empty() ? name : name + ".") + type->getAttributeName(i), m->getSlot(i).toObject(),
-           repeat, known, found);
+      walk(below(name, type->getAttributeName(i)), m->getSlot(i).toObject(), repeat, known, found);
   if (repeat) known.erase(m.get());
 }
 
@@ -208,8 +212,7 @@ IValue tensors(const torch::jit::Module &root, int64_t kinds, bool once) {
         const IValue &v = m->getSlot(i);
         if (!v.isTensor() || !v.toTensor().defined()) continue;
         if (once && !known.insert(v.toTensor().unsafeGetTensorImpl()).second) continue;
-        out.insert_or_assign((name.empty() ? name : name + ".") + type->getAttributeName(i),
-                             v.toTensor());
+        out.insert_or_assign(below(name, type->getAttributeName(i)), v.toTensor());
       }
     }
   }
@@ -282,7 +285,7 @@ class Types {
     if (!known_.insert(&o).second) return;
     const auto type = o.type();
     for (size_t i = 0; i < type->numAttributes(); i++) {
-      const std::string name = (where.empty() ? where : where + ".") + type->getAttributeName(i);
+      const std::string name = below(where, type->getAttributeName(i));
       if (i >= o.slots().size())
         throw Failure{"ValueError", path_ + " is damaged: it has no value of '" + name + "'"};
       check(o.getSlot(i), type->getAttribute(i), name);
@@ -322,12 +325,10 @@ class Types {
   std::unordered_set<const void *> known_;
 };
 
-bool starts_with(const std::string &s, std::string_view start) { return s.rfind(start, 0) == 0; }
-
-// What a file is that has a torch's archive and no script in it.
+// Names the format of an archive of torch that has no script in it.
 std::string other_format(const Archive &archive) {
   for (const std::string &record : archive.records())
-    if (starts_with(record, "data/aotinductor") || starts_with(record, "models/") ||
+    if (record.starts_with("data/aotinductor") || record.starts_with("models/") ||
         record == "archive_format" || record == "serialized_exported_program.json")
       return " is a package of torch.export: load it with package aoti if AOTInductor compiled it, "
              "or export it anew with export_model";
@@ -432,7 +433,7 @@ class ReadOnce : public caffe2::serialize::ReadAdapterInterface {
 };
 
 bool is_tensor(const std::string &record) {
-  return starts_with(record, "data/") || starts_with(record, "constants/");
+  return record.starts_with("data/") || record.starts_with("constants/");
 }
 
 // All but the data of tensors.
@@ -470,8 +471,7 @@ void check_file(Archive &archive, const std::string &path) {
   }
   jit::Definitions definitions;
   for (const std::string &record : archive.records()) {
-    if (!starts_with(record, "code/") || record.size() < 8 ||
-        record.compare(record.size() - 3, 3, ".py") != 0) {
+    if (!record.starts_with("code/") || !record.ends_with(".py")) {
       if (!is_tensor(record)) archive.check(record);
       continue;
     }
@@ -487,7 +487,7 @@ IValue extra_files(Archive &archive) {
   constexpr std::string_view kFolder = "extra/";
   c10::Dict<std::string, std::string> out;
   for (const std::string &record : archive.records())
-    if (starts_with(record, kFolder))
+    if (record.starts_with(kFolder))
       out.insert_or_assign(record.substr(kFolder.size()), archive.content(record));
   return out;
 }
@@ -539,8 +539,8 @@ torch::jit::Module load(const JITSource &source, IValue *extra) {
 
 // Saving ------------------------------------------------------------------------------------------
 
-// What libtorch's pickler does not look at: it follows a value that contains itself until its stack
-// is full, and writes a tensor without memory as one that nobody can read.
+// Checks that libtorch's pickler lacks: it follows a value that contains itself until the stack is
+// full, and writes a tensor without memory in a form that nobody can read.
 class Savable {
  public:
   void check(const IValue &v) {

@@ -152,8 +152,7 @@ class Pickle {
   }
   NodePtr pop_value() {
     NodePtr n = pop().node;
-    if (n->kind == Kind::kGlobal || n->kind == Kind::kNew)
-      fail("has a class where a value is expected");
+    refuse_class(*n);
     return n;
   }
   size_t pop_mark() {
@@ -240,7 +239,7 @@ class Pickle {
           "PyTorch writes and cannot read: "
           "dequantise it, or use qint8 or quint8");
     const int64_t n = part(*id, 4, Kind::kInt).number;
-    const auto each = type.rfind("torch.", 0) == 0 ? item_size(type.substr(6)) : std::nullopt;
+    const auto each = type.starts_with("torch.") ? item_size(type.substr(6)) : std::nullopt;
     if (!each) fail("has a storage of the unknown type " + type);
     const auto has = record_size_(key);
     if (!has) fail("names the storage '" + key + "', which the file does not have");
@@ -289,7 +288,7 @@ class Pickle {
     const std::string &name = callable->text;
     // An enum is called with the member's value.
     auto result = std::make_shared<Node>();
-    const bool own = name.rfind("__torch__.", 0) == 0;
+    const bool own = name.starts_with("__torch__.");
     if (!own && args->kind != Kind::kTuple) fail("calls a function without a tuple of arguments");
     if (name == "torch._utils._rebuild_tensor_v2" || name == "torch._utils._rebuild_qtensor") {
       check_tensor(*args, *result);
@@ -409,7 +408,7 @@ class Pickle {
         const NodePtr args = pop_value();
         const NodePtr of = pop().node;
         if (args->kind != Kind::kTuple || !args->items.empty() || of->kind != Kind::kGlobal ||
-            of->text.rfind("__torch__.", 0) != 0)
+            !of->text.starts_with("__torch__."))
           fail("makes an object of what is no class of its own");
         push(make(Kind::kNew));
         break;

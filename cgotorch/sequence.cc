@@ -8,7 +8,7 @@
 
 #include "internal.h"
 
-// How compilers address a thread-local variable of another library.
+// Compilers address a thread-local variable of another library by these.
 struct TLSIndex {
   unsigned long module, offset;
 };

@@ -19,7 +19,6 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -197,13 +196,11 @@ func (a *archiveWriter) reflected(v any, depth int) error {
 		}
 		p.AppendAll()
 	case reflect.Map:
-		var keys []reflect.Value
 		dict := make(Dict, 0, r.Len())
 		for i := r.MapRange(); i.Next(); { // for NaN as a key is not found again
-			keys = append(keys, i.Key())
 			dict = append(dict, DictItem{i.Key().Interface(), i.Value().Interface()})
 		}
-		sort.Stable(byKeys{keys, dict})
+		slices.SortStableFunc(dict, func(x, y DictItem) int { return compareKeys(reflect.ValueOf(x.Key), reflect.ValueOf(y.Key)) })
 		return a.dict(dict, depth)
 	case reflect.Pointer, reflect.Interface:
 		if r.IsNil() {
@@ -290,30 +287,13 @@ func asKey(key any, depth int) (written, pickled any, err error) {
 	return nil, nil, saveError(TypeError, "a dict has a key of type %T, which cannot be one in Python", key)
 }
 
-// byKeys orders a map by its keys, so that equal maps make equal files.
-type byKeys struct {
-	keys []reflect.Value
-	dict Dict
-}
-
-func (b byKeys) Len() int           { return len(b.keys) }
-func (b byKeys) Less(i, j int) bool { return compareKeys(b.keys[i], b.keys[j]) < 0 }
-func (b byKeys) Swap(i, j int) {
-	b.keys[i], b.keys[j] = b.keys[j], b.keys[i]
-	b.dict[i], b.dict[j] = b.dict[j], b.dict[i]
-}
-
+// compareKeys orders the keys of a map, so that equal maps make equal files. nil is an invalid Value, and comes first.
 func compareKeys(x, y reflect.Value) int {
-	if x.Kind() == reflect.Interface && y.Kind() == reflect.Interface {
-		x, y = x.Elem(), y.Elem()
-		if !x.IsValid() || !y.IsValid() {
-			return cmp.Compare(fmt.Sprint(x.IsValid()), fmt.Sprint(y.IsValid()))
-		}
-		if x.Type() != y.Type() {
-			return cmp.Compare(x.Type().String(), y.Type().String())
-		}
-	}
 	switch {
+	case !x.IsValid() || !y.IsValid():
+		return cmp.Compare(boolInt(x.IsValid()), boolInt(y.IsValid()))
+	case x.Type() != y.Type():
+		return cmp.Compare(x.Type().String(), y.Type().String())
 	case x.CanInt() && y.CanInt():
 		return cmp.Compare(x.Int(), y.Int())
 	case x.CanUint() && y.CanUint():
@@ -716,7 +696,7 @@ func (a *archive) checkVersion() error {
 	}
 	version, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil || version < oldestVersion {
-		return loadError(ValueError, "the file has the version %.20q, which is none", text)
+		return loadError(ValueError, "the file's record \"version\" is %.20q: it must be a number, %d at least", text, oldestVersion)
 	}
 	if version > newestVersion {
 		return loadError(NotImplementedError, "the file has version %d of the format, and those up to %d are known", version, newestVersion)

@@ -15,8 +15,6 @@ import (
 	"gotorch.dev/gotorch/internal/door"
 )
 
-// What the container of the process may use.
-
 func init() {
 	door.CPUQuota, door.MemoryLimit = cpuQuota, memoryLimit
 	door.WhyThreads = func() string { return whyThreads }

@@ -45,7 +45,7 @@ func decodeLegacy(r io.ReaderAt, size int64, opt LoadOptions) (any, error) {
 		return nil, err
 	}
 	if version != int64(legacyVersion) {
-		return nil, loadError(ValueError, "the file has version %v of the format that torch.save had before PyTorch 1.6, which is none", version)
+		return nil, loadError(ValueError, "the file has version %v of the format that torch.save had before PyTorch 1.6: it must be %d", version, legacyVersion)
 	}
 	if _, at, err = l.pickle(at, &skimmer{}); err != nil {
 		return nil, err

@@ -95,9 +95,6 @@ func assignAt(to reflect.Value, v any, place string, depth int) error {
 }
 
 func assignMap(to reflect.Value, v any, place string, depth int) error {
-	if m, ok := v.(map[string]Tensor); ok { // of a safetensors file
-		v = dictOfTensors(m)
-	}
 	d, ok := pairsOf(v)
 	if !ok {
 		return wrongType(to, pythonKind(v), place)
@@ -124,22 +121,26 @@ func assignMap(to reflect.Value, v any, place string, depth int) error {
 	return nil
 }
 
-// pairsOf returns the pairs of a dict, or the attributes of an object.
-func pairsOf(v any) (Dict, bool) {
-	if o, ok := v.(*PickledObject); ok {
-		if o.Pairs != nil {
-			return o.Pairs, true
+// pairsOf returns the pairs of a dict, the attributes of an object, or the tensors of a safetensors file.
+func pairsOf(v any) (d Dict, ok bool) {
+	switch v := v.(type) {
+	case Dict:
+		return v, true
+	case map[string]Tensor:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			d = append(d, DictItem{name, v[name]})
 		}
-		return o.attributes()
+		return d, true
+	case *PickledObject:
+		if v.Pairs != nil {
+			return v.Pairs, true
+		}
+		return v.attributes()
 	}
-	d, ok := v.(Dict)
-	return d, ok
+	return nil, false
 }
 
 func assignStruct(to reflect.Value, v any, place string, depth int) error {
-	if m, ok := v.(map[string]Tensor); ok { // of a safetensors file
-		v = dictOfTensors(m)
-	}
 	d, ok := pairsOf(v)
 	if !ok {
 		return wrongType(to, pythonKind(v), place)
@@ -221,15 +222,6 @@ func someKeys(d Dict) string {
 		return "no keys"
 	}
 	return strings.Join(keys, ", ")
-}
-
-// dictOfTensors is the dict of a safetensors file.
-func dictOfTensors(m map[string]Tensor) Dict {
-	d := make(Dict, 0, len(m))
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		d = append(d, DictItem{name, m[name]})
-	}
-	return d
 }
 
 func assignSlice(to reflect.Value, v any, place string, depth int) error {

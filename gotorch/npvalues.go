@@ -164,9 +164,7 @@ func (u *unpickler) fromNumpy(data, of, shape any, fortran bool) (t Tensor, err 
 	if len(b)%dtype.Size() != 0 || !fits(sizes, len(b)/dtype.Size()) {
 		return t, loadError(ValueError, "an array of shape %v and dtype %s has %d bytes", sizes, d.code, len(b))
 	}
-	if d.bigEndian && dtype.Size() > 1 {
-		b = swapped(b, dtype)
-	}
+	b = d.littleEndian(b, dtype)
 	if dtype == Bool {
 		b = slices.Clone(b)
 		for i := range b {
@@ -191,16 +189,13 @@ func (u *unpickler) fromNumpy(data, of, shape any, fortran bool) (t Tensor, err 
 	return t, err
 }
 
-// swapped returns the bytes of numbers in the other order.
-func swapped(b []byte, dtype DType) []byte {
-	n := dtype.Size()
-	if dtype.IsComplex() {
-		n /= 2
+// littleEndian returns the bytes of d's numbers in the order of this machine.
+func (d *npDType) littleEndian(b []byte, dtype DType) []byte {
+	if !d.bigEndian {
+		return b
 	}
 	b = slices.Clone(b)
-	for at := 0; at+n <= len(b); at += n {
-		slices.Reverse(b[at : at+n])
-	}
+	reverseEach(b, partSize(dtype))
 	return b
 }
 
@@ -213,35 +208,23 @@ func (d *npDType) number(b []byte) (v any, ok bool) {
 		if len(b) != dtype.Size() {
 			return nil, false
 		}
-		if d.bigEndian {
-			b = swapped(b, dtype)
-		}
-		float := func(b []byte) float64 {
-			if len(b) == 4 {
-				return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
-			}
-			return math.Float64frombits(binary.LittleEndian.Uint64(b))
-		}
-		n := uint64(0)
-		for i, c := range b[:min(len(b), 8)] {
-			n |= uint64(c) << (8 * i)
-		}
-		switch {
-		case dtype == Bool:
+		if dtype == Bool {
 			return b[0] != 0, true
-		case dtype == Float16:
-			return half(uint16(n)), true
-		case dtype.IsFloatingPoint():
-			return float(b), true
-		case dtype.IsComplex():
-			return complex(float(b[:len(b)/2]), float(b[len(b)/2:])), true
-		case dtype == Uint64 && n > math.MaxInt64:
-			return new(big.Int).SetUint64(n), true
-		case dtype.IsSigned():
-			shift := 64 - 8*len(b)
-			return int64(n<<shift) >> shift, true
 		}
-		return int64(n), true
+		t := FromRaw(d.littleEndian(b, dtype), dtype)
+		defer t.Close()
+		switch {
+		case dtype.IsFloatingPoint():
+			return Item[float64](t), true
+		case dtype.IsComplex():
+			return Item[complex128](t), true
+		case dtype == Uint64:
+			n := new(big.Int).SetUint64(Item[uint64](t))
+			if !n.IsInt64() {
+				return n, true
+			}
+		}
+		return Item[int64](t), true
 	}
 	kind, digits := d.code, ""
 	if len(kind) > 0 {
@@ -264,19 +247,4 @@ func (d *npDType) number(b []byte) (v any, ok bool) {
 		return strings.TrimRight(string(runes), "\x00"), true
 	}
 	return nil, false
-}
-
-// half returns a float16 as a float64.
-func half(bits uint16) float64 {
-	sign := 1 - 2*float64(bits>>15)
-	exponent, fraction := int(bits>>10&0x1f), float64(bits&0x3ff)
-	switch {
-	case exponent == 0:
-		return sign * math.Ldexp(fraction, -24)
-	case exponent == 0x1f && fraction == 0:
-		return math.Inf(int(sign))
-	case exponent == 0x1f:
-		return math.NaN()
-	}
-	return sign * math.Ldexp(1024+fraction, exponent-25)
 }

@@ -53,8 +53,8 @@ func toOne[T interface {
 
 // To returns t with another dtype, device, layout or memory format; given a Tensor, with that one's
 // dtype and device. Where nothing changes it returns t itself, unless ToOptions asks for a copy.
-// It panics with a RuntimeError if the device is not available, and with a ValueError if two arguments contradict each other. Layouts with blocks need their size:
-// see [ToSparseBSR].
+// It panics with a RuntimeError if the device is not available, and with a ValueError if two arguments contradict
+// each other. Layouts with blocks need their size: see [ToSparseBSR].
 //
 //	t.To(gotorch.Float64)
 //	t.To(gotorch.CUDA(0), gotorch.Float16)

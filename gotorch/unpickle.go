@@ -524,13 +524,25 @@ func (u *unpickler) storageOf(ref storageRef) (any, error) {
 
 // reversed is the size of the numbers of a dtype whose bytes are in another order in the file.
 func (u *unpickler) reversed(d DType) int {
-	switch {
-	case !u.bigEndian:
+	if !u.bigEndian {
 		return 1
-	case d.IsComplex():
+	}
+	return max(1, partSize(d))
+}
+
+// partSize is the size of a dtype's numbers, of which a complex one has two.
+func partSize(d DType) int {
+	if d.IsComplex() {
 		return d.Size() / 2
 	}
-	return max(1, d.Size())
+	return d.Size()
+}
+
+// reverseEach reverses the bytes of each number of n bytes.
+func reverseEach(b []byte, n int) {
+	for ; len(b) >= n; b = b[n:] {
+		slices.Reverse(b[:n])
+	}
 }
 
 // load returns the storage of a record of n bytes.
@@ -569,11 +581,7 @@ func (u *unpickler) readStorage(key string, n int64, reversed int) (s *Storage, 
 			t.Close()
 			return nil, err
 		}
-		if reversed > 1 {
-			for ; len(b) >= reversed; b = b[reversed:] {
-				slices.Reverse(b[:reversed])
-			}
-		}
+		reverseEach(b, reversed)
 	}
 	err = Try0(func() { s = u.onDevice(t).Storage() })
 	return s, err
@@ -855,7 +863,7 @@ func (u *unpickler) reduce(callable any, args *pickle.Tuple) (any, error) {
 		}
 		o := &pickle.Object{Class: string(class), Call: true, Args: inner, State: arg(3)}
 		if f != "torch._utils._rebuild_wrapper_subclass" {
-			// What the subclass does with the elements nobody knows, but here they are.
+			// The elements are known, though not how the subclass interprets them.
 			made, err := u.reduce(f, inner)
 			if err != nil {
 				return nil, err

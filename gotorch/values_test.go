@@ -231,7 +231,7 @@ func TestToRefusesContradictions(t *testing.T) {
 	}
 }
 
-// What is put at False has no elements: its shape is checked, and its gradient zero.
+// A value that is put at False has no elements: its shape is checked, and its gradient is zero.
 func TestNothingIsPutAtFalse(t *testing.T) {
 	x := gotorch.Ones([]int64{2, 3})
 	for _, shape := range [][]int64{{}, {1}, {3}, {2, 3}, {1, 2, 3}, {1, 1, 1}} {

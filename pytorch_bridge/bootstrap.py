@@ -127,7 +127,7 @@ class Environment:
         _check_call([sys.executable, "-m", "venv", "--clear", str(self.venv)])
 
     def _name_checkout(self) -> None:
-        """Has the environment find the checkout by a relative path.
+        """Make the path of the checkout in the environment relative.
 
         Before 3.13, Python reads .pth files in the locale's encoding, also in its UTF-8 mode. With
         LC_ALL=C it would not start if the path that pip writes had a letter outside ASCII.

@@ -145,9 +145,9 @@ def native_grad(
     _check_random(op, trace, known)
     handlers = _HANDLERS
     if op.native.pointwise:
-        handlers = {**_HANDLERS, "view.default": _summed}
+        handlers = {**_HANDLERS, "aten.view.default": _summed}
     elif trace.cut:
-        handlers = {**_HANDLERS, "view.default": _cut}
+        handlers = {**_HANDLERS, "aten.view.default": _cut}
     importer = Importer(values, lambda name: _attribute(trace.module, name), handlers)
     found = importer.convert([r for r in trace.results if r is not None])
     results: list[Variable | None] = []
@@ -245,7 +245,8 @@ def _summed(importer: Importer, target: Any, args: Any, kwargs: Any) -> Any:
     broadcast, too, and `_fitted` sums along it."""
     x, sizes = args
     node = x.owner
-    if node is not None and getattr(node.op, "name", "") == "sum.dim_IntList":
+    of_sum = node is not None and isinstance(node.op, NativeOp)
+    if of_sum and node.op.name == "sum.dim_IntList":
         _, dims, keepdim, _ = node.op.arguments
         added = range(x.type.ndim - len(sizes))
         if keepdim is True and added and set(added) <= set(dims):
@@ -279,9 +280,9 @@ def _divided(importer: Importer, target: Any, args: tuple[Any, ...], kwargs: dic
 
 # A record is made with row-major tensors: where its reshape is a view, that of others may be none.
 _HANDLERS: dict[Any, Handler] = {
-    "view.default": _reshaped,
-    "_unsafe_view.default": _reshaped,
-    "native_batch_norm_backward.default": _batch_norm_backward,
+    "aten.view.default": _reshaped,
+    "aten._unsafe_view.default": _reshaped,
+    "aten.native_batch_norm_backward.default": _batch_norm_backward,
     operator.truediv: _divided,
 }
 

@@ -130,7 +130,7 @@ def check_library() -> Finding:
 
 
 def check_threads() -> Finding:
-    """How many threads an op uses in a Go program, and why, as gotorch/container.go has it."""
+    """The number of threads of an op in a Go program, by the rule of gotorch/container.go."""
     processors = len(os.sched_getaffinity(0))
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         if os.environ.get(name):

@@ -17,7 +17,7 @@ from .graph.basic import Apply, Variable
 from .ops import scalar
 from .ops.basic import shape_i
 from .ops.native import native, results_of
-from .ops.scalar import TORCH_SCALARS, NumberOf
+from .ops.scalar import NumberOf, of_torch
 from .types import TensorType, Type, schema_type
 from .types.containers import TensorList
 from .types.numbers import ScalarArg
@@ -72,7 +72,8 @@ class Importer:
     """Turns nodes into variables as they are asked for. `values` begins with what is known: what
     a placeholder stands for, or what some node has been computed to already.
 
-    `handlers` are for functions that are no native ones, by the function or its name. With `typed`,
+    `handlers` are for functions by themselves, and for operators by their names with the namespace
+    and the overload, "aten.view.default". With `typed`,
     results have the types that nodes carry, whose open sizes are symbols; else they are inferred.
     """
 
@@ -133,16 +134,14 @@ class Importer:
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any = None
     ) -> Any:
         """What a function returns for these arguments; `node` is the one that calls it."""
-        name = getattr(target, "__name__", str(target))
-        for key in (target, name):
-            handler = self.handlers.get(key)
-            if handler is not None:
-                return handler(self, target, args, kwargs)
+        schema = getattr(target, "_schema", None)
+        handler = self.handlers.get(target if schema is None else str(target))
+        if handler is not None:
+            return handler(self, target, args, kwargs)
         if target is operator.getitem:
             return args[0][args[1]]
-        schema = getattr(target, "_schema", None)
         if schema is None:
-            form = _SCALARS.get(target) or TORCH_SCALARS.get(name)
+            form = _SCALARS.get(target) or of_torch(target)
             if form is None:
                 raise UnsupportedNode(f"{target} has no counterpart")
             if not any(isinstance(a, Variable) for a in args):
@@ -184,7 +183,9 @@ class Importer:
 
 
 def _is_node(value: Any) -> bool:
-    return type(value).__name__ == "Node" and type(value).__module__.startswith("torch.fx")
+    import torch
+
+    return isinstance(value, torch.fx.Node)
 
 
 def written_at(node: Any) -> str:

@@ -89,7 +89,7 @@ class Net(nn.Module):
 
 
 class Served(nn.Module):
-    """What a server calls with more than tensors."""
+    """A script for a server, with arguments that are no tensors."""
 
     def forward(self, x: Tensor, times: int = 2, words: list[str] | None = None):
         said = "" if words is None else " ".join(words)

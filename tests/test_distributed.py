@@ -282,6 +282,14 @@ def test_ranks_in_go_and_in_python_get_the_same_bits(
     for job, go in jobs.items():
         writer.write(tmp_path / job)
         run(tmp_path / job, program, size, go, "file" if job == "go" else "tcp")
+        for rank in go:  # a train.Loop of a group is refused where one of its ranks is Python's
+            for group, refused in json.loads(
+                (tmp_path / job / f"loops{rank}.json").read_text()
+            ).items():
+                alone = set(members(writer, {"Group": int(group)})) <= go
+                words = "" if alone else "NotImplementedError: there are ranks of Python in rank"
+                assert words in refused, (job, rank, group)
+                assert bool(refused) != alone, (job, rank, group, refused)
     compare(writer, tmp_path, list(jobs))
 
 

@@ -254,7 +254,7 @@ class OwnList(list):
 
 TOUCHED = Path(tempfile.gettempdir()) / f"gotorch-test-files-{os.getpid()}"
 
-# What Go has no value for, and the class that it has instead. Python 3.12 has paths and enums under other names.
+# Objects without a type in Go, and the class that Go gives for them. Python 3.12 has paths and enums under other names.
 OPAQUE = [
     (lambda r: argparse.Namespace(lr=r.random(), name="x"), "argparse.Namespace"),
     (lambda r: Config(r.random(), [1]), f"{__name__}.Config"),
@@ -296,24 +296,7 @@ class Values:
         self.pool: list[Tensor] = []  # whose memory others share
 
     def text(self) -> str:
-        alphabet = [
-            "a",
-            "Z",
-            "0",
-            "\n",
-            "'",
-            '"',
-            "\\",
-            "\0",
-            "é",
-            "ÿ",
-            "中",
-            "😀",
-            "\ud800",
-            "\udfff",
-            " ",
-            "\x80",
-        ]
+        alphabet = "aZ0\n'\"\\\0éÿ中😀\ud800\udfff \x80"
         return "".join(self.r.choices(alphabet, k=self.r.choice([0, 1, 3, 12, 300])))
 
     def integer(self) -> int:
@@ -460,10 +443,8 @@ class Values:
                 lambda: dict(pairs()),
                 lambda: OrderedDict(pairs()),
             ]
-            kinds += [
-                lambda: {self.key()},
-                lambda: [some()] * 2,
-            ]  # of sets Python chooses the order
+            # Of larger sets Python chooses the order.
+            kinds += [lambda: {self.key()}, lambda: [some()] * 2]
             if self.opaque:
                 kinds += [
                     lambda: collections.defaultdict(list, pairs()),
@@ -568,7 +549,7 @@ class Described:
 
 
 def through_describe(copy, source: Path, target: Path) -> dict[str, object]:
-    """What Go says of each file: a description, or the text of an error."""
+    """Go's description of each file, or the text of an error."""
     target.mkdir(exist_ok=True)
     copy("describe", source, target)
     said = {}
@@ -584,7 +565,7 @@ def through_describe(copy, source: Path, target: Path) -> dict[str, object]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(4))
 def test_random_values_of_every_protocol_and_format(copy, tmp_path, seed):
-    """What Go reads is what torch.load does, and what Go then writes is read as the same."""
+    """Go reads the same values as torch.load, and torch.load reads the same from Go's file."""
     source = tmp_path / "source"
     source.mkdir()
     for protocol in range(6):
@@ -623,7 +604,7 @@ def test_random_values_of_every_protocol_and_format(copy, tmp_path, seed):
 
 
 def difference(want, got) -> str:
-    """Where two descriptions differ, and how."""
+    """The first difference of two descriptions."""
     if want == got:
         return ""
     if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):

@@ -80,7 +80,7 @@ class Cases:
                            "Calls": listed})  # fmt: skip
 
     def run(self) -> list[str]:
-        """What differs."""
+        """The difference."""
         listed = self.folder / "cases.json"
         listed.write_text(json.dumps(self.cases))
         done = subprocess.run([self.program, listed], cwd=ROOT, capture_output=True, text=True)
@@ -127,7 +127,7 @@ def cases(program, tmp_path):
 
 
 def plain(v: Any) -> Any:
-    """What tests/jit makes of a result."""
+    """The text of a result in tests/jit."""
     if isinstance(v, Tensor):
         v = v.to_dense() if v.is_sparse else v
         return v.detach()
@@ -569,7 +569,7 @@ class Small(nn.Module):
 
 @pytest.fixture(scope="module")
 def loads(program, tmp_path_factory):
-    """What Go says to files, each in turn: "" for one that it loads and runs."""
+    """Go's error for each file: "" for one that it loads and runs."""
 
     def run(files: dict[str, bytes], deadline: float = 300) -> dict[str, str]:
         folder = tmp_path_factory.mktemp("hostile")

@@ -243,10 +243,17 @@ optimizers: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
     "adamw_zero": lambda p: AdamW(p, lr=0.01, weight_decay=0.0, betas=(0.0, 0.5)),
     "adamw_amsgrad": lambda p: AdamW(p, lr=0.01, amsgrad=True, maximize=True, weight_decay=0.2),
     "adamw_fused": lambda p: AdamW(p, lr=0.01, amsgrad=True, fused=True),
-    "sgd_groups": lambda p: SGD(
-        [{"params": p[:1], "lr": 0.1, "momentum": 0.9}, {"params": p[1:]}], lr=0.01
+    "sgd_groups": lambda p: with_group(
+        SGD(p[:1], lr=0.1, momentum=0.9), {"params": p[1:], "lr": 0.01}
     ),
 }
+
+
+def with_group(optimizer: torch.optim.Optimizer, group: dict) -> torch.optim.Optimizer:
+    """The optimizer with one more group, whose other options are the constructor's."""
+    optimizer.add_param_group(group)
+    return optimizer
+
 
 STEPS = 30
 

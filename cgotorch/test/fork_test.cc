@@ -15,8 +15,8 @@
 
 static int64_t add_out;
 
-// What any call may do: makes and frees objects of all sizes, here and on a thread that ends, makes
-// tensors, computes with them, closes them, and counts.
+// Does what any call may do: makes and frees objects of all sizes, here and on a thread that ends,
+// makes tensors, computes with them, closes them, and counts.
 static void work(unsigned seed, const std::atomic<bool> &stop) {
   std::mt19937 random(seed);
   std::vector<std::unique_ptr<char[]>> arrays(64);

@@ -18,7 +18,7 @@ namespace sn = at::sequence_number;
 
 static uint64_t reached() { return __atomic_load_n(&sequence_reached, __ATOMIC_RELAXED); }
 
-// What a call does that records n nodes.
+// Stands for a call that records n nodes.
 static std::vector<uint64_t> record(int n) {
   const Sequenced sequenced;
   std::vector<uint64_t> numbers;
@@ -72,7 +72,7 @@ int main() {
   for (std::thread &t : threads) t.join();
   fact(together, "threads that record at the same time keep the order of each");
 
-  // Where the variable is not found.
+  // The variable is not found.
   on_thread([] {
     tls.sequence = &no_number;
     __atomic_store_n(&sequence_reached, uint64_t{1000}, __ATOMIC_RELAXED);

@@ -35,17 +35,6 @@ func texts(t *testing.T, l *data.Loader[[]string], most int) (batches []string) 
 	return batches
 }
 
-// sets are all sources, and some put together at random.
-func sets(t *testing.T, rounds int) []iterabletest.Set {
-	sources := iterabletest.Sources(t)
-	all := slices.Clone(sources)
-	for i := range rounds {
-		rng := rand.New(rand.NewPCG(uint64(i), 1))
-		all = append(all, iterabletest.Random(rng, sources, 1+rng.IntN(3)))
-	}
-	return all
-}
-
 // A loader that resumes goes on with the same batches: over every source, alone and within others, after each batch of two
 // epochs, with any number of workers before and after. One whose loop is left begins the next epoch with its first sample.
 func TestEveryIterableResumesAfterEachBatch(t *testing.T) {
@@ -53,7 +42,7 @@ func TestEveryIterableResumesAfterEachBatch(t *testing.T) {
 	defer gotorch.SetWarningHandler(nil)
 	workers := []int{0, 1, 4}
 	file := filepath.Join(t.TempDir(), "state.pt")
-	for number, set := range sets(t, testhelp.Rounds(20)) {
+	for number, set := range iterabletest.Sets(t, testhelp.Rounds(20)) {
 		if testing.Short() && number%4 > 0 {
 			continue
 		}
@@ -169,7 +158,7 @@ func waits[S any](t *testing.T, stream interface {
 
 // A loop without a loader goes through all, also after one that was left, and while another is under way.
 func TestEveryLoopOverAnIterableIsAnEpoch(t *testing.T) {
-	for _, set := range sets(t, testhelp.Rounds(20)) {
+	for _, set := range iterabletest.Sets(t, testhelp.Rounds(20)) {
 		if strings.Contains(set.Name, "Transform(") { // errors at random
 			continue
 		}

@@ -212,26 +212,35 @@ func TestAPanicInADataSetIsTheErrorOfItsSample(t *testing.T) {
 	}
 }
 
-// t.Fatal in a data set ends the goroutine of the loop, whichever goroutine reads the set.
+// t.Fatal in a data set or in WorkerInit ends the goroutine of the loop, whichever goroutine reads the set.
 func TestAWorkerThatEndsItsGoroutineEndsTheLoops(t *testing.T) {
-	for _, workers := range []int{0, 2} {
-		before := runtime.NumGoroutine()
-		set := &numbers{n: 100, failAt: 42, exits: true}
+	set := &numbers{n: 100, failAt: 42, exits: true}
+	exit := func(int) error { runtime.Goexit(); return nil }
+	for _, o := range []data.LoaderOptions{
+		{}, {Workers: 1}, {Workers: 2}, {Workers: 1, AnyOrder: true}, {Workers: 3, AnyOrder: true},
+		{Workers: 1, WorkerInit: exit}, {Workers: 2, WorkerInit: exit}, {Workers: 1, WorkerInit: exit, AnyOrder: true}, {Workers: 3, WorkerInit: exit, AnyOrder: true},
+	} {
+		before, openBefore := runtime.NumGoroutine(), open.Load()
+		here := fmt.Sprintf("%d workers, any order: %t, WorkerInit: %t", o.Workers, o.AnyOrder, o.WorkerInit != nil)
+		o.BatchSize = 10
 		good, wentOn := 0, false
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			for batch := range data.NewLoader[number](set, data.LoaderOptions{BatchSize: 10, Workers: workers}).All() {
+			for batch := range data.NewLoader[number](set, o).All() {
 				batch.Close()
 				good++
 			}
 			wentOn = true
 		}()
 		<-done
-		if good != 4 || wentOn {
-			t.Errorf("%d workers: %d batches; the goroutine went on: %v", workers, good, wentOn)
+		if most := map[bool]int{false: 4, true: 0}[o.WorkerInit != nil]; wentOn || good > 9 || !o.AnyOrder && good != most {
+			t.Errorf("%s: %d batches; the goroutine went on: %v", here, good, wentOn)
 		}
 		testhelp.NoMoreGoroutines(t, before)
+		if n := open.Load() - openBefore; n != 0 {
+			t.Errorf("%s: %d batches are not closed", here, n)
+		}
 	}
 }
 
@@ -240,6 +249,9 @@ func TestNegativeOptionsPanic(t *testing.T) {
 		if err := gotorch.Try0(func() { data.NewLoader[number](&numbers{}, o) }); !errors.Is(err, gotorch.ValueError) {
 			t.Errorf("%+v: got %v", o, err)
 		}
+	}
+	if err := gotorch.Try0(func() { data.NewLoader[number](&numbers{}).SetEpoch(-1) }); !errors.Is(err, gotorch.ValueError) {
+		t.Errorf("an epoch: got %v", err)
 	}
 }
 

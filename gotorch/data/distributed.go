@@ -14,8 +14,8 @@ type DistributedIterableOptions struct {
 }
 
 // DistributedIterable gives one of numReplicas processes that train together its part of an Iterable: the elements at rank,
-// rank+numReplicas and so on. Every process makes the same set, and reads all of it. Those of the others are read and dropped, but what
-// [TransformIterable] says is not done for them. It is for an Iterable what [DistributedSampler] is for a [Dataset].
+// rank+numReplicas and so on. Every process makes the same set, and reads all of it. It drops elements of the others
+// before [TransformIterable] transforms them. Use [DistributedSampler] for a [Dataset].
 //
 //	lines := data.Shuffle(stream, 10_000)                                     // the same order in all processes
 //	mine := data.DistributedIterable(lines, world.Size(), world.Rank())
@@ -23,11 +23,11 @@ type DistributedIterableOptions struct {
 //
 // Random numbers in set follow from the Seed of the options and from the epoch, and not from the loader's seed, so that
 // processes agree. The epoch is how many the loader has begun, or what [Loader.SetEpoch] says. All processes get
-// equally many elements: where the last round is not full, a process that it has nothing for gets one of its elements that
-// another has too. With DropLast such a round is left out.
+// equally many elements: if the last round has no element for a process, that process gets an element of the round that another
+// has too. With DropLast such a round is left out.
 //
-// Where set is files, it is faster to give each process files of its own, as webdataset.Stream.Shard does. The processes must then have equally
-// many batches.
+// If set reads files, it is faster to give each process separate files, as webdataset.Stream.Shard does. The processes must then
+// have equally many batches.
 //
 // It panics with a ValueError if rank is not between 0 and numReplicas-1, and with a TypeError if there is no set.
 func DistributedIterable[S any](set Iterable[S], numReplicas, rank int, opts ...DistributedIterableOptions) Iterable[S] {

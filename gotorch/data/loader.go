@@ -29,11 +29,11 @@ type LoaderOptions struct {
 	Workers      int                // goroutines that prepare batches; default: the one that takes them
 	Prefetch     gotorch.Scalar     // batches that each worker prepares ahead; default: 2
 	Timeout      time.Duration      // how long a batch is waited for, with Workers; default: as long as it takes
-	WorkerInit   func(int) error    // called by each worker of an epoch with its number, from 0, before it prepares a batch
+	WorkerInit   func(int) error    // called by each worker of an epoch with its number, from 0, before it prepares a batch; an error ends the epoch
 	AnyOrder     bool               // give batches as they are ready, not in their order; of use with Workers
 	PinMemory    bool               // copy batches into memory from which copies to an accelerator are faster
-	MaxErrors    int                // how many samples of an epoch may fail and are left out, -1 for any number
-	OnError      func(*SampleError) // hears of each sample that is left out, in the goroutine that takes batches
+	MaxErrors    int                // how many samples of an epoch may fail and are left out, -1 for any number; all of a batch that cannot be joined
+	OnError      func(*SampleError) // hears of each sample, or batch that cannot be joined, that is left out, in the goroutine that takes batches
 }
 
 // Loader makes batches of a data set's samples. All methods may be called from several goroutines.
@@ -202,8 +202,11 @@ func (l *Loader[B]) Len() int {
 }
 
 // SetEpoch says which epoch is next, from 0, where it is not the one after the last: the sampler, if it has such a method, as
-// that of [DistributedSampler] has, and an [Iterable] by Start.Epoch.
+// that of [DistributedSampler] has, and an [Iterable] by Start.Epoch. It panics with a ValueError if epoch is negative.
 func (l *Loader[B]) SetEpoch(epoch int) {
+	if epoch < 0 { // which no state could be
+		panic(args.ValueError("data.Loader.SetEpoch", "the epoch must not be negative, but is %d", epoch))
+	}
 	l.mu.Lock()
 	l.epochs = epoch
 	l.mu.Unlock()
@@ -330,8 +333,17 @@ func (w *walk[B]) next() (batch B, err error, ok bool) {
 			w.stop()
 			runtime.Goexit()
 		}
+		if r.err != nil {
+			return batch, w.fail(r.err), true
+		}
+		left := r.count
 		for _, e := range r.errs {
-			if err := w.leftOut(e); err != nil {
+			n := 1
+			if e.Index < 0 { // all that were to be joined
+				n = max(left, 1)
+			}
+			left -= n
+			if err := w.leftOut(e, n); err != nil {
 				if r.n > 0 {
 					w.loader.source.discard(r.batch)
 				}
@@ -358,16 +370,16 @@ func (w *walk[B]) fail(err error) error {
 	return err
 }
 
-// leftOut is called for each sample that failed. An error ends the epoch.
-func (w *walk[B]) leftOut(e *SampleError) error {
+// leftOut is called for each sample that failed, or n that could not be joined. An error ends the epoch.
+func (w *walk[B]) leftOut(e *SampleError, n int) error {
 	l := w.loader
-	if l.maxErrors >= 0 && w.failed >= l.maxErrors {
+	if l.maxErrors >= 0 && n > l.maxErrors-w.failed {
 		if w.failed > 0 {
 			return fmt.Errorf("%w (%d others were left out before, and MaxErrors is %d)", e, w.failed, l.maxErrors)
 		}
 		return e
 	}
-	w.failed++
+	w.failed += n
 	if l.onError != nil {
 		l.onError(e)
 	}

@@ -105,6 +105,23 @@ func TestSamplesThatFailAreLeftOutUpToABound(t *testing.T) {
 		if got := walk(t, data.NewLoader[number](&files{numbers{n: 4}, third}, o)); !slices.EqualFunc(got, [][]int{{1}, {2}}, slices.Equal) {
 			t.Errorf("got %v", got)
 		}
+		// A batch that cannot be joined is as many samples as were to be.
+		o.BatchSize, o.MaxErrors = 3, 4
+		refuses := data.NewLoaderWith[number](&files{numbers{n: 12}, third}, func(samples []number) (int, error) {
+			if samples[0].values[0] == 4 {
+				return 0, errBroken
+			}
+			return len(samples), nil
+		}, o)
+		var left []int
+		for n, err := range refuses.All() {
+			if left, last = append(left, n), err; err != nil {
+				break
+			}
+		}
+		if !slices.Equal(left, []int{2, 0}) || !strings.Contains(fmt.Sprint(last), "sample 6 (cats/6.jpg), in batch 2: the disk is broken (4 others") || refuses.Skipped() != 4 {
+			t.Errorf("%d workers: got batches of %d, %d left out, %v", workers, left, refuses.Skipped(), last)
+		}
 	}
 }
 

@@ -237,7 +237,7 @@ func TestEachWorkerBeginsWithWorkerInit(t *testing.T) {
 	}
 	for _, fails := range []func(int) error{func(int) error { return errBroken }, func(int) error { panic(errBroken) }} {
 		before := runtime.NumGoroutine()
-		o.WorkerInit = fails
+		o.WorkerInit, o.MaxErrors = fails, -1 // it is no sample that fails
 		var got error
 		for _, err := range data.NewLoader[number](&numbers{n: 20}, o).All() {
 			got = err

@@ -27,7 +27,8 @@ type result[B any] struct {
 	batch B
 	n     int // samples that were joined; with 0 there is no batch
 	errs  []*SampleError
-	ended bool // the goroutine, by runtime.Goexit
+	err   error // of the worker, and no sample's: the epoch ends
+	ended bool  // the goroutine, by runtime.Goexit
 }
 
 // source is a data set and how its samples are joined.
@@ -430,7 +431,6 @@ func (l *Loader[B]) loadAhead(ctx context.Context, e *epoch, at *progress) *ahea
 		}
 		a.reader.exited = false
 	})
-	src := l.source
 	var working sync.WaitGroup
 	for worker := range workers {
 		working.Add(1)
@@ -438,13 +438,20 @@ func (l *Loader[B]) loadAhead(ctx context.Context, e *epoch, at *progress) *ahea
 			defer working.Done()
 			var failed error
 			if l.workerInit != nil {
+				begun := false
+				defer func() { // also where WorkerInit has ended the goroutine: whoever takes a batch is to do the same
+					if begun {
+						return
+					}
+					if p, more := <-todo; more {
+						a.give(p, result[B]{ended: true})
+					}
+				}()
 				failed = initialized(l.workerInit, worker)
+				begun = true
 			}
 			for p := range todo {
-				work(ctx, src, e, p, failed)
-				if a.ready != nil {
-					a.ready <- p
-				}
+				a.work(ctx, e, p, failed)
 			}
 		})
 	}
@@ -549,23 +556,31 @@ func (a *ahead[B]) drop() {
 	}
 }
 
-// initialized calls what a worker begins with. The end of its goroutine is an error.
+// initialized calls what a worker begins with.
 func initialized(init func(int) error, worker int) error {
 	_, err := guarded(func() (none struct{}, err error) { return none, init(worker) })
 	if err != nil {
-		return fmt.Errorf("WorkerInit of worker %d: %w", worker, err)
+		return fmt.Errorf("data.Loader: WorkerInit of worker %d: %w", worker, err)
 	}
 	return nil
 }
 
 // work is prepare in a worker. The end of the goroutine, as by t.Fatal, would leave whoever takes the batch waiting: he
 // does the same instead. failed is an error that the worker has begun with.
-func work[B any](ctx context.Context, src source[B], e *epoch, p place[B], failed error) {
+func (a *ahead[B]) work(ctx context.Context, e *epoch, p place[B], failed error) {
 	r := result[B]{ended: true}
-	defer func() { p.result <- r }()
+	defer func() { a.give(p, r) }()
 	if failed != nil {
-		r = result[B]{job: p.job, errs: []*SampleError{{Index: -1, Batch: p.number, Indices: p.indices, Err: failed}}}
+		r = result[B]{job: p.job, err: failed}
 		return
 	}
-	r = prepared(ctx, src, e, p.job)
+	r = prepared(ctx, a.source, e, p.job)
+}
+
+// give puts a result where whoever takes batches finds it.
+func (a *ahead[B]) give(p place[B], r result[B]) {
+	p.result <- r
+	if a.ready != nil {
+		a.ready <- p
+	}
 }

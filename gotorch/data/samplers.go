@@ -3,6 +3,7 @@ package data
 import (
 	"iter"
 	"slices"
+	"sync/atomic"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
@@ -263,8 +264,8 @@ type DistributedSamples struct {
 	numReplicas, rank   int
 	seed                uint64
 	noShuffle, dropLast bool
-	epoch               int
-	dealt               int // how many samples of the next epoch were given before, by another number of processes
+	epoch               atomic.Int64 // a loader's Len may be asked for while it begins an epoch
+	dealt               atomic.Int64 // how many samples of the next epoch were given before, by another number of processes
 }
 
 // DistributedSampler gives one of numReplicas processes that train together its part of a data set: those at rank,
@@ -285,20 +286,16 @@ func DistributedSampler(set Sized, numReplicas, rank int, opts ...DistributedSam
 }
 
 // SetEpoch says which epoch is next; each has another order.
-func (s *DistributedSamples) SetEpoch(epoch int) { s.epoch = epoch }
+func (s *DistributedSamples) SetEpoch(epoch int) { s.epoch.Store(int64(epoch)) }
 
 // Len returns the number of samples that this process gets in an epoch: in the next one, where that is the rest of one that was
 // begun by another number of processes.
-func (s *DistributedSamples) Len() int {
-	n := s.rest()
-	if s.dropLast {
-		return n / s.numReplicas
-	}
-	return numBatches(n, s.numReplicas, false)
-}
+func (s *DistributedSamples) Len() int { return s.rest(int(s.dealt.Load())) }
 
-// rest is how many samples the processes have to share out.
-func (s *DistributedSamples) rest() int { return max(s.set.Len()-s.dealt, 0) }
+// rest is how many samples this process gets, where so many were given before.
+func (s *DistributedSamples) rest(dealt int) int {
+	return numBatches(s.set.Len()-dealt, s.numReplicas, s.dropLast)
+}
 
 // All gives the indices of the epoch that SetEpoch has said.
 func (s *DistributedSamples) All() iter.Seq[int] {
@@ -313,27 +310,27 @@ func (s *DistributedSamples) All() iter.Seq[int] {
 }
 
 func (s *DistributedSamples) plan(*gotorch.Generator) ([]int, func()) {
-	n, left := max(s.set.Len(), 0), s.rest()
+	n, dealt := max(s.set.Len(), 0), int(s.dealt.Load())
 	var order []int
 	if !s.noShuffle && n > 0 {
-		order = permutation(n, gotorch.NewGenerator(gotorch.CPU).ManualSeed(s.seed+uint64(s.epoch)))
+		order = permutation(n, gotorch.NewGenerator(gotorch.CPU).ManualSeed(s.seed+uint64(s.epoch.Load())))
 	}
-	mine := make([]int, s.Len())
+	mine := make([]int, s.rest(dealt))
 	for k := range mine {
-		at := s.dealt + (s.rank+k*s.numReplicas)%left // where there are too few, from the begin again
+		at := dealt + (s.rank+k*s.numReplicas)%(n-dealt) // where there are too few, from the begin again
 		if mine[k] = at; order != nil {
 			mine[k] = order[at]
 		}
 	}
-	s.dealt = 0 // the next one has all
+	s.dealt.Store(0) // the next one has all
 	return mine, nothing
 }
 
 // StateDict returns which epoch it is, and how much of it other numbers of processes had.
 func (s *DistributedSamples) StateDict() gotorch.Dict {
-	dict := gotorch.Dict{{Key: "epoch", Value: s.epoch}}
-	if s.dealt > 0 {
-		dict = append(dict, gotorch.DictItem{Key: "dealt", Value: s.dealt})
+	dict := gotorch.Dict{{Key: "epoch", Value: int(s.epoch.Load())}}
+	if dealt := int(s.dealt.Load()); dealt > 0 {
+		dict = append(dict, gotorch.DictItem{Key: "dealt", Value: dealt})
 	}
 	return dict
 }
@@ -344,7 +341,8 @@ func (s *DistributedSamples) LoadStateDict(dict gotorch.Dict) error {
 	if err != nil {
 		return err
 	}
-	s.epoch, s.dealt = epoch, dealt
+	s.epoch.Store(int64(epoch))
+	s.dealt.Store(int64(dealt))
 	return nil
 }
 

@@ -282,7 +282,7 @@ func (l *Loader[B]) LoadStateDict(dict gotorch.Dict) (err error) {
 			continue
 		}
 		value, is := plain(dict.Get(number.key)).(int)
-		if !is || value < 0 {
+		if !is || value < 0 || value == math.MaxInt { // to which the next is added
 			return wrong("%s is %v, where a number is expected that is not negative", number.key, shown(dict.Get(number.key)))
 		}
 		*number.into = value
@@ -362,6 +362,9 @@ func (l *Loader[B]) LoadRanks(states []gotorch.Dict) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	wrong := func(format string, values ...any) error { return args.ValueError(op, format, values...) }
+	if len(states) == 0 {
+		return wrong("there are no states")
+	}
 	if by, is := l.source.shared(); is {
 		return l.loadIterableRanks(by, states, wrong)
 	}
@@ -369,20 +372,12 @@ func (l *Loader[B]) LoadRanks(states []gotorch.Dict) error {
 	if !is {
 		return wrong("the loader's Sampler is a %T, which cannot share out the rest of an epoch: give it a data.DistributedSampler, or make its Iterable by data.DistributedIterable", l.sampler)
 	}
-	if len(states) == 0 {
-		return wrong("there are no states")
-	}
 	n, _ := l.source.samples(0)
 	type place struct{ epoch, dealt, batches, size int }
 	var all place
 	for rank, dict := range states {
-		for _, want := range []gotorch.DictItem{
-			{Key: "version", Value: stateVersion}, {Key: "order", Value: "sampler"}, {Key: "length", Value: n}, {Key: "failed", Value: 0},
-			{Key: "taken", Value: nil},
-		} {
-			if got := plain(dict.Get(want.Key)); got != want.Value {
-				return wrong("%s is %v in the state of process %d, and must be %v", want.Key, shown(got), rank, want.Value)
-			}
+		if err := checkRank(rank, dict, gotorch.Dict{{Key: "order", Value: "sampler"}, {Key: "length", Value: n}}); err != nil {
+			return wrong("%v", err)
 		}
 		var p place
 		batches, is1 := plain(dict.Get("batches")).(int)
@@ -404,20 +399,18 @@ func (l *Loader[B]) LoadRanks(states []gotorch.Dict) error {
 	if all.batches > n || all.dealt > n {
 		return wrong("process 0 has taken %d batches of a data set of %d", all.batches, n)
 	}
-	var generator []byte
-	if order.rank < len(states) { // a process that is new has a generator that is
-		var err error
-		if generator, err = generatorState(states[order.rank], "generator", l.generator != nil); err != nil {
-			return wrong("%v", err)
-		}
+	generator, err := l.generatorOf(states, order.rank)
+	if err != nil {
+		return wrong("%v", err)
 	}
-	before := DistributedSamples{set: order.set, numReplicas: len(states), dropLast: order.dropLast, dealt: all.dealt}
+	before := DistributedSamples{set: order.set, numReplicas: len(states), dropLast: order.dropLast}
 	dropLast, _ := states[0].Get("drop_last").(bool)
-	order.epoch = all.epoch
-	order.dealt = min(all.dealt+all.batches*min(all.size, n)*len(states), n)
-	if all.batches > 0 && all.batches >= numBatches(before.Len(), all.size, dropLast) { // what it left out is not of the epoch
-		order.dealt = n
+	dealt := min(all.dealt+all.batches*min(all.size, n)*len(states), n)
+	if all.batches > 0 && all.batches >= numBatches(before.rest(all.dealt), all.size, dropLast) { // what it left out is not of the epoch
+		dealt = n
 	}
+	order.epoch.Store(int64(all.epoch))
+	order.dealt.Store(int64(dealt))
 	if generator != nil {
 		setState(l.generator, generator)
 	}
@@ -425,22 +418,31 @@ func (l *Loader[B]) LoadRanks(states []gotorch.Dict) error {
 	return nil
 }
 
+// checkRank returns an error if the state of a process is not what LoadRanks can go on from.
+func checkRank(rank int, state, more gotorch.Dict) error {
+	for key, want := range append(gotorch.Dict{{Key: "version", Value: stateVersion}, {Key: "failed", Value: 0}, {Key: "taken", Value: nil}}, more...).All() {
+		if got := plain(state.Get(key)); got != want {
+			return fmt.Errorf("%s is %v in the state of process %d, and must be %v", key, shown(got), rank, want)
+		}
+	}
+	return nil
+}
+
+// generatorOf returns the state of a process's generator. A process that is new has a generator that is.
+func (l *Loader[B]) generatorOf(states []gotorch.Dict, rank int) ([]byte, error) {
+	if rank >= len(states) {
+		return nil, nil
+	}
+	return generatorState(states[rank], "generator", l.generator != nil)
+}
+
 // loadIterableRanks is LoadRanks of a loader whose Iterable ranks share. The mutex is held.
 func (l *Loader[B]) loadIterableRanks(by sharing, states []gotorch.Dict, wrong func(format string, values ...any) error) error {
-	if len(states) == 0 {
-		return wrong("there are no states")
-	}
 	type place struct{ epoch, dealt, samples int }
 	var all place
 	for rank, dict := range states {
-		for _, want := range []gotorch.DictItem{
-			{Key: "version", Value: stateVersion}, {Key: "order", Value: l.order()}, {Key: "failed", Value: 0}, {Key: "taken", Value: nil},
-			{Key: "ranks", Value: len(states)},
-			{Key: "whole", Value: by.whole()},
-		} {
-			if got := plain(dict.Get(want.Key)); got != want.Value {
-				return wrong("%s is %v in the state of process %d, and must be %v", want.Key, shown(got), rank, want.Value)
-			}
+		if err := checkRank(rank, dict, gotorch.Dict{{Key: "order", Value: l.order()}, {Key: "ranks", Value: len(states)}, {Key: "whole", Value: by.whole()}}); err != nil {
+			return wrong("%v", err)
 		}
 		var p place
 		for _, number := range []struct {
@@ -465,12 +467,9 @@ func (l *Loader[B]) loadIterableRanks(by sharing, states []gotorch.Dict, wrong f
 			return wrong("process %d is at sample %d of epoch %d, and process 0 at sample %d of epoch %d", rank, p.samples, p.epoch, all.samples, all.epoch)
 		}
 	}
-	var generator []byte
-	if rank := by.rank(); rank < len(states) { // a process that is new has a generator that is
-		var err error
-		if generator, err = generatorState(states[rank], "generator", l.generator != nil); err != nil {
-			return wrong("%v", err)
-		}
+	generator, err := l.generatorOf(states, by.rank())
+	if err != nil {
+		return wrong("%v", err)
 	}
 	if generator != nil {
 		setState(l.generator, generator)

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -58,6 +59,59 @@ func TestAGroupOfSome(t *testing.T) {
 		if gotorch.Item[int64](x) != 3 {
 			t.Error(x)
 		}
+	})
+}
+
+// Ranks that make groups in another order get an error soon, and none exchanges tensors with a rank of another group.
+func TestGroupsInAnotherOrderAreRefused(t *testing.T) {
+	for _, orders := range [][4][][]int{
+		{{{0, 1}, {2, 3}}, {{0, 1}, {2, 3}}, {{2, 3}, {0, 1}}, {{2, 3}, {0, 1}}},
+		{{{0, 1}}, {{0, 1}}, {{0, 2}}, {{0, 1}}},
+		{{{0, 1}, {0, 2}}, {{0, 1}}, {{0, 2}}, {}},
+	} {
+		var refused atomic.Int64
+		rankstest.Run(t, 4, distributed.Options{Timeout: 2 * time.Second}, func(world *distributed.Group) {
+			for _, ranks := range orders[world.Rank()] {
+				g, err := world.New(ranks)
+				switch {
+				case err == nil:
+				case errors.Is(err, gotorch.ValueError) && strings.Contains(err.Error(), "the same groups in the same order"):
+					refused.Add(1)
+					return
+				case errors.Is(err, distributed.StoreError) || errors.Is(err, distributed.TimeoutError): // it waits for one that was refused
+					return
+				default:
+					t.Errorf("rank %d, %v: %v", world.Rank(), ranks, err)
+					return
+				}
+				if g == nil {
+					continue
+				}
+				defer g.Close()
+				x, want := gotorch.FromSlice([]int64{1 << world.Rank()}), int64(0)
+				for _, r := range ranks {
+					want |= 1 << r
+				}
+				if err := gotorch.Try0(func() { g.AllReduce(x, distributed.Sum) }); err == nil && gotorch.Item[int64](x) != want {
+					t.Errorf("rank %d, %v: got the sum of %b", world.Rank(), ranks, gotorch.Item[int64](x))
+				}
+			}
+		})
+		if refused.Load() == 0 {
+			t.Errorf("%v: none was refused", orders)
+		}
+	}
+}
+
+func TestAGroupWaitsForItsMembersAsLongAsItSays(t *testing.T) {
+	rankstest.Run(t, 2, distributed.Options{}, func(world *distributed.Group) {
+		if world.Rank() == 0 {
+			g, err := world.New([]int{0, 1}, distributed.GroupOptions{Timeout: 300 * time.Millisecond})
+			if g != nil || !errors.Is(err, distributed.TimeoutError) && !errors.Is(err, distributed.StoreError) {
+				t.Errorf("got %v, %v", g, err)
+			}
+		}
+		world.Barrier()
 	})
 }
 

@@ -174,7 +174,16 @@ func (p *shardParam) replace(t gotorch.Tensor) {
 	gotorch.Unscoped(func() {
 		copied := t.Clone(gotorch.CloneOptions{MemoryFormat: gotorch.ContiguousFormat})
 		p.part.SetGrad(gotorch.Tensor{})
+		// While a graph lives that the parameter is in, libtorch keeps the node in which its gradients end, which knows its shape. It makes
+		// another one for data of another dtype.
+		another := gotorch.Float64
+		if p.part.DType() == another {
+			another = gotorch.Float32
+		}
+		none := gotorch.Empty([]int64{0}, gotorch.TensorOptions{DType: another, Device: p.part.Device()})
+		p.part.SetData(none)
 		p.part.SetData(copied)
+		none.Close()
 		copied.Close()
 	})
 }

@@ -792,3 +792,36 @@ func TestACheckpointAroundShardsSavesNothing(t *testing.T) {
 		}
 	})
 }
+
+// A graph of before, which the collector may not have found yet, is in nobody's way.
+func TestShardsOfParametersThatAreInAGraph(t *testing.T) {
+	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
+		for _, dtype := range []gotorch.DType{gotorch.Float32, gotorch.Float64} {
+			gotorch.ManualSeed(1)
+			first := nn.Linear(5, 7)
+			n := nn.Sequential(first, nn.ReLU(), nn.Linear(7, 2))
+			n.To(dtype)
+			x := gotorch.Randn([]int64{4, 5}, gotorch.TensorOptions{DType: dtype})
+			pass := func(forward func(gotorch.Tensor) gotorch.Tensor) (loss gotorch.Tensor) {
+				n.ZeroGrad()
+				loss = forward(x).Pow(2).Mean()
+				loss.Backward(gotorch.BackwardOptions{RetainGraph: new(true)})
+				return loss
+			}
+			losses := []gotorch.Tensor{pass(n.Forward)}
+			want := first.Weight.Grad().Clone()
+			for range 2 { // a whole one is shared out once more
+				model := distributed.FullyShard(n, distributed.FullyShardOptions{Group: g, Units: []nn.Modular{first}})
+				losses = append(losses, pass(model.Forward))
+				model.Unshard()
+				losses = append(losses, pass(n.Forward))
+				if got := first.Weight.Grad(); !gotorch.AllClose(got, want) {
+					t.Errorf("%v: got %v, want %v", dtype, got, want)
+				}
+			}
+			for _, loss := range losses {
+				loss.Close()
+			}
+		}
+	})
+}

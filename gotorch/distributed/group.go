@@ -1,6 +1,7 @@
 package distributed
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -49,16 +50,32 @@ type world struct {
 	groups int // that were made, which names the next one
 }
 
-// newGroup makes the next group; nil where this process is not one of the ranks.
-func (w *world) newGroup(op string, ranks []int, ms int64, description string) (*Group, error) {
+// nextName names the next group, as Python does.
+func (w *world) nextName() string {
 	w.mutex.Lock()
-	name := strconv.Itoa(w.groups) // of Python's groups, too
+	defer w.mutex.Unlock()
 	w.groups++
-	w.mutex.Unlock()
-	rank := slices.Index(ranks, w.rank)
-	if rank < 0 {
-		return nil, nil
+	return strconv.Itoa(w.groups - 1)
+}
+
+// compare tells the other ranks of Go what the next group is, and refuses another one of the same name: libtorch would connect ranks of
+// different groups.
+func (w *world) compare(op, name string, ranks []int) error {
+	mine := fmt.Sprint(ranks)
+	said, err := w.languages.CompareSet("group "+name, nil, []byte(mine))
+	if err != nil || string(said) == mine {
+		return err
 	}
+	text := fmt.Sprintf("rank %d makes a group of ranks %s, and another rank one of %s: all ranks must make the same groups in the same order", w.rank, mine, said)
+	_ = w.languages.Set(refusedGroup(name), []byte(text))
+	return args.ValueError(op, "%s", text)
+}
+
+func refusedGroup(name string) string { return "refused group " + name }
+
+// newGroup makes a group, of which this process is a rank.
+func (w *world) newGroup(op, name string, ranks []int, ms int64, description string) (*Group, error) {
+	rank := slices.Index(ranks, w.rank)
 	opts := door.GroupOptions{Backend: string(w.backend), Name: name, Description: description, TimeoutMS: ms}
 	whole := description == "default_pg"
 	if !whole {
@@ -69,6 +86,9 @@ func (w *world) newGroup(op string, ranks []int, ms int64, description string) (
 	handle, err := use(w.store, op, func(s door.Store) (door.Group, error) {
 		return c10d.NewGroup(s, rank, len(ranks), opts)
 	})
+	if of, is := errors.AsType[*gotorch.Error](err); is && of.Kind == gotorch.RuntimeError && w.backend == Gloo {
+		of.Kind = NetworkError // c10d's self test has passed
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +140,10 @@ type GroupOptions struct {
 }
 
 // New makes a group of some of the job's ranks, which are sorted. All ranks of the job must call it, in the same order
-// as they make other groups; it waits for the members. A process that is none of ranks gets nil, and no error.
+// as they make other groups; it waits for the members, no longer than the time limit. A process that is none of ranks gets nil, and no error.
+//
+// The error is a ValueError for ranks that are none, and where a rank of Go makes another group in its place; a [NetworkError],
+// [TimeoutError] or [StoreError] where members did not come.
 //
 // Python's: https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.new_group
 func (g *Group) New(ranks []int, opts ...GroupOptions) (*Group, error) {
@@ -144,7 +167,19 @@ func (g *Group) New(ranks []int, opts ...GroupOptions) (*Group, error) {
 			return nil, args.ValueError(op, "rank %d is there twice", r)
 		}
 	}
-	return w.newGroup(op, ranks, ms, "undefined")
+	name := w.nextName()
+	if err := w.compare(op, name, ranks); err != nil || !slices.Contains(ranks, w.rank) {
+		return nil, err
+	}
+	refused := make(chan error, 1)
+	end, err := watch(op, w.languages, refusedGroup(name), func(err error) { refused <- err })
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	return within(context.Background(), op, time.Duration(ms)*time.Millisecond, refused, func() string {
+		return fmt.Sprintf("rank %d of %d was still waiting for the others of ranks %v", w.rank, w.size, ranks)
+	}, func() (*Group, error) { return w.newGroup(op, name, ranks, ms, "undefined") })
 }
 
 // SetTimeout sets how long collectives that begin from now on wait for other ranks.

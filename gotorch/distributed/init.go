@@ -96,19 +96,25 @@ func Init(ctx context.Context, opts ...Options) (*Group, error) {
 			return nil, args.Errorf(op, NetworkError, "the address of rank 0 does not resolve: %v: set MASTER_ADDR or InitMethod to a host that all ranks can resolve", err)
 		}
 	}
-	// libtorch's own limits are of single steps, and some are fixed: a server that accepts and does not answer holds it for longer.
-	limit := time.Duration(ms) * time.Millisecond
-	late := time.NewTimer(limit + max(limit/20, 50*time.Millisecond))
-	defer late.Stop()
 	j := &initializing{op: op, place: place, backend: opt.Backend, ms: ms, refused: make(chan error, 1)}
 	j.doing.Store(fmt.Sprintf("connecting to the store of rank 0 at %s", place))
+	return within(ctx, op, time.Duration(ms)*time.Millisecond, j.refused, func() string {
+		return fmt.Sprintf("rank %d of %d was still %s", place.rank, place.size, j.doing.Load())
+	}, func() (*Group, error) { return j.join(opt.Store) })
+}
+
+// within returns the group that is made, or an error when ctx ends, the limit passes or a rank is refused. libtorch's own limits are of
+// single steps, and some are fixed: a server that accepts and does not answer holds it for longer. A group that comes later is closed.
+func within(ctx context.Context, op string, limit time.Duration, refused <-chan error, doing func() string, create func() (*Group, error)) (_ *Group, err error) {
+	late := time.NewTimer(limit + max(limit/20, 50*time.Millisecond))
+	defer late.Stop()
 	type made struct {
 		group *Group
 		err   error
 	}
 	result := make(chan made, 1)
 	go func() {
-		g, err := j.join(opt.Store)
+		g, err := create()
 		result <- made{g, err}
 	}()
 	select {
@@ -116,18 +122,46 @@ func Init(ctx context.Context, opts ...Options) (*Group, error) {
 		return m.group, m.err
 	case <-ctx.Done():
 		err = ctx.Err()
-	case err = <-j.refused:
-		j.linger()
+	case err = <-refused:
 	case <-late.C:
-		err = args.Errorf(op, TimeoutError, "rank %d of %d was still %s after %v", place.rank, place.size, j.doing.Load(), limit)
+		err = args.Errorf(op, TimeoutError, "%s after %v", doing(), limit)
 	}
-	// The group that comes of it all the same is not needed any more.
 	go func() {
 		if m := <-result; m.group != nil {
 			m.group.Close()
 		}
 	}()
 	return nil, err
+}
+
+// watch looks for a key that says why a rank is refused, until end is called, and tells the error.
+func watch(op string, store *Store, key string, tell func(error)) (end func(), err error) {
+	watched, err := store.Clone() // the group waits with the other
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer watched.Close()
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+			is, err := watched.Check(key)
+			if err != nil {
+				return
+			}
+			if is {
+				if text, err := watched.Get(context.Background(), key); err == nil {
+					tell(args.ValueError(op, "%s", text))
+				}
+				return
+			}
+		}
+	}()
+	return sync.OnceFunc(func() { close(done) }), nil
 }
 
 // checkInterfaces refuses a variable with a network interface that is not there: Gloo's own error does not name it.
@@ -325,16 +359,12 @@ func (j *initializing) join(store *Store) (*Group, error) {
 		languages.Close()
 		return nil, err
 	}
-	g, err := w.newGroup(op, everyone(p.size), ms, "default_pg")
+	g, err := w.newGroup(op, w.nextName(), everyone(p.size), ms, "default_pg")
 	if err != nil {
 		came := j.came(languages)
 		languages.Close()
-		var of *gotorch.Error
-		if errors.As(err, &of) {
-			if of.Kind == gotorch.RuntimeError && j.backend == Gloo { // c10d's self test has passed, so it is the network
-				of.Kind = NetworkError
-				of.Msg += came
-			}
+		if of, is := errors.AsType[*gotorch.Error](err); is && of.Kind == NetworkError {
+			of.Msg += came
 		}
 		return nil, err
 	}
@@ -381,32 +411,10 @@ func (j *initializing) compare(store *Store) (end func(), err error) {
 	if claims > 1 {
 		return nil, refuse("two processes say that they are rank %d of %s: give each its own RANK, and each job a port, file or store of its own", rank, size)
 	}
-	watched, err := store.Clone() // the group waits with the other
-	if err != nil {
-		return nil, err
-	}
-	done := make(chan struct{})
-	go func() {
-		defer watched.Close()
-		for {
-			select {
-			case <-done:
-				return
-			case <-time.After(100 * time.Millisecond):
-			}
-			is, err := watched.Check(refused)
-			if err != nil {
-				return
-			}
-			if is {
-				if text, err := watched.Get(context.Background(), refused); err == nil {
-					j.refused <- args.ValueError(j.op, "%s", text)
-				}
-				return
-			}
-		}
-	}()
-	return sync.OnceFunc(func() { close(done) }), nil
+	return watch(j.op, store, refused, func(err error) {
+		j.linger()
+		j.refused <- err
+	})
 }
 
 // came says which ranks of Go have come, for an error.

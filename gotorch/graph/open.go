@@ -605,13 +605,13 @@ func (m *Model) Digest() string { return m.digest }
 // Inputs returns what the arguments of [Model.Call] must be like.
 func (m *Model) Inputs() []Spec { return slices.Clone(m.inputs) }
 
-// Outputs returns what the results of [Model.Call] are.
+// Outputs returns the specs of the results of [Model.Call].
 func (m *Model) Outputs() []Spec { return slices.Clone(m.outputs) }
 
-// Sizes returns what the model demands of open sizes.
+// Sizes returns the rules that open sizes must keep.
 func (m *Model) Sizes() []SizeRule { return slices.Clone(m.sizes) }
 
-// IndependentRows reports whether row i of each output is made of row i of the inputs alone, as pb.export_model has proved
+// IndependentRows reports whether row i of each output depends on row i of the inputs alone, as pb.export_model has proved
 // it: the first dimension of all of them is open, and calls may be joined along it. False says only that there is no proof.
 func (m *Model) IndependentRows() bool { return m.rows }
 

@@ -22,7 +22,6 @@ import (
 	"gotorch.dev/gotorch/internal/modeltest"
 	"gotorch.dev/gotorch/internal/testhelp"
 	"gotorch.dev/gotorch/serve"
-	pb "gotorch.dev/gotorch/serve/internal/inferencepb"
 )
 
 // Requests are joined where their parameters are the same, by value and by type, in whatever order they are.
@@ -235,9 +234,7 @@ func TestARequestThatIsLateWhenItComesNeverRuns(t *testing.T) {
 				t.Errorf("%v, where %v was expected", err, want)
 			}
 		}
-		r := &pb.ModelInferRequest{ModelName: "m", RawInputContents: [][]byte{make([]byte, 4)},
-			Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "input", Datatype: "FP32", Shape: []int64{1}}}}
-		if _, err := client.ModelInfer(past, r); status.Code(err) != codes.DeadlineExceeded {
+		if _, err := client.ModelInfer(past, zeros("m", "input", 1)); status.Code(err) != codes.DeadlineExceeded {
 			t.Error(err)
 		}
 	}
@@ -255,8 +252,7 @@ func TestPackedMessagesOfGRPCAreBounded(t *testing.T) {
 	testhelp.Must(t, srv.Add("double", serve.FromModel(double)))
 	client := serveGRPC(t, srv)
 	send := func(n int64) ([]byte, error) {
-		res, err := client.ModelInfer(t.Context(), &pb.ModelInferRequest{ModelName: "double", RawInputContents: [][]byte{make([]byte, 4*n)},
-			Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "input", Datatype: "FP32", Shape: []int64{n}}}}, grpc.UseCompressor("gzip"), grpc.MaxCallRecvMsgSize(1<<30))
+		res, err := client.ModelInfer(t.Context(), zeros("double", "input", n), grpc.UseCompressor("gzip"), grpc.MaxCallRecvMsgSize(1<<30))
 		if err != nil {
 			return nil, err
 		}

@@ -161,8 +161,8 @@ func TestOptionalFieldsMayBeNull(t *testing.T) {
 		`{"timeout": -1}`:                                      "timeout is -1, and must be",
 	} {
 		code, text := post(t, web.URL+"/v2/models/m/infer", strings.Replace(body, `"parameters": null`, `"parameters": `+params, 1))
-		r := &pb.ModelInferRequest{ModelName: "m", RawInputContents: [][]byte{make([]byte, 4)}, Parameters: map[string]*pb.InferParameter{},
-			Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "FP32", Shape: []int64{1}}}}
+		r := zeros("m", "x", 1)
+		r.Parameters = map[string]*pb.InferParameter{}
 		own := serve.Parameters{}
 		var decoded map[string]any
 		decoder := json.NewDecoder(strings.NewReader(params))
@@ -277,19 +277,7 @@ func TestWhatABodyAnnouncesAndLacksIsWrong(t *testing.T) {
 	testhelp.Must(t, srv.Add("double", serve.FromModel(double)))
 	web := httptest.NewServer(srv.HTTP())
 	defer web.Close()
-	send := func(body io.Reader, header ...string) (int, string) {
-		r, err := http.NewRequest("POST", web.URL+"/v2/models/double/infer", body)
-		testhelp.Must(t, err)
-		for i := 0; i < len(header); i += 2 {
-			r.Header.Set(header[i], header[i+1])
-		}
-		res, err := http.DefaultClient.Do(r)
-		testhelp.Must(t, err)
-		defer res.Body.Close()
-		text, err := io.ReadAll(res.Body)
-		testhelp.Must(t, err)
-		return res.StatusCode, string(text)
-	}
+	url := web.URL + "/v2/models/double/infer"
 	for _, size := range []int64{9, 100, 1 << 16, 1<<16 + 1, 1 << 20, 1 << 40, math.MaxInt64 - 3} {
 		for _, n := range []int64{2, size / 4} {
 			head := fmt.Sprintf(`{"inputs":[{"name":"input","shape":[%d],"datatype":"FP32","parameters":{"binary_data_size":%d}}]}`, n, size)
@@ -302,7 +290,7 @@ func TestWhatABodyAnnouncesAndLacksIsWrong(t *testing.T) {
 					if !known {
 						body = struct{ io.Reader }{body} // in pieces, of no known length
 					}
-					code, text := send(body, "Inference-Header-Content-Length", c.length)
+					code, text := postReader(t, url, body, "Inference-Header-Content-Length", c.length)
 					// Where the length is not known, an input that is larger than all the body may be is too large before it is read.
 					if !known && code == 413 && size > 1<<15 && c.length == fmt.Sprint(len(head)) {
 						continue
@@ -315,7 +303,7 @@ func TestWhatABodyAnnouncesAndLacksIsWrong(t *testing.T) {
 			}
 		}
 	}
-	if code, text := send(strings.NewReader(strings.Repeat(" ", 1<<16+1)), "Inference-Header-Content-Length", "9"); code != 413 {
+	if code, text := post(t, url, strings.Repeat(" ", 1<<16+1), "Inference-Header-Content-Length", "9"); code != 413 {
 		t.Error(code, text)
 	}
 }
@@ -411,8 +399,7 @@ func TestABodyMayBeTheInputAlone(t *testing.T) {
 			}
 		}
 		name := fmt.Sprint("m", i)
-		testhelp.Must(t, srv.Add(name, serve.NewModel(serve.Signature{Inputs: []serve.Spec{spec}, Outputs: []serve.Spec{{Name: "x", Type: typ}}},
-			func(_ context.Context, in *serve.Request) ([]serve.Value, error) { return in.Inputs, nil }), options...))
+		testhelp.Must(t, srv.Add(name, echoing([]serve.Spec{spec}, []serve.Spec{{Name: "x", Type: typ}}), options...))
 		n := typ.Size()
 		for _, size := range shape {
 			n *= int(size)
@@ -451,8 +438,7 @@ func TestABodyMayBeTheInputAlone(t *testing.T) {
 		"many texts": {[]serve.Spec{{Name: "a", Type: serve.BYTES, Shape: []int64{2}}}, "has one text"},
 		"no rows":    {[]serve.Spec{{Name: "a", Type: serve.FP32, Shape: []int64{-1, 0}}}, "multiple of 0"},
 	} {
-		testhelp.Must(t, srv.Add("wrong", serve.NewModel(serve.Signature{Inputs: c.inputs, Outputs: c.inputs[:1]},
-			func(_ context.Context, in *serve.Request) ([]serve.Value, error) { return in.Inputs, nil })))
+		testhelp.Must(t, srv.Add("wrong", echoing(c.inputs, c.inputs[:1])))
 		code, text := post(t, web.URL+"/v2/models/wrong/infer", "abcd", "Inference-Header-Content-Length", "0")
 		if said := protocolError(t, what, code, text, 400); !strings.Contains(said, c.want) {
 			t.Errorf("%s: %s", what, said)
@@ -460,8 +446,7 @@ func TestABodyMayBeTheInputAlone(t *testing.T) {
 	}
 	for _, shape := range [][]int64{nil, {1}, {-1}, {-1, 1}, {}} {
 		spec := []serve.Spec{{Name: "t", Type: serve.BYTES, Shape: shape}}
-		testhelp.Must(t, srv.Add("text", serve.NewModel(serve.Signature{Inputs: spec, Outputs: spec},
-			func(_ context.Context, in *serve.Request) ([]serve.Value, error) { return in.Inputs, nil })))
+		testhelp.Must(t, srv.Add("text", echoing(spec, spec)))
 		for _, sent := range []string{"", "ä\x00\xff", strings.Repeat("long", 1<<15)} {
 			code, text := post(t, web.URL+"/v2/models/text/infer", sent, "Inference-Header-Content-Length", "0", "Accept-Encoding", "identity")
 			if code != 200 || !strings.HasSuffix(text, string(binary.LittleEndian.AppendUint32(nil, uint32(len(sent))))+sent) {
@@ -476,9 +461,8 @@ func TestMessagesArePackedWithDeflate(t *testing.T) {
 	srv := newServer(t, serve.Options{MaxRequestBytes: 1 << 20})
 	testhelp.Must(t, srv.Add("double", serve.FromModel(double)))
 	client := serveGRPC(t, srv)
-	ask := func(n int) (*pb.ModelInferResponse, error) {
-		return client.ModelInfer(t.Context(), &pb.ModelInferRequest{ModelName: "double", RawInputContents: [][]byte{make([]byte, 4*n)},
-			Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "input", Datatype: "FP32", Shape: []int64{int64(n)}}}}, grpc.UseCompressor("deflate"))
+	ask := func(n int64) (*pb.ModelInferResponse, error) {
+		return client.ModelInfer(t.Context(), zeros("double", "input", n), grpc.UseCompressor("deflate"))
 	}
 	for range 20 {
 		if out, err := ask(1000); err != nil || len(out.RawOutputContents[0]) != 4000 {
@@ -498,9 +482,9 @@ func TestEachResponseOfAStreamIsTheFinalOne(t *testing.T) {
 	stream, err := client.ModelStreamInfer(t.Context())
 	testhelp.Must(t, err)
 	for i, model := range []string{"double", "none", "double"} {
-		r := &pb.ModelInferRequest{ModelName: model, Id: fmt.Sprint(i), RawInputContents: [][]byte{make([]byte, 4)},
-			Parameters: map[string]*pb.InferParameter{"triton_enable_empty_final_response": {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}}},
-			Inputs:     []*pb.ModelInferRequest_InferInputTensor{{Name: "input", Datatype: "FP32", Shape: []int64{1}}}}
+		r := zeros(model, "input", 1)
+		r.Id = fmt.Sprint(i)
+		r.Parameters = map[string]*pb.InferParameter{"triton_enable_empty_final_response": {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}}}
 		testhelp.Must(t, stream.Send(r))
 		answer, err := stream.Recv()
 		testhelp.Must(t, err)

@@ -34,7 +34,12 @@ import (
 
 func post(t testing.TB, url, body string, header ...string) (int, string) {
 	t.Helper()
-	r, err := http.NewRequest("POST", url, strings.NewReader(body))
+	return postReader(t, url, strings.NewReader(body), header...)
+}
+
+func postReader(t testing.TB, url string, body io.Reader, header ...string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequest("POST", url, body)
 	testhelp.Must(t, err)
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
@@ -563,8 +568,7 @@ func BenchmarkGRPC(b *testing.B) {
 	f, s := direct()
 	testhelp.Must(b, srv.Add("m", serve.FromModel(f, s), serve.Batching{Max: 64}))
 	client := serveGRPC(b, srv)
-	r := &pb.ModelInferRequest{ModelName: "m", RawInputContents: [][]byte{make([]byte, 3136)},
-		Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "FP32", Shape: []int64{1, 784}}}}
+	r := zeros("m", "x", 1, 784)
 	for b.Loop() {
 		_, err := client.ModelInfer(b.Context(), r)
 		testhelp.Must(b, err)

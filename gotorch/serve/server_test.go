@@ -17,6 +17,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/testhelp"
 	"gotorch.dev/gotorch/serve"
+	pb "gotorch.dev/gotorch/serve/internal/inferencepb"
 )
 
 func TestMain(m *testing.M) {
@@ -38,6 +39,21 @@ func tensor(values ...float32) serve.Value {
 func numbers(v serve.Value) []float32 { return gotorch.ToSlice[float32](v.Tensor) }
 
 func double(x gotorch.Tensor) gotorch.Tensor { return x.MulScalar(2) }
+
+// echoing is a model whose outputs are its inputs.
+func echoing(inputs, outputs []serve.Spec) serve.Model {
+	return serve.NewModel(serve.Signature{Inputs: inputs, Outputs: outputs}, func(_ context.Context, in *serve.Request) ([]serve.Value, error) { return in.Inputs, nil })
+}
+
+// zeros is a request whose one input is zeros of FP32.
+func zeros(model, input string, shape ...int64) *pb.ModelInferRequest {
+	n := int64(4)
+	for _, size := range shape {
+		n *= size
+	}
+	return &pb.ModelInferRequest{ModelName: model, RawInputContents: [][]byte{make([]byte, n)},
+		Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: input, Datatype: "FP32", Shape: shape}}}
+}
 
 // infer sends rows to a model, and returns what comes back as text.
 func infer(srv *serve.Server, name string, values ...float32) string {

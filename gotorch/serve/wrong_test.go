@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"compress/zlib"
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -36,15 +35,9 @@ import (
 // echo takes and returns one input of each of some types.
 func echo(t *testing.T, srv *serve.Server) {
 	t.Helper()
-	specs := func(shape ...int64) (all []serve.Spec) {
-		for _, typ := range []serve.DataType{serve.FP32, serve.INT64, serve.UINT8, serve.BOOL, serve.BYTES} {
-			all = append(all, serve.Spec{Name: string(typ), Type: typ, Shape: shape})
-		}
-		return all
-	}
-	for _, spec := range specs(-1) {
-		testhelp.Must(t, srv.Add(spec.Name, serve.NewModel(serve.Signature{Inputs: []serve.Spec{spec}, Outputs: []serve.Spec{spec}},
-			func(_ context.Context, in *serve.Request) ([]serve.Value, error) { return in.Inputs, nil })))
+	for _, typ := range []serve.DataType{serve.FP32, serve.INT64, serve.UINT8, serve.BOOL, serve.BYTES} {
+		spec := []serve.Spec{{Name: string(typ), Type: typ, Shape: []int64{-1}}}
+		testhelp.Must(t, srv.Add(string(typ), echoing(spec, spec)))
 	}
 }
 
@@ -327,10 +320,7 @@ func TestErrorsAreBoundedAndText(t *testing.T) {
 		}
 	}
 	client := serveGRPC(t, srv)
-	r := func(model, name string) *pb.ModelInferRequest {
-		return &pb.ModelInferRequest{ModelName: model, RawInputContents: [][]byte{make([]byte, 4)},
-			Inputs: []*pb.ModelInferRequest_InferInputTensor{{Name: name, Datatype: "FP32", Shape: []int64{1}}}}
-	}
+	r := func(model, name string) *pb.ModelInferRequest { return zeros(model, name, 1) }
 	if _, err := client.ModelInfer(t.Context(), r("FP32", huge)); status.Code(err) != codes.InvalidArgument || len(status.Convert(err).Message()) > 5000 {
 		t.Errorf("%.200v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ import (
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/args"
+	"gotorch.dev/gotorch/internal/door"
 	"gotorch.dev/gotorch/internal/regular"
 	"gotorch.dev/gotorch/internal/replace"
 	"gotorch.dev/gotorch/nn"
@@ -431,15 +433,7 @@ func (r *run[B]) state(at position, marks gotorch.Dict) gotorch.Dict {
 		dict = append(dict, gotorch.DictItem{Key: "phase", Value: at.phase})
 	}
 	if r.buckets != nil {
-		var all []any
-		for _, names := range r.buckets {
-			var bucket []any
-			for _, name := range names {
-				bucket = append(bucket, name)
-			}
-			all = append(all, bucket)
-		}
-		dict = append(dict, gotorch.DictItem{Key: "buckets", Value: all})
+		dict = append(dict, gotorch.DictItem{Key: "buckets", Value: r.buckets})
 	}
 	if r.checkpoints.by != "" {
 		dict = append(dict, gotorch.DictItem{Key: "best", Value: r.checkpoints.best}, gotorch.DictItem{Key: "best_step", Value: r.checkpoints.bestStep})
@@ -528,6 +522,9 @@ func (r *run[B]) resume() error {
 	if err := r.load(from); err != nil {
 		return fmt.Errorf("train: %s does not fit this run: %w", path, err)
 	}
+	if err := r.loadBuckets(from); err != nil {
+		return fmt.Errorf("train: %s does not fit this run: %w", path, err)
+	}
 	if from.folder == "" && c.bestStep == r.step.Number && r.step.Number > 0 && !r.ranks.follows() { // the process may have ended before best.pt was this one
 		return c.link(filepath.Base(path), "best.pt")
 	}
@@ -593,10 +590,6 @@ func (r *run[B]) load(from source) (err error) {
 		if gradients, err = r.gradientsOf(r.rank(), own, from); err != nil {
 			return err
 		}
-	}
-	buckets, err := bucketsIn(mine)
-	if err != nil {
-		return err
 	}
 	generators := r.generators()
 	for name := range random.All() {
@@ -671,9 +664,6 @@ func (r *run[B]) load(from source) (err error) {
 		if err := r.loadShardState(own, same); err != nil {
 			panic(err)
 		}
-		if model, is := r.model.(*distributed.DistributedDataParallel); is && buckets != nil && r.ranks != nil && trains(model, buckets) {
-			model.SetBuckets(buckets)
-		}
 		for name, state := range random.All() {
 			t, is := state.(gotorch.Tensor)
 			if !is {
@@ -687,22 +677,29 @@ func (r *run[B]) load(from source) (err error) {
 	})
 }
 
-// bucketsIn returns the buckets of DataParallel that a checkpoint has, nil for none.
-func bucketsIn(train gotorch.Dict) (buckets [][]string, err error) {
-	all, _ := train.Get("buckets").([]any)
-	for _, value := range all {
-		bucket, _ := value.([]any)
-		var names []string
-		for _, name := range bucket {
-			name, is := name.(string)
-			if !is {
-				return nil, fmt.Errorf("a bucket has %v, which is no name of a parameter", name)
-			}
-			names = append(names, name)
-		}
-		buckets = append(buckets, names)
+// loadBuckets has DataParallel reduce gradients in the buckets that a checkpoint has. All ranks do so together, when each has loaded its own.
+func (r *run[B]) loadBuckets(from source) error {
+	model, is := r.model.(*distributed.DistributedDataParallel)
+	if !is || r.ranks == nil {
+		return nil
 	}
-	return buckets, nil
+	mine, _ := from.dict.Get("train").(gotorch.Dict)
+	var buckets [][]string
+	if err := door.Assign(reflect.ValueOf(&buckets).Elem(), mine.Get("buckets"), "the checkpoint's buckets"); err != nil {
+		return err
+	}
+	for _, names := range buckets {
+		if len(names) == 0 {
+			return errors.New("a bucket of the checkpoint has no parameters")
+		}
+	}
+	if buckets == nil || !trains(model, buckets) {
+		return nil
+	}
+	return r.together(func(*distributed.Group) error {
+		model.SetBuckets(buckets)
+		return nil
+	})
 }
 
 // trains reports whether the buckets have the parameters that the model trains. Otherwise the run is another one, and lays out its own.
@@ -802,8 +799,9 @@ func (r *run[B]) all() iter.Seq2[B, error] {
 // left are the batches of the epoch that the run has not seen.
 func (r *run[B]) left() iter.Seq2[B, error] {
 	seen := r.at.taken
-	if isStateful(r.batches) && seen == 0 && r.resumed {
-		// Where it was saved after the last batch of an epoch, the rest of that one is empty.
+	if isStateful(r.batches) && seen == 0 && r.resumed && !r.at.dealt {
+		// Where it was saved after the last batch of an epoch, the rest of that one is empty. What another number of ranks has begun may
+		// have no rest, too, and is over then.
 		return func(yield func(B, error) bool) {
 			empty := true
 			for batch, err := range r.all() {

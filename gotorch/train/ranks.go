@@ -59,9 +59,9 @@ import (
 //
 // The sampler of a data.Loader is told the epoch, if it has a method SetEpoch.
 //
-// It panics with a NotImplementedError if a rank is a process of Python; with a TypeError if g is nil, if a loop by NewLoop or NewLossLoop has a model that neither distributed.DataParallel
-// nor distributed.FullyShard has made, which each rank would train for itself, and for a ZeroRedundancyOptimizer of a sharded one; and with a
-// ValueError if a model is sharded among another group.
+// It panics with a NotImplementedError if a rank is a process of Python; with a TypeError if g is nil, if a loop by NewLoop or
+// NewLossLoop has a model that neither distributed.DataParallel nor distributed.FullyShard has made, which each rank would train for
+// itself, and for a ZeroRedundancyOptimizer of a sharded one; and with a ValueError if a model is sharded among another group.
 func (l *LoopOf[B]) Distributed(g *distributed.Group) {
 	const op = "train.LoopOf.Distributed"
 	if g == nil {

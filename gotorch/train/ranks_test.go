@@ -542,6 +542,24 @@ func restIsDealtOut(t *testing.T, shard bool) {
 			t.Error(dropLast, len(seen.of[1]))
 		}
 	}
+	// An epoch that was stopped after its last batch has no rest.
+	for _, stream := range []bool{false, true} {
+		seen := &seenSamples{of: map[int]map[int]int{}}
+		folder := t.TempDir()
+		first, _ := resized{folder: folder, shard: shard, size: 3, batch: 2, cancel: 1, epochs: 2, stream: stream}.run(t, 12, seen)
+		second, _ := resized{folder: folder, shard: shard, size: 2, batch: 2, cancel: 4, epochs: 2, stream: stream}.run(t, 12, seen)
+		third, _ := resized{folder: folder, shard: shard, size: 3, batch: 4, epochs: 3, stream: stream}.run(t, 12, seen)
+		if first != 2 || second != 2+3 || third != 2+3+1 {
+			t.Error(stream, first, second, third)
+		}
+		for epoch := 1; epoch <= 3; epoch++ {
+			for i := range 12 {
+				if seen.of[epoch][i] != 1 {
+					t.Fatalf("a stream %v, epoch %d: sample %d was seen %d times: %v", stream, epoch, i, seen.of[epoch][i], seen.of)
+				}
+			}
+		}
+	}
 	// What has no DistributedSampler begins again.
 	seen := &seenSamples{of: map[int]map[int]int{}}
 	folder := t.TempDir()
@@ -828,4 +846,34 @@ func TestARankSaysWhyItFailed(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestARankWhoseCheckpointDoesNotFitEndsAll though the others' fits, with what of it they load together.
+func TestARankWhoseCheckpointDoesNotFitEndsAll(t *testing.T) {
+	for _, shard := range []bool{false, true} {
+		folder := t.TempDir()
+		run := func(g *distributed.Group, batch, steps int) error {
+			model, _, end := shared(g, nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)), shard)
+			defer end()
+			loop := train.NewLoop(model, optim.SGD(model.Parameters(), optim.SGDOptions{LR: 0.1}), nn.CrossEntropyLoss())
+			loop.Distributed(g)
+			loop.Checkpoints(folder, train.CheckpointsOptions{Resume: true})
+			_, err := loop.Run(t.Context(), data.NewLoader(points(24), data.LoaderOptions{BatchSize: batch}), train.Steps(steps))
+			return err
+		}
+		rankstest.Run(t, 2, distributed.Options{}, func(g *distributed.Group) { testhelp.Must(t, run(g, 4, 3)) })
+		for wrong := range 2 {
+			rankstest.Run(t, 2, distributed.Options{Timeout: 20 * time.Second}, func(g *distributed.Group) {
+				batch := 4
+				if g.Rank() == wrong {
+					batch = 5
+				}
+				err := run(g, batch, 5)
+				var of *train.RankError
+				if g.Rank() == wrong && !errors.Is(err, gotorch.ValueError) || g.Rank() != wrong && (!errors.As(err, &of) || of.Rank != wrong) {
+					t.Errorf("shard %v, rank %d, of rank %d: %v", shard, g.Rank(), wrong, err)
+				}
+			})
+		}
+	}
 }

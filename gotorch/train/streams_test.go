@@ -26,14 +26,8 @@ import (
 func TestARunOverAnyIterableGoesOnAfterEachStep(t *testing.T) {
 	gotorch.SetWarningHandler(func(gotorch.Warning) {}) // of sets that say too small a length
 	defer gotorch.SetWarningHandler(nil)
-	sources := iterabletest.Sources(t)
-	all := slices.Clone(sources)
-	for i := range 25 {
-		rng := rand.New(rand.NewPCG(uint64(i), 4))
-		all = append(all, iterabletest.Random(rng, sources, 1+rng.IntN(3)))
-	}
 	workers := []int{0, 1, 4}
-	for number, set := range all {
+	for number, set := range iterabletest.Sets(t, 25) {
 		if testing.Short() && number%5 > 0 {
 			continue
 		}
@@ -45,7 +39,7 @@ func TestARunOverAnyIterableGoesOnAfterEachStep(t *testing.T) {
 			o.Workers = workers[rng.IntN(len(workers))]
 			loader := data.NewIterableLoaderWith(set.Make(), func(s []string) ([]string, error) { return slices.Clone(s), nil }, o)
 			loop := train.NewStepLoop(func(s *train.StepOf[[]string]) error {
-				// What a model draws comes between what the loader draws.
+				// The model draws random numbers between those of the loader.
 				drawn := gotorch.Rand([]int64{1})
 				batches = append(batches, strings.Join(s.Batch, " ")+drawn.String())
 				hook(s.Number)

@@ -74,8 +74,8 @@ def bundle(
     `sbom` adds a bill of materials. `tar` also writes all of it as one file, .tar or .tar.gz; and
     `oci` as a folder with an OCI image, called `ref` there, on the image `base`: a reference to a
     registry, a folder with an OCI layout, or the file of `docker save`. Without one, the image has
-    this machine's glibc. It runs as the user of its base, or where that has none as 65532, who is
-    not root.
+    this machine's glibc. It runs as the user of its base, or as user 65532 if the base names
+    none: not as root.
 
     BundleError says what is in the way; nothing is half written then, and what was there stays.
     """

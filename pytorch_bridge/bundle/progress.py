@@ -1,4 +1,4 @@
-"""How far a bundle is, as one line on a terminal: what is done, a bar, and bytes."""
+"""The progress of a bundle, as one line on a terminal: the current step, a bar, and bytes."""
 
 from __future__ import annotations
 

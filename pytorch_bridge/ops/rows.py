@@ -1,7 +1,7 @@
-"""Whether the rows of a graph are independent: row i of each output is made of row i of the inputs.
+"""A proof that rows are independent: row i of each output depends on row i of the inputs alone.
 
-A server may then join requests along the first dimension. It is proved, by a rule for each op, or
-it is unknown: an op without a rule, or one that its rule does not cover, ends the proof.
+A server may then join requests along the first dimension. Each op needs a rule. Without one, or
+with arguments that its rule does not cover, the answer is unknown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Count(NamedTuple):
 
 
 class _Free:
-    """What is independent of the inputs, and of how many rows they have."""
+    """A value that depends neither on the inputs nor on their number of rows."""
 
 
 FREE = _Free()
@@ -51,9 +51,9 @@ class _Unknown(Exception):
 
 
 def independent(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> bool:
-    """Whether it is proved that each row of the outputs is made of the same row of the inputs.
+    """Whether each row of the outputs provably depends on the same row of the inputs alone.
 
-    These are tensors whose first size is open, and the same for all, as the graph checks."""
+    Inputs and outputs are tensors whose first size is open, and one for all."""
     try:
         return _Proof(inputs).holds(outputs)
     except _Unknown:
@@ -118,12 +118,12 @@ class _Proof:
         return found
 
     def check(self, node: Apply, op: CheckSizes) -> bool:
-        """Looks at what is demanded of sizes; whether all inputs have the same number of rows."""
+        """Prove the conditions on sizes; return whether all inputs have the same number of rows."""
         first = [r for r in op.rules if r.dim == 0 and self.at(node.inputs[r.input]) == Rows(0)]
         symbols = {r.symbol for r in first}
         _need(len(symbols) <= 1)
         leading = [("size", r.input, 0) for r in first]
-        for condition in op.conditions:  # that they are equal is what the rules say already
+        for condition in op.conditions:  # the rules demand equal sizes already
             relation, *sides = condition.tree
             _need(relation == "==" and all(side in leading for side in sides))
         for r in op.rules:
@@ -205,7 +205,7 @@ class _Call:
         self.free(*(name for name in self.arguments if name not in names))
 
     def beside(self, v: Variable, rows: Rows, ndim: int) -> None:
-        """What broadcasts to a tensor with rows has the same, or the same for each row."""
+        """An argument that broadcasts to `rows` has the same rows, or is one for all."""
         found, shape = self.proof.at(v), _shape(v)
         at = rows.dim - (ndim - len(shape))  # dimensions are counted from the last
         if found is FREE:
@@ -279,7 +279,7 @@ def _dropout(call: _Call) -> Rows:
     "sort", "flip",
 )  # fmt: skip
 def _along(call: _Call) -> Rows:
-    """What works along a dimension, or several, and keeps them."""
+    """Ops along one or several dimensions, which they keep."""
     first = _first(call)
     call.others_free(first)
     rows, shape = call.rows(first)

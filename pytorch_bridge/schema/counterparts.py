@@ -70,7 +70,7 @@ def _table() -> dict[str, Any]:
 
 
 def also() -> dict[str, str]:
-    """What users look for by another name than a public one, and what it is in Go."""
+    """Names that users look for though they are not public, and their counterparts in Go."""
     return read_table(FILE)["also"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import defaultdict
 
 from ..schema.counterparts import Counterpart, also, counterparts
@@ -45,29 +46,34 @@ def page(ops: list[Wrapped]) -> str:
         lines += [f"| `{c.python.full}` | {_cell(c)} |" for c in listed]
     lines += ["", "## Also looked for", "", "| PyTorch | Go |", "|-|-|"]
     lines += [f"| {looked_for} | {go} |" for looked_for, go in also().items()]
-    lines += ["", "## Functions that are no methods", ""]
     lines += [
+        "",
+        "## Functions that are no methods",
+        "",
         "PyTorch declares these functions of a tensor as functions only, and so does Go: it is",
         "`gotorch.Real(x)`, not `x.Real()`.",
         "",
-        ", ".join(f"`{name}`" for name in functions_only(ops)),
+        *textwrap.wrap(", ".join(f"`{go}`" for go in functions_only(ops, every)), 100),
     ]
     return "\n".join([*lines, ""])
 
 
-def functions_only(ops: list[Wrapped]) -> list[str]:
+def functions_only(ops: list[Wrapped], every: list[Counterpart]) -> list[str]:
     """The Go functions whose first argument is a tensor and that are no methods.
 
-    Those that only autograd calls are left out.
+    Only those with a public name in torch or torch.nn.functional: a user looks for no others.
     """
+    public = {
+        c.python.name for c in every if c.python.namespace in ("torch", "torch.nn.functional")
+    }
     found = set()
     for op in ops:
         arguments = op.function.parsed.arguments
         first = next(iter(arguments.flat_all), None)
-        of_tensor = first is not None and str(first.type) == "Tensor"
-        if op.go and of_tensor and not op.method and not arguments.out and "Backward" not in op.go:
+        of_tensor = first is not None and str(first.type) == "Tensor" and not arguments.out
+        if of_tensor and not op.method and op.function.base in public:
             found.add(op.go)
-    return sorted(found)
+    return sorted(go for go in found if go and "Backward" not in go)
 
 
 def _anchor(heading: str) -> str:

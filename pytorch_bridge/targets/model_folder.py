@@ -80,8 +80,8 @@ def export_model(
     h_in of the sequence's next call, and zeros at the first. A server keeps such tensors and shows
     them to no client. Of their sizes only the first may be open.
 
-    Where it can be proved that row i of each output is made of row i of the inputs alone, the
-    manifest says so, and a server joins requests.
+    If it can prove that row i of each output depends on row i of the inputs alone, the manifest
+    says so, and a server joins requests.
 
     Inputs and outputs are tensors on the CPU whose dtype is known. `example` chooses one of the
     functions that jit has compiled.

@@ -27,7 +27,7 @@ import pytest
 from pytorch_bridge import build, toolchain
 from pytorch_bridge.toolchain import ROOT
 
-TIMEOUT = "20m"
+TIMEOUT = "15m"
 
 _FUNCTION = re.compile(
     r"^func (?P<name>Test\w*|Fuzz\w*)\(\w+ \*testing\.[TF]\)"

@@ -30,9 +30,8 @@ def test_models_compute_the_same_as_pytorchs_functions(library, tmp_path: Path) 
         for seed in range(TRIED + 1):
             of, folder = hub_models.TESTDATA / kind, tmp_path / f"{kind}-{seed}"
             hub_models.vary(of, folder, seed)
-            if (
-                seed == 0
-            ):  # the arithmetic is that of transformers, which wrote the results on another machine
+            if seed == 0:
+                # transformers wrote the results, on another machine, by the same arithmetic.
                 got, want = (load_file(f / hub_models.EXPECTED) for f in (folder, of))
                 torch.testing.assert_close(got, want)
                 if kind != "bert":  # so far ahead is the best token that others' rounding keeps it
@@ -70,7 +69,6 @@ def test_python_reads_what_go_saves(library, tmp_path: Path) -> None:
         assert not any(info.values()), info
         expected = load_file(hub_models.TESTDATA / kind / hub_models.EXPECTED)
         inputs = {k: expected[k] for k in ("input_ids", "token_type_ids") if k in expected}
-        with (
-            torch.no_grad()
-        ):  # the expected values are another machine's, and its processor may round otherwise
+        # The expected values are another machine's, and its processor may round otherwise.
+        with torch.no_grad():
             torch.testing.assert_close(model.eval()(**inputs).logits, expected["logits"])

@@ -20,6 +20,7 @@ import (
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/nn/utils"
 	"gotorch.dev/gotorch/optim"
+	"gotorch.dev/gotorch/train"
 )
 
 type program struct {
@@ -367,7 +368,17 @@ func main() {
 	for _, ranks := range p.Groups {
 		groups = append(groups, must(world.New(ranks)))
 	}
-	said := map[string]string{}
+	said, loops := map[string]string{}, map[int]string{}
+	for i, g := range groups {
+		if g == nil {
+			continue
+		}
+		loops[i-1] = ""
+		err := gotorch.Try0(func() { train.NewStepLoop(func(*train.StepOf[int]) error { return nil }).Distributed(g) })
+		if err != nil {
+			loops[i-1] = err.Error()
+		}
+	}
 	for _, s := range p.Steps {
 		g := groups[s.Group+1]
 		if g == nil {
@@ -392,8 +403,10 @@ func main() {
 	if err := gotorch.SaveTensors(filepath.Join(folder, fmt.Sprintf("out%d.pt", rank)), tensors); err != nil {
 		log.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("out%d.json", rank)), must(json.Marshal(said)), 0o666); err != nil {
-		log.Fatal(err)
+	for name, value := range map[string]any{"out": said, "loops": loops} {
+		if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("%s%d.json", name, rank)), must(json.Marshal(value)), 0o666); err != nil {
+			log.Fatal(err)
+		}
 	}
 }
 

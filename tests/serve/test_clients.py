@@ -10,20 +10,17 @@ import contextlib
 import http.client
 import json
 import math
-import subprocess
 import time
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-
-from pytorch_bridge.testing.gotests import run_go
 
 WHY = "pip install 'tritonclient[http,grpc]' for these tests"
 http_client = pytest.importorskip("tritonclient.http", reason=WHY)
@@ -39,32 +36,11 @@ DTYPES = {
 }  # fmt: skip
 
 
-@dataclass
-class Served:
-    rest: str
-    grpc: str
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    program = tmp_path_factory.mktemp("serve") / "serve"
-    built = run_go("build", "-buildvcs=false", "-o", str(program), "./tests/serve")
-    assert built.returncode == 0, built.stderr
-    with subprocess.Popen(
-        [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        yield Served(**json.loads(process.stdout.readline()))
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(20) == 0
-
-
 Client = tuple[Any, Any]  # the module and the client
 
 
 @pytest.fixture(params=["http", "grpc"])
-def client(request: pytest.FixtureRequest, served: Served) -> Iterator[Client]:
+def client(request: pytest.FixtureRequest, served: SimpleNamespace) -> Iterator[Client]:
     if request.param == "http":
         made = http_client.InferenceServerClient(served.rest, concurrency=16)
         yield http_client, made
@@ -153,7 +129,7 @@ def test_every_dtype_and_shape_comes_back_as_it_was(
 
 
 @pytest.mark.parametrize("kind", DTYPES)
-def test_joined_requests_get_their_own_rows(served: Served, kind: str) -> None:
+def test_joined_requests_get_their_own_rows(served: SimpleNamespace, kind: str) -> None:
     arrays = [sample(kind, (1 + i % 5, *[(2,), (3,)][i % 2]), i) for i in range(40)]
 
     def one(i: int) -> None:  # a client for HTTP belongs to one thread
@@ -198,7 +174,7 @@ def test_texts_have_parameters_and_versions(client: Client) -> None:
 
 @pytest.mark.parametrize("packed", ["gzip", "deflate"])
 @pytest.mark.parametrize("binary", [True, False])
-def test_packed_requests_and_responses(served: Served, packed: str, binary: bool) -> None:
+def test_packed_requests_and_responses(served: SimpleNamespace, packed: str, binary: bool) -> None:
     array = sample("FP32", (200, 30), 3)
     with http_client.InferenceServerClient(served.rest) as rest:
         result = infer(
@@ -276,7 +252,7 @@ def _slow(module: Any, seconds: float) -> Any:
     return value
 
 
-def test_a_full_queue_says_so(served: Served) -> None:
+def test_a_full_queue_says_so(served: SimpleNamespace) -> None:
     def one(_: int) -> str:
         with http_client.InferenceServerClient(served.rest) as own:
             try:
@@ -369,7 +345,7 @@ def test_models_are_unloaded_and_loaded(client: Client) -> None:
         made.load_model("nobody")
 
 
-def test_a_stream_answers_each_request(served: Served) -> None:
+def test_a_stream_answers_each_request(served: SimpleNamespace) -> None:
     got: list[Any] = []
     with grpc_client.InferenceServerClient(served.grpc) as grpc:
         grpc.start_stream(lambda result, error: got.append((result, error)))
@@ -383,7 +359,7 @@ def test_a_stream_answers_each_request(served: Served) -> None:
 
 
 def post(
-    served: Served, body: bytes, path: str = "/v2/models/echo_FP32/infer", **headers: str
+    served: SimpleNamespace, body: bytes, path: str = "/v2/models/echo_FP32/infer", **headers: str
 ) -> tuple[int, Any]:
     names = {k.replace("_", "-"): v for k, v in headers.items()}
     connection = http.client.HTTPConnection(served.rest, timeout=20)
@@ -397,7 +373,7 @@ def post(
     return answer.status, json.loads(text)
 
 
-def test_json_as_people_write_it(served: Served) -> None:
+def test_json_as_people_write_it(served: SimpleNamespace) -> None:
     status, answer = post(served, b"""
         {"outputs": [{"name": "y"}], "more": [{"a": null}], "inputs": [{"data": [[1, -2.5e0], [NaN, -Infinity]],
          "datatype": "FP32", "shape": [2, 2], "name": "x"}], "id": "\\u00e9"}""")  # fmt: skip
@@ -409,7 +385,7 @@ def test_json_as_people_write_it(served: Served) -> None:
     assert data[3] == -math.inf
 
 
-def test_bodies_that_lie_are_refused(served: Served) -> None:
+def test_bodies_that_lie_are_refused(served: SimpleNamespace) -> None:
     def head(**changes: Any) -> bytes:
         x = {"name": "x", "datatype": "FP32", "shape": [2], "parameters": {"binary_data_size": 8}}
         return json.dumps({"inputs": [x | changes]}).encode()
@@ -444,7 +420,7 @@ def test_bodies_that_lie_are_refused(served: Served) -> None:
         assert status == 200 or answer["error"].startswith("serve: ")
 
 
-def test_metrics_and_what_is_left(served: Served) -> None:
+def test_metrics_and_what_is_left(served: SimpleNamespace) -> None:
     with http_client.InferenceServerClient(served.rest) as rest:
         infer((http_client, rest), "net", np.ones((2, 4), np.float32))
     with urllib.request.urlopen(f"http://{served.rest}/metrics") as answer:

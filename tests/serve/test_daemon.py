@@ -37,8 +37,8 @@ def build(folder: Path, package: str) -> Path:
 
 
 @contextmanager
-def running(*command: str | Path) -> Iterator[dict[str, str]]:
-    """The addresses of a server, which must end well when it is told to."""
+def running(*command: str | Path, until: str = "daemon: ready") -> Iterator[dict[str, str]]:
+    """The addresses of a server that has logged `until`, which must end well when it is told to."""
     environment = {**os.environ, "DIGITS": str(DIGITS), "OMP_NUM_THREADS": "1"}
     arguments = ["--http=127.0.0.1:0", "--grpc=127.0.0.1:0", "--metrics=127.0.0.1:0", "--drain=0"]
     with subprocess.Popen(
@@ -48,11 +48,15 @@ def running(*command: str | Path) -> Iterator[dict[str, str]]:
         env=environment,
     ) as process:
         assert process.stderr is not None
+        late = threading.Timer(120, process.kill)  # the test fails then, and waits no longer
+        late.start()
+        line = ""
         for line in process.stderr:
-            if '"daemon: ready"' in line:
+            if f'"{until}' in line:
                 break
         else:
             pytest.fail(f"the server has ended: {line}")
+        late.cancel()
         try:
             yield json.loads(line)
         finally:
@@ -106,7 +110,8 @@ def test_spans_go_to_a_collector(command: Path) -> None:
     thread.start()
     try:
         endpoint = f"http://127.0.0.1:{collector.server_port}"
-        with running(command, f"--tracing.endpoint={endpoint}") as at:
+        # It has no model, so that it is never ready.
+        with running(command, f"--tracing.endpoint={endpoint}", until="daemon: alive") as at:
             request = urllib.request.Request(
                 f"http://{at['http']}/v2/models/none/infer",
                 data=b"{}",

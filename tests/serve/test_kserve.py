@@ -7,15 +7,12 @@ run them, `pip install --target FOLDER kserve`, and put the folder at the end of
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-
-from pytorch_bridge.testing.gotests import run_go
 
 kserve = pytest.importorskip("kserve", reason="pip install kserve for these tests")
 from kserve.inference_client import (  # noqa: E402
@@ -30,38 +27,23 @@ from kserve.protocol.infer_type import (  # noqa: E402
 )
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    program = tmp_path_factory.mktemp("serve") / "serve"
-    built = run_go("build", "-buildvcs=false", "-o", str(program), "./tests/serve")
-    assert built.returncode == 0, built.stderr
-    with subprocess.Popen(
-        [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        yield json.loads(process.stdout.readline())
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(20) == 0
-
-
-def rest(served: dict[str, str], call: Callable[[Any, str], Awaitable[Any]]) -> Any:
+def rest(served: SimpleNamespace, call: Callable[[Any, str], Awaitable[Any]]) -> Any:
     async def run() -> Any:
         async with InferenceRESTClient(RESTConfig(protocol="v2")) as client:
-            return await call(client, "http://" + served["rest"])
+            return await call(client, "http://" + served.rest)
 
     return asyncio.run(run())
 
 
-def rpc(served: dict[str, str], call: Callable[[Any], Awaitable[Any]]) -> Any:
+def rpc(served: SimpleNamespace, call: Callable[[Any], Awaitable[Any]]) -> Any:
     async def run() -> Any:
-        async with InferenceGRPCClient(served["grpc"]) as client:
+        async with InferenceGRPCClient(served.grpc) as client:
             return await call(client)
 
     return asyncio.run(run())
 
 
-def test_health(served: dict[str, str]) -> None:
+def test_health(served: SimpleNamespace) -> None:
     assert rest(served, lambda c, url: c.is_server_live(url)) is True
     assert rest(served, lambda c, url: c.is_server_ready(url)) is True
     assert rest(served, lambda c, url: c.is_model_ready(url, "net")) is True
@@ -80,7 +62,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("binary", [True, False])
 @pytest.mark.parametrize("over", ["rest", "grpc"])
-def test_values_come_back(served: dict[str, str], kind: str, binary: bool, over: str) -> None:
+def test_values_come_back(served: SimpleNamespace, kind: str, binary: bool, over: str) -> None:
     if kind == "FP16" and not binary:
         pytest.skip("the client refuses FP16 in JSON")
     if kind == "BYTES":

@@ -5,16 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytorch_bridge.testing.gotests import run_go
 from pytorch_bridge.toolchain import ROOT
 
 WHY = "pip install kubernetes-validate, which brings jsonschema along, for these tests"
@@ -32,7 +30,7 @@ REGISTRY = referencing.Registry().with_resource(
 
 
 def whole(reference: dict[str, Any]) -> Any:
-    """What a reference in the description is of."""
+    """The part of the description that a reference names."""
     if "$ref" not in reference:
         return reference
     return REGISTRY.resolver(URI).lookup(reference["$ref"]).contents
@@ -45,18 +43,8 @@ def validator(schema: dict[str, Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    program = tmp_path_factory.mktemp("serve") / "serve"
-    built = run_go("build", "-buildvcs=false", "-o", str(program), "./tests/serve")
-    assert built.returncode == 0, built.stderr
-    with subprocess.Popen(
-        [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["rest"]
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(20) == 0
+def address(served: SimpleNamespace) -> str:
+    return served.rest
 
 
 def send(

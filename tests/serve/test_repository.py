@@ -22,7 +22,6 @@ from torch import nn
 
 import pytorch_bridge as pb
 from pytorch_bridge import TensorType
-from pytorch_bridge.testing.gotests import run_go
 
 WHY = "pip install 'tritonclient[http,grpc]' for these tests"
 http_client = pytest.importorskip("tritonclient.http", reason=WHY)
@@ -48,10 +47,9 @@ def write(folder: Path, by: float) -> None:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Any, Any]]:
-    program = tmp_path_factory.mktemp("serve") / "serve"
-    built = run_go("build", "-buildvcs=false", "-o", str(program), "./tests/serve")
-    assert built.returncode == 0, built.stderr
+def served(
+    server: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, Any, Any]]:
     folder = tmp_path_factory.mktemp("models")
     write(folder / "scale/1", 1)
     (folder / "scale/config.json").write_text(
@@ -62,7 +60,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Any
         ([x, h], [x + h, x + h]), folder / "sum", outputs=["y", "h_out"], state={"h_out": "h"}
     )
     with subprocess.Popen(
-        [program, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [server, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         at = json.loads(process.stdout.readline())

@@ -23,11 +23,11 @@ import (
 	"io"
 	"io/fs"
 	"math"
-	"os"
 	"slices"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/counting"
+	"gotorch.dev/gotorch/internal/regular"
 )
 
 // Type is the type of an array's elements, with the numbers that the format gives them.
@@ -96,9 +96,9 @@ func (e *FormatError) Error() string {
 func (e *FormatError) Unwrap() error { return e.Err }
 
 // ReadFile reads a file, which may be packed by gzip. It returns a *FormatError if it is no valid IDX
-// file, and an *os.PathError if it cannot be read.
+// file, and an *fs.PathError if it cannot be read.
 func ReadFile(path string) (*Array, error) {
-	f, err := os.Open(path)
+	f, _, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

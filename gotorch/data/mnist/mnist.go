@@ -29,13 +29,13 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/data/idx"
+	"gotorch.dev/gotorch/internal/regular"
 )
 
 // The mean and the standard deviation of MNIST's pixels, as parts of white. Inputs are shifted and
@@ -131,9 +131,9 @@ const SampleSHA256 = "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed
 const maxSampleBytes = 4 << 20
 
 // OpenSample reads the sample of 5,000 digits. It returns a *FormatError if the file has not the hash
-// [SampleSHA256], and an *os.PathError if it cannot be read.
+// [SampleSHA256], and an *fs.PathError if it cannot be read.
 func OpenSample(path string) (*Digits, error) {
-	f, err := os.Open(path)
+	f, _, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"math/big"
 	mathbits "math/bits"
 	"slices"
@@ -190,7 +189,7 @@ func (v *converted[T]) data(b, repetitions, definitions bits, encoding meta.Enco
 			}
 			v.open = 0
 		} else if v.open < 0 {
-			return errors.New("it goes on with a list that is none")
+			return errors.New("it continues a list that has not begun")
 		}
 		switch level := int(definition); {
 		case level == v.of.definition:
@@ -437,7 +436,8 @@ func ofBytes(c column, w *columns.Column) func(to []columns.Number, b []byte) ([
 		})
 	case *meta.Float16Type:
 		return one(func(b []byte) (columns.Number, error) {
-			return columns.OfFloat(ofHalf(binary.LittleEndian.Uint16(b))), nil
+			half := gotorch.F16FromBits(binary.LittleEndian.Uint16(b))
+			return columns.OfFloat(float64(half.Float32())), nil
 		})
 	}
 	text := func(b []byte) string { return string(b) }
@@ -463,27 +463,6 @@ func ofInt96(w *columns.Column, b []byte) columns.Number {
 	}
 	stored := columns.Column{Unit: 1}
 	return stored.Time(seconds, nanoseconds)
-}
-
-// ofHalf is a 16-bit float.
-func ofHalf(h uint16) float64 {
-	fraction, exponent := float64(h&0x3ff), int(h>>10&0x1f)
-	var f float64
-	switch exponent {
-	case 0:
-		f = math.Ldexp(fraction, -24)
-	case 31:
-		f = math.Inf(1)
-		if fraction != 0 {
-			f = math.NaN()
-		}
-	default:
-		f = math.Ldexp(1024+fraction, exponent-25)
-	}
-	if h>>15 != 0 {
-		f = -f
-	}
-	return f
 }
 
 // fixed gives n values that have size bytes each.

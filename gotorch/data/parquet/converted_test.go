@@ -2,7 +2,6 @@ package parquet
 
 import (
 	"bytes"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -17,19 +16,6 @@ import (
 	"gotorch.dev/gotorch/internal/filestest"
 	"gotorch.dev/gotorch/internal/testhelp"
 )
-
-func TestAHalfIsPyTorchs(t *testing.T) {
-	all := make([]uint16, 1<<16)
-	for i := range all {
-		all[i] = uint16(i)
-	}
-	want := gotorch.ToSlice[float64](gotorch.FromSlice(all, 1<<16).ViewDType(gotorch.Float16).To(gotorch.Float64))
-	for i, h := range all {
-		if got := ofHalf(h); math.Float64bits(got) != math.Float64bits(want[i]) && !(math.IsNaN(got) && math.IsNaN(want[i])) {
-			t.Errorf("%#x is %v, want %v", h, got, want[i])
-		}
-	}
-}
 
 // deep is a row in structs and lists; what of it is missing is drawn.
 type deep struct {
@@ -205,8 +191,8 @@ func TestLevelsThatAreNoneAreErrors(t *testing.T) {
 		text                     string
 	}{
 		{bits{6, 0}, bits{6, 3}, "it has more rows than the group, 2"},
-		{bits{2, 1, 4, 0}, bits{6, 3}, "it goes on with a list that is none"},
-		{bits{2, 0, 4, 1}, bits{6, 0}, "it goes on with a list that is none"},
+		{bits{2, 1, 4, 0}, bits{6, 3}, "it continues a list that has not begun"},
+		{bits{2, 0, 4, 1}, bits{6, 0}, "it continues a list that has not begun"},
 		{bits{8, 0}, bits{6, 3}, "a run has 4 values, and 3 are left"},
 		{bits{2, 0, 4, 1}, bits{2, 3}, "2 values are missing"},
 		{bits{2, 0, 4, 1}, bits{6, 4}, "a run is of 4, which has more than 2 bits"},

@@ -199,7 +199,7 @@ func TestARunOfMoreValuesThanItsPageIsAnErrorAndCostsNoMemory(t *testing.T) {
 		}{
 			{"i64", "its levels: a run has 4294967295 values, and 1000 are left", true, append(many, 1)},
 			{"i64_dict", "a run has 4294967295 values, and 1000 are left", false, append([]byte{10}, append(many, 1, 0)...)},
-			{"i64_dict", "a run has 4294967295 groups of eight values, and 1000 values are left", false, append([]byte{10}, binary.AppendUvarint(nil, math.MaxUint32<<1|1)...)},
+			{"i64_dict", "1000 numbers of 10 bits should be in ", false, append([]byte{10}, binary.AppendUvarint(nil, math.MaxUint32<<1|1)...)},
 			{"i32_dict", "numbers of 33 bits are none", false, []byte{33, 0xff, 0xff}},
 			{"i64_delta", "it says that it has 4294967295 values, and should have 1000", false, delta(math.MaxUint32)},
 			{"i64_delta", "blocks of 128 values in 0 parts", false, []byte{0x80, 1, 0, 0xe8, 7, 0}},

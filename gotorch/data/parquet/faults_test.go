@@ -13,6 +13,7 @@ import (
 	"github.com/parquet-go/parquet-go/deprecated"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	meta "github.com/parquet-go/parquet-go/format"
+	"github.com/pierrec/lz4/v4"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data/internal/columns"
@@ -35,7 +36,10 @@ func TestWhatAPageCannotHaveIsSaid(t *testing.T) {
 		content  []byte
 		text     string
 	}{
-		{meta.Int64, meta.RLEDictionary, []byte{1, 5, 0xff, 0xff}, "a run has 2 groups of eight values, and 8 values are left"},
+		{meta.Int64, meta.RLEDictionary, []byte{1, 18, 0}, "a run has 9 values, and 8 are left"},
+		{meta.Int64, meta.RLEDictionary, []byte{9, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0xff, 0xff}, "8 numbers of 9 bits should be in 2 bytes"},
+		{meta.Int64, meta.RLEDictionary, []byte{0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, ""}, // the first one, 8 times
+		{meta.Int64, meta.RLEDictionary, []byte{1, 65, 0x55}, ""},
 		{meta.Int64, meta.RLEDictionary, []byte{3, 16, 9}, "a run is of 9, which has more than 3 bits"},
 		{meta.Int64, meta.RLEDictionary, []byte{3, 16, 3}, "a value is the dictionary's 3, which has 3"},
 		{meta.Int64, meta.RLEDictionary, []byte{2, 8, 1, 8}, "1 bytes are missing"},
@@ -52,7 +56,12 @@ func TestWhatAPageCannotHaveIsSaid(t *testing.T) {
 		}
 		v.begin(8, 8, nesting{})
 		testhelp.Must(t, v.setDictionary(dictionaryOf3(c.kind), 3, 1<<20))
-		wantText(t, v.data(c.content, nil, nil, c.encoding, 8, 1<<20), c.text)
+		err = v.data(c.content, nil, nil, c.encoding, 8, 1<<20)
+		if c.text == "" {
+			testhelp.Must(t, err)
+			continue
+		}
+		wantText(t, err, c.text)
 	}
 }
 
@@ -85,11 +94,41 @@ func TestWhatAPageUnpacksToHasABound(t *testing.T) {
 		{meta.Gzip, packed, 100, false},
 		{meta.Snappy, []byte{0x80, 0x80, 0x80, 2, 0}, 1 << 22, false},
 		{meta.Lz4Raw, []byte{0}, 1 << 22, false},
+		{meta.Lz4, []byte{0}, 1 << 22, false},
+		{meta.Lz4, []byte{0, 0x40, 0, 0, 0, 0, 0, 1, 0}, 1 << 22, false},
 	} {
 		var err error
 		n := filestest.Allocated(func() { _, err = unpack(new([]byte), c.codec, c.content, c.size) })
 		if (err == nil) != c.fits || !c.fits && c.size != 1<<22-1 && n > 1<<20 {
 			t.Errorf("%s to %d bytes: got %v, and %d bytes were allocated", c.codec, c.size, err, n)
+		}
+	}
+}
+
+// LZ4 of files of before 2021 is what Hadoop makes, blocks with their sizes, or one block.
+func TestLZ4OfOldFiles(t *testing.T) {
+	content := bytes.Repeat([]byte("some text. "), 100)
+	packed := make([]byte, lz4.CompressBlockBound(len(content)))
+	block := func(b []byte) []byte {
+		n, err := lz4.CompressBlock(b, packed, nil)
+		testhelp.Must(t, err)
+		return bytes.Clone(packed[:n])
+	}
+	sizes := func(b []byte) []byte {
+		p := block(b)
+		return slices.Concat(binary.BigEndian.AppendUint32(nil, uint32(len(b))), binary.BigEndian.AppendUint32(nil, uint32(len(p))), p)
+	}
+	for what, file := range map[string][]byte{
+		"a block": block(content), "a block of Hadoop": sizes(content), "two blocks of Hadoop": slices.Concat(sizes(content[:500]), sizes(content[500:])),
+	} {
+		got, err := unpack(new([]byte), meta.Lz4, file, int64(len(content)))
+		if err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%s: got %q, %v", what, got, err)
+		}
+		for n := range file {
+			if got, err := unpack(new([]byte), meta.Lz4, file[:n], int64(len(content))); err == nil {
+				t.Fatalf("%s: the first %d bytes are %q", what, n, got)
+			}
 		}
 	}
 }

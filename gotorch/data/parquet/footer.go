@@ -391,7 +391,9 @@ func (c column) check(w *columns.Column) error {
 		number = number || integer || kind == meta.Float || kind == meta.Double
 	case *meta.IntType:
 		integer, number = kind == meta.Int32 || kind == meta.Int64, true
-	case *meta.DateType, *meta.TimeType, *meta.TimestampType:
+	case *meta.DateType:
+		number, time = kind == meta.Int32, true
+	case *meta.TimeType, *meta.TimestampType:
 		number, time = kind == meta.Int32 || kind == meta.Int64, true
 	case *meta.DecimalType:
 		if t.Scale < 0 || t.Scale > longestScale || kind == meta.FixedLenByteArray && c.TypeLength.V > widestDecimal {

@@ -572,8 +572,8 @@ func (t *Table) Stream() *Stream {
 // group of rows is followed by the next group.
 func (s *Stream) All() iter.Seq2[data.Pair, error] { return files.All(&s.at, s.walk) }
 
-// From yields the rows of an epoch from a place on, as data.Seekable says: those before are decoded, as a group of them may be broken, and dropped. It leaves the
-// stream's state alone, and may be called by several goroutines.
+// From yields the rows of an epoch from a place on, as data.Seekable says: those before are decoded, as a group of them may be
+// broken, and dropped. It leaves the stream's state alone, and may be called by several goroutines.
 func (s *Stream) From(start data.Start) iter.Seq2[data.Pair, error] {
 	return files.From(&s.at, start, s.walk)
 }

@@ -313,7 +313,7 @@ func TestRowsThatDoNotFitAreErrorsOfTheirOwn(t *testing.T) {
 		case i%5 == 0:
 			return fmt.Sprintf(`row %d: ValueError: column "c": the field is missing`, i)
 		case i%3 == 2:
-			return fmt.Sprintf(`row %d: ValueError: column "kind": the text is none of the column's 2 classes`, i)
+			return fmt.Sprintf(`row %d: ValueError: column "kind": the text is none of the column's 2 classes: say by Unknown what others count as`, i)
 		}
 		return ""
 	}

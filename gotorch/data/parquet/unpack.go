@@ -2,6 +2,7 @@ package parquet
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -56,11 +57,14 @@ func unpack(buffer *[]byte, codec meta.CompressionCodec, content []byte, size in
 			return nil, errSize
 		}
 		return snappy.Decode(sized(buffer, size), content)
-	case meta.Lz4Raw:
+	case meta.Lz4Raw, meta.Lz4:
 		if size > most {
 			return nil, errSize
 		}
 		unpacked := sized(buffer, size)
+		if codec == meta.Lz4 && ofHadoop(unpacked, content) {
+			return unpacked, nil
+		}
 		if n, err := lz4.UncompressBlock(content, unpacked); err != nil || int64(n) != size {
 			return nil, errSize
 		}
@@ -97,6 +101,21 @@ func unpack(buffer *[]byte, codec meta.CompressionCodec, content []byte, size in
 		return nil, errSize
 	}
 	return unpacked.Bytes(), nil
+}
+
+// ofHadoop unpacks blocks of LZ4 that have their sizes, unpacked and packed, before them. It reports whether they fill the buffer.
+func ofHadoop(to, from []byte) bool {
+	for len(from) > 8 {
+		size, packed := uint64(binary.BigEndian.Uint32(from)), uint64(binary.BigEndian.Uint32(from[4:]))
+		if from = from[8:]; packed > uint64(len(from)) || size > uint64(len(to)) {
+			return false
+		}
+		if n, err := lz4.UncompressBlock(from[:packed], to[:size]); err != nil || uint64(n) != size {
+			return false
+		}
+		to, from = to[size:], from[packed:]
+	}
+	return len(to) == 0 && len(from) == 0
 }
 
 const mostZstd = 1 << 28 // bytes of a window, or of what is unpacked in one go

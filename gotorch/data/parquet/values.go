@@ -190,7 +190,7 @@ func (v *typed[T]) numbersOf(c *columns.Column, to []columns.Number, row int) ([
 	}
 	whole := int64(v.all[row])
 	if c.Classes != nil && whole < 0 {
-		return to, fmt.Errorf("the text is none of the column's %d classes", len(c.Classes))
+		return to, c.NoClass("the text")
 	}
 	return append(to, columns.OfInt(whole)), nil
 }

@@ -81,15 +81,15 @@ func (s seekable) From(start data.Start) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) { elements(upTo(int(s.plain)), start.Skip, yield) }
 }
 
-// random has an order that follows from the start: from the epoch, if it has a seed of its own.
-type random struct {
+// shuffled has an order that follows from the start: from the epoch, if it has a seed of its own.
+type shuffled struct {
 	sized
 	seed uint64
 }
 
-func (r random) All() iter.Seq2[string, error] { return r.From(data.Start{Seed: rand.Uint64()}) }
+func (r shuffled) All() iter.Seq2[string, error] { return r.From(data.Start{Seed: rand.Uint64()}) }
 
-func (r random) From(start data.Start) iter.Seq2[string, error] {
+func (r shuffled) From(start data.Start) iter.Seq2[string, error] {
 	seed, epoch := start.Seed, 0
 	if r.seed > 0 {
 		seed, epoch = r.seed, start.Epoch
@@ -133,9 +133,21 @@ func pair(p data.Pair) string {
 	return fmt.Sprint(gotorch.ToSlice[float32](p.Input), gotorch.ToSlice[float32](p.Target))
 }
 
-// Sources are iterables of every kind: those of this module's packages, over files in a folder of the test's, and those that a
+// Sets are iterables of every kind, and n that are put together of them at random.
+func Sets(tb testing.TB, n int) []Set {
+	tb.Helper()
+	all := sources(tb)
+	kinds := slices.Clone(all)
+	for i := range n {
+		rng := rand.New(rand.NewPCG(uint64(i), 1))
+		all = append(all, random(rng, kinds, 1+rng.IntN(3)))
+	}
+	return all
+}
+
+// sources are iterables of every kind: those of this module's packages, over files in a folder of the test's, and those that a
 // program may write.
-func Sources(tb testing.TB) []Set {
+func sources(tb testing.TB) []Set {
 	tb.Helper()
 	var texts, rows bytes.Buffer
 	for i := range 6 {
@@ -195,8 +207,8 @@ func Sources(tb testing.TB) []Set {
 		{Name: "seekable says less", Make: func() data.Iterable[string] { return seekable{sized{7, 4}} }},
 		{Name: "seekable says more", Make: func() data.Iterable[string] { return seekable{sized{6, 9}} }},
 		{Name: "seekable of unknown length", Make: func() data.Iterable[string] { return seekable{sized{6, -1}} }},
-		{Name: "random", Make: func() data.Iterable[string] { return random{sized{9, 9}, 0} }},
-		{Name: "random by epoch", Make: func() data.Iterable[string] { return random{sized{8, 8}, 5} }},
+		{Name: "random", Make: func() data.Iterable[string] { return shuffled{sized{9, 9}, 0} }},
+		{Name: "random by epoch", Make: func() data.Iterable[string] { return shuffled{sized{8, 8}, 5} }},
 		{Name: "stateful", Stateful: true, Make: func() data.Iterable[string] { return &stateful{n: 8, last: 3} }},
 		{Name: "lines", Make: func() data.Iterable[string] { return lines.NewStream(text) }},
 		{Name: "csv", Make: func() data.Iterable[string] {
@@ -246,15 +258,15 @@ func parquetFile(tb testing.TB, n int, broken bool) string {
 	return path
 }
 
-// Random puts sources together.
-func Random(rng *rand.Rand, sources []Set, depth int) Set {
+// random puts sources together.
+func random(rng *rand.Rand, sources []Set, depth int) Set {
 	if depth == 0 {
 		return sources[rng.IntN(len(sources))]
 	}
-	inner := Random(rng, sources, depth-1)
+	inner := random(rng, sources, depth-1)
 	several := []Set{inner}
 	for range rng.IntN(4) {
-		several = append(several, Random(rng, sources, rng.IntN(depth)))
+		several = append(several, random(rng, sources, rng.IntN(depth)))
 	}
 	var names []string
 	for _, s := range several {

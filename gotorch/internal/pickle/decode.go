@@ -78,7 +78,7 @@ func (d *Dict) Set(key, value any, budget *Budget) error {
 	return nil
 }
 
-// What stands for keys that Go cannot compare.
+// Keys that Go cannot compare are replaced by these.
 type (
 	text  string                 // *big.Int and bytes, each after a letter
 	pair  struct{ x, y any }     // the halves of a tuple
@@ -628,15 +628,11 @@ func (d *decoder) setItems(items ...any) error {
 	return nil
 }
 
-func (d *decoder) get(n int) error {
-	i, err := d.number(n)
+// get pushes the value of a number. err is that of reading the number.
+func (d *decoder) get(i uint64, err error) error {
 	if err != nil {
 		return err
 	}
-	return d.getMemo(i)
-}
-
-func (d *decoder) getMemo(i uint64) error {
 	v, ok := d.memo[uint32(i)]
 	if !ok {
 		return fmt.Errorf("value %d is used before it is there", i)
@@ -645,7 +641,11 @@ func (d *decoder) getMemo(i uint64) error {
 	return nil
 }
 
-func (d *decoder) put(i uint64) error {
+// put notes the last value under a number. err is that of reading the number.
+func (d *decoder) put(i uint64, err error) error {
+	if err != nil {
+		return err
+	}
 	v, err := d.top()
 	if err != nil {
 		return err
@@ -739,37 +739,17 @@ func (d *decoder) reduceNamed() error {
 	return d.reduce()
 }
 
-// instance calls a class with the arguments since the last mark: the first of them is the class, unless it is named.
-func (d *decoder) instance(named bool) error {
-	var class string
-	var module string
-	var err error
-	if named {
-		if module, err = d.line(); err == nil {
-			class, err = d.line()
-		}
-		if err != nil {
-			return err
-		}
-	}
-	items, err := d.popMark()
+// globalLines reads the names of a class or function as two lines.
+func (d *decoder) globalLines() error {
+	module, err := d.line()
 	if err != nil {
 		return err
 	}
-	if named {
-		if err := d.global(module, class); err != nil {
-			return err
-		}
-		callable, err := d.pop()
-		if err != nil {
-			return err
-		}
-		return d.call(callable, &Tuple{items})
+	name, err := d.line()
+	if err != nil {
+		return err
 	}
-	if len(items) == 0 {
-		return errStack
-	}
-	return d.call(items[0], &Tuple{items[1:]})
+	return d.global(module, name)
 }
 
 // persistent pushes what is kept elsewhere.
@@ -946,46 +926,22 @@ func (d *decoder) step(op byte) error {
 		return d.setItems(items...)
 
 	case 'g': // GET
-		n, err := d.decimal()
-		if err != nil {
-			return err
-		}
-		return d.getMemo(n)
+		return d.get(d.decimal())
 	case 'p': // PUT
-		n, err := d.decimal()
-		if err != nil {
-			return err
-		}
-		return d.put(n)
+		return d.put(d.decimal())
 	case 'h': // BINGET
-		return d.get(1)
+		return d.get(d.number(1))
 	case 'j': // LONG_BINGET
-		return d.get(4)
+		return d.get(d.number(4))
 	case 'q': // BINPUT
-		n, err := d.number(1)
-		if err != nil {
-			return err
-		}
-		return d.put(n)
+		return d.put(d.number(1))
 	case 'r': // LONG_BINPUT
-		n, err := d.number(4)
-		if err != nil {
-			return err
-		}
-		return d.put(n)
+		return d.put(d.number(4))
 	case 0x94: // MEMOIZE
-		return d.put(uint64(len(d.memo)))
+		return d.put(uint64(len(d.memo)), nil)
 
 	case 'c': // GLOBAL
-		module, err := d.line()
-		if err != nil {
-			return err
-		}
-		name, err := d.line()
-		if err != nil {
-			return err
-		}
-		return d.global(module, name)
+		return d.globalLines()
 	case 0x93: // STACK_GLOBAL
 		name, err := d.pop()
 		if err != nil {
@@ -1005,8 +961,25 @@ func (d *decoder) step(op byte) error {
 		return d.reduce()
 	case 0x92: // NEWOBJ_EX
 		return d.reduceNamed()
-	case 'i', 'o': // INST, OBJ
-		return d.instance(op == 'i')
+	case 'i': // INST, whose class is named behind the arguments
+		if err := d.globalLines(); err != nil {
+			return err
+		}
+		items, err := d.popMark()
+		if err != nil {
+			return err
+		}
+		last := len(items) - 1
+		return d.call(items[last], &Tuple{items[:last]})
+	case 'o': // OBJ, whose class is before them
+		items, err := d.popMark()
+		if err != nil {
+			return err
+		}
+		if len(items) == 0 {
+			return errStack
+		}
+		return d.call(items[0], &Tuple{items[1:]})
 	case 'b': // BUILD
 		state, err := d.pop()
 		if err != nil {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
@@ -59,7 +58,7 @@ func TestEverySignalThatEndsItDrains(t *testing.T) {
 			}
 			answered <- err
 		}()
-		time.Sleep(500 * time.Millisecond)
+		c.waits(t, "slow runs")
 		must(t, c.Process.Signal(signal))
 		if err := <-answered; err != nil {
 			t.Errorf("%v: a request that ran: %v", signal, err)

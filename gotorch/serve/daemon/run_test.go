@@ -55,6 +55,9 @@ var signature = serve.Signature{Inputs: []serve.Spec{{Name: "x", Type: serve.FP3
 func setup(_ context.Context, srv *serve.Server) error {
 	return errors.Join(srv.Add("double", serve.FromModel(func(x gotorch.Tensor) gotorch.Tensor { return x.MulScalar(2) }, signature), serve.Batching{Max: 16}),
 		srv.Add("slow", serve.NewModel(signature, func(ctx context.Context, in *serve.Request) ([]serve.Value, error) {
+			if os.Getenv("DAEMON_TEST_CHILD") != "" {
+				fmt.Fprintln(os.Stderr, `{"msg":"slow runs"}`)
+			}
 			select {
 			case <-time.After(time.Duration(gotorch.Item[float32](in.Inputs[0].Tensor) * float32(time.Second))):
 				return in.Inputs[:1:1], nil
@@ -74,6 +77,24 @@ type child struct {
 	at    map[string]string
 	lines chan map[string]any // of its log, when it has ended
 	done  chan error
+	mutex sync.Mutex
+	said  map[any]bool // messages of its log so far
+}
+
+// waits returns when the log has the message.
+func (c *child) waits(t testing.TB, message string) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		c.mutex.Lock()
+		said := c.said[message]
+		c.mutex.Unlock()
+		if said {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the log does not say %q after 30 s", message)
+		}
+	}
 }
 
 func startChild(t testing.TB, args ...string) *child {
@@ -81,13 +102,12 @@ func startChild(t testing.TB, args ...string) *child {
 	program, err := os.Executable()
 	must(t, err)
 	c := &child{Cmd: exec.Command(program, append([]string{"--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--log.format", "json"}, args...)...),
-		at: map[string]string{}, lines: make(chan map[string]any, 1<<20), done: make(chan error, 1)}
+		at: map[string]string{}, lines: make(chan map[string]any, 1<<20), done: make(chan error, 1), said: map[any]bool{}}
 	c.Env = append(os.Environ(), "DAEMON_TEST_CHILD="+cmp.Or(os.Getenv("DAEMON_TEST_CHILD"), "1"), "NOTIFY_SOCKET=")
 	out, err := c.StderrPipe()
 	must(t, err)
 	must(t, c.Start())
 	t.Cleanup(func() { c.Process.Kill() })
-	ready := make(chan bool, 1)
 	go func() {
 		scanner := bufio.NewScanner(out)
 		for scanner.Scan() {
@@ -100,18 +120,16 @@ func startChild(t testing.TB, args ...string) *child {
 				for _, key := range []string{"http", "grpc", "metrics"} {
 					c.at[key], _ = line[key].(string)
 				}
-				ready <- true
 			}
+			c.mutex.Lock()
+			c.said[line["msg"]] = true
+			c.mutex.Unlock()
 			c.lines <- line
 		}
 		close(c.lines)
 		c.done <- c.Wait()
 	}()
-	select {
-	case <-ready:
-	case <-time.After(30 * time.Second):
-		t.Fatal("the server is not ready after 30 s")
-	}
+	c.waits(t, "daemon: ready")
 	return c
 }
 
@@ -226,7 +244,7 @@ func TestUnderLoadNoRequestThatWasTakenIsDropped(t *testing.T) {
 		code, text, err := post(http.DefaultClient, url+"/v2/models/slow", 1.2) // longer than the drain
 		slow <- fmt.Sprint(code, text, err)
 	}()
-	time.Sleep(100 * time.Millisecond)
+	c.waits(t, "slow runs")
 	before := answered[0].Load()
 	must(t, c.Process.Signal(syscall.SIGTERM))
 	if state, err := watch.Recv(); err != nil || state.Status != healthpb.HealthCheckResponse_NOT_SERVING {
@@ -290,10 +308,10 @@ func TestWhoAsksTwiceOrWaitsTooLongEndsItAtOnce(t *testing.T) {
 			code, text, err := post(http.DefaultClient, "http://"+c.at["http"]+"/v2/models/slow", 60)
 			slow <- fmt.Sprint(code, text, err)
 		}()
-		time.Sleep(200 * time.Millisecond)
+		c.waits(t, "slow runs")
 		must(t, c.Process.Signal(syscall.SIGTERM))
 		if twice {
-			time.Sleep(100 * time.Millisecond)
+			c.waits(t, "daemon: told to end, draining")
 			must(t, c.Process.Signal(syscall.SIGTERM))
 		}
 		if code := c.exit(t); code != ExitCutShort {

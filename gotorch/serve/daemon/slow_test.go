@@ -366,6 +366,9 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 
 func TestALittleDoesNotBecomeMuch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory")
+	}
 	at := serving(t, func(c *Config) { c.Limits.AllBytes, c.Limits.RequestBytes = 64<<20, 16<<20 })
 	conn := dial(t, at.GRPC.String(), nil)
 	field := func(number protowire.Number, content []byte) []byte {
@@ -389,7 +392,7 @@ func TestALittleDoesNotBecomeMuch(t *testing.T) {
 		"a shape": field(5, field(3, make([]byte, 12<<20))), "models": many(field(1, nil)), "unknown": many(field(100, nil)),
 		"groups": bytes.Repeat([]byte{101<<3&0x7f | 3 | 0x80, 6}, 1<<20), "a half": []byte{5<<3 | 2, 200},
 	}
-	for i := range 40 { // and what is made of them
+	for i := range 10 { // and what is made of them
 		var all []byte
 		for range 1 + random.IntN(30) {
 			inner := bytes.Repeat(field(protowire.Number(1+random.IntN(9)), nil), 1+random.IntN(200_000))
@@ -424,6 +427,9 @@ func TestALittleDoesNotBecomeMuch(t *testing.T) {
 }
 
 func TestManySmallPackedMessagesDoNotBecomeMuch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures memory")
+	}
 	at := serving(t, func(c *Config) { c.Limits.AllBytes, c.Limits.RequestBytes = 64<<20, 32<<20 })
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)

@@ -205,7 +205,7 @@ def with_other_names(config: dict[str, Any], draw: random.Random) -> dict[str, A
 
 
 def a_rope(draw: random.Random) -> dict[str, Any]:
-    """How positions turn, as new or old configurations say it."""
+    """RoPE's parameters, in the form of new or old configurations."""
     rope: dict[str, Any] = {}
     if draw.random() < 0.5:
         rope["rope_theta"] = draw.choice([500.0, 10000.0])
@@ -378,7 +378,7 @@ class Computed:
         return self.linear(pooled, "classifier")
 
     def results(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
-        """What a folder has beside the model: the inputs of `given`, and results."""
+        """Write the inputs of `given` and the results beside the model."""
         ids, mask = given["input_ids"], given["attention_mask"]
         if self.config["model_type"] == "bert":
             types = given["token_type_ids"]

@@ -138,9 +138,8 @@ class Draw:
             given["eps"] = tuple(1e-8 if e is None else e for e in given["eps"])
         if given.get("adjust_lr_fn", "") is None:
             del given["adjust_lr_fn"]
-        if (
-            self.name == "Muon" and given.get("nesterov") is True
-        ):  # which in Go is to leave NoNesterov out
+        if self.name == "Muon" and given.get("nesterov") is True:
+            # In Go it is to leave NoNesterov out.
             del given["nesterov"]
 
     def tensor(self, shape: tuple[int, ...], dtype: torch.dtype, wild: bool) -> torch.Tensor:

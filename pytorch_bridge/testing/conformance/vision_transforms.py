@@ -320,7 +320,7 @@ def measured(results: list[Any]) -> list[Any]:
 
 
 def apart(got: list[Any] | None, wanted: list[Any]) -> str:
-    """How measured results differ by more than a processor's rounding; nothing if they do not.
+    """The first difference of measured results beyond a processor's rounding, or an empty string.
 
     A colour of integers may be rounded to the next one. Floats are interpolated between pixels, at
     coordinates whose error is some last bits of a picture's size.
@@ -923,8 +923,8 @@ TRANSFORMS = [
 NAMES = [*FUNCTIONS, *TRANSFORMS]
 
 
-# What may turn out otherwise on another processor: coordinates of pixels, and colours before they
-# are rounded. Both are changed by more than the last bits, either way.
+# Other processors may compute other coordinates of pixels, and other colours before they are
+# rounded. Both are changed by more than the last bits, either way.
 SHIFT, SCALE = 1e-5, 1e-6
 
 
@@ -950,7 +950,7 @@ def otherwise(sign: int) -> Iterator[None]:
 
 
 def candidates() -> dict[str, list[Any]]:
-    """What torchvision makes of cases on this processor, as it is and with other last bits."""
+    """torchvision's results for cases on this processor, as they are and with other last bits."""
     found: dict[str, list[Any]] = {}
     for name in NAMES:
         for case in Draw(name, 0).cases(60):
@@ -969,7 +969,7 @@ def candidates() -> dict[str, list[Any]]:
 
 
 def expected() -> dict[str, Any]:
-    """What torchvision makes of cases of each name, of those that processors make alike."""
+    """torchvision's results for cases of each name, those that all processors compute alike."""
     each = []
     for capability in ("default", "avx2", "avx512"):
         done = subprocess.run(

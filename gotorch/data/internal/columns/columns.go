@@ -95,10 +95,14 @@ func (c *Column) Time(seconds, nanoseconds int64) Number {
 	unit := int64(c.Unit)
 	const most = math.MaxInt64/int64(time.Second) - 1
 	if seconds < -most || seconds > most {
-		if unit%int64(time.Second) == 0 && nanoseconds == 0 && seconds%(unit/int64(time.Second)) == 0 {
-			return OfInt(seconds / (unit / int64(time.Second)))
+		n := big.NewInt(seconds) // of nanoseconds there are more than an int64 holds
+		n.Add(n.Mul(n, big.NewInt(int64(time.Second))), big.NewInt(nanoseconds))
+		exact := new(big.Rat).SetFrac(n, big.NewInt(unit))
+		if exact.IsInt() && exact.Num().IsInt64() {
+			return OfInt(exact.Num().Int64())
 		}
-		return fraction((float64(seconds) + float64(nanoseconds)/float64(time.Second)) * (float64(time.Second) / float64(unit)))
+		f, _ := exact.Float64()
+		return fraction(f)
 	}
 	n := seconds*int64(time.Second) + nanoseconds
 	if n%unit == 0 {
@@ -201,10 +205,20 @@ func check(op string, c tabular.Column) {
 		text = "Classes and a Unit"
 	case c.TimeFormat != "" && c.Unit == 0:
 		text = "a TimeFormat, and no Unit that says in what times are counted"
+	case c.TimeFormat != "" && dateWithoutYear(c.TimeFormat):
+		text = fmt.Sprintf("the TimeFormat %q, which has a part of a date, and no year", c.TimeFormat)
 	default:
 		return
 	}
 	panic(args.ValueError(op, "column %q has %s", c.Name, text))
+}
+
+// dateWithoutYear reports whether times that are written so have a month or a day, and no year: they are after no beginning.
+func dateWithoutYear(format string) bool {
+	of := func(year, month, day int) string {
+		return time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC).Format(format)
+	}
+	return of(2001, 2, 3) == of(2007, 2, 3) && of(2001, 2, 3) != of(2001, 3, 4) // the first two are the same day of the week
 }
 
 // number is a number of a layout; nil: it was not given.

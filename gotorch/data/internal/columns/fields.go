@@ -77,7 +77,12 @@ func (c *Column) Class(text string) (Number, error) {
 	if c.unknown != nil {
 		return *c.unknown, nil
 	}
-	return Number{}, fmt.Errorf("%.60q is none of the column's %d classes", text, len(c.Classes))
+	return Number{}, c.NoClass(fmt.Sprintf("%.60q", text))
+}
+
+// NoClass is the error for a text without a class.
+func (c *Column) NoClass(text string) error {
+	return fmt.Errorf("%s is none of the column's %d classes: say by Unknown what others count as", text, len(c.Classes))
 }
 
 // HasUnknown reports whether texts may stand in the column that are none of its classes.
@@ -157,6 +162,12 @@ func (c *Column) text(text string) (Number, error) {
 		return c.TimeText(text)
 	}
 	text = strings.TrimSpace(text)
+	switch text {
+	case "true", "True", "TRUE":
+		return OfInt(1), nil
+	case "false", "False", "FALSE":
+		return OfInt(0), nil
+	}
 	digits := text
 	if whole, rest, ok := strings.Cut(text, "."); ok && len(whole) > 15 && strings.Trim(rest, "0") == "" {
 		digits = whole // a decimal that is an integer, which a float may not hold
@@ -202,42 +213,48 @@ func within(text string, path []string, missing map[string]bool) (string, bool, 
 }
 
 // elements gives the elements of a list that is a text: JSON, Python's list or tuple, NumPy's array, or without brackets. Where
-// there is a comma, semicolon or bar they stand between elements, and else spaces do. Lists in the list are joined. false: null.
+// there is a comma, semicolon or bar they stand between elements, and else spaces do. Lists in the list are joined. An element
+// in quotes is as Python writes it. false: null.
 func elements(text string, give func(element string, is bool) error) error {
 	text = strings.TrimSpace(text)
 	if strings.HasPrefix(text, "[") && json.Valid([]byte(text)) {
 		return jsonElements(text, give)
 	}
-	separators := " \t\r\n"
-	for _, c := range []byte(",;|") {
-		if strings.IndexByte(text, c) >= 0 {
-			separators = string(c)
-			break
+	opening, closing := spaces, spaces
+	if text != "" && strings.IndexByte("[(", text[0]) >= 0 { // else they are of the elements
+		if strings.IndexByte("])", text[len(text)-1]) < 0 {
+			return fmt.Errorf("the list %.60q has no end", text)
 		}
+		opening, closing = opening+"[(", closing+"])"
 	}
+	separators := separatorsOf(text)
 	for text != "" {
-		text = strings.TrimLeft(text, " \t\r\n[(")
+		text = strings.TrimLeft(text, opening)
 		var element string
-		if text != "" && (text[0] == '\'' || text[0] == '"') {
-			end := strings.IndexByte(text[1:], text[0])
-			if end < 0 {
+		if text != "" && isQuote(text[0]) {
+			inner, rest, ends := quoted(text)
+			if !ends {
 				return fmt.Errorf("a quote does not end in the list %.60q", text)
 			}
-			element, text = text[1:1+end], strings.TrimLeft(text[2+end:], " \t\r\n])")
-			if text != "" {
-				if strings.IndexByte(separators, text[0]) >= 0 {
-					text = text[1:]
-				} else if separators[0] != ' ' {
-					return fmt.Errorf("something follows the text %.60q of the list", element)
-				}
+			element, text = inner, strings.TrimLeft(rest, closing)
+			switch {
+			case text == "" || separators == spaces && len(text) < len(rest):
+			case strings.IndexByte(separators, text[0]) >= 0:
+				text = text[1:]
+			default:
+				return fmt.Errorf("something follows the text %.60q of the list", element)
 			}
 		} else {
 			end := strings.IndexAny(text, separators)
 			if end < 0 {
 				end = len(text)
 			}
-			element, text = strings.Trim(text[:end], " \t\r\n])"), text[min(len(text), end+1):]
-			if element == "" && (separators[0] == ' ' || end > 0 && text == "") {
+			element, text = text[:end], text[min(len(text), end+1):]
+			if closing != spaces {
+				element = closed(element)
+			}
+			element = strings.Trim(element, spaces)
+			if element == "" && (separators == spaces || end > 0 && text == "") {
 				continue // the end, as behind the comma of (1,)
 			}
 			if element == "None" {
@@ -252,6 +269,82 @@ func elements(text string, give func(element string, is bool) error) error {
 		}
 	}
 	return nil
+}
+
+const spaces = " \t\r\n"
+
+func isQuote(c byte) bool { return c == '\'' || c == '"' }
+
+// separatorsOf returns what stands between the elements of a list, which is not what stands in quotes.
+func separatorsOf(text string) string {
+	const separators = ",;|"
+	var found [len(separators)]bool
+	begins := true // an element, perhaps
+	for text != "" {
+		if begins && isQuote(text[0]) {
+			if _, rest, ends := quoted(text); ends {
+				text, begins = rest, false
+				continue
+			}
+		}
+		at := strings.IndexByte(separators, text[0])
+		if at >= 0 {
+			found[at] = true
+		}
+		begins = at >= 0 || strings.IndexByte(spaces+"[(", text[0]) >= 0
+		text = text[1:]
+	}
+	for at, is := range found {
+		if is {
+			return separators[at : at+1]
+		}
+	}
+	return spaces
+}
+
+// closed returns an element without the brackets that end the lists it is in, of which it has no beginning.
+func closed(element string) string {
+	n := 0
+	for _, c := range []byte(element) {
+		switch c {
+		case '(', '[':
+			n--
+		case ')', ']':
+			n++
+		}
+	}
+	for ; n > 0; n-- {
+		element = strings.TrimRight(element, spaces)
+		if element == "" || strings.IndexByte(")]", element[len(element)-1]) < 0 {
+			break
+		}
+		element = element[:len(element)-1]
+	}
+	return element
+}
+
+// quoted takes a text in quotes, as Python writes it, from the beginning of another; false: it does not end.
+func quoted(text string) (inner, rest string, ends bool) {
+	quote := text[0]
+	var b strings.Builder
+	for text = text[1:]; text != ""; {
+		switch {
+		case text[0] == quote:
+			return b.String(), text[1:], true
+		case text[0] != '\\':
+		case len(text) > 1 && isQuote(text[1]):
+			text = text[1:]
+		default:
+			if r, _, tail, err := strconv.UnquoteChar(text, 0); err == nil { // else Python, too, leaves the backslash
+				b.WriteRune(r)
+				text = tail
+				continue
+			}
+		}
+		b.WriteByte(text[0])
+		text = text[1:]
+	}
+	return "", "", false
 }
 
 // jsonElements gives the elements of a list in JSON.

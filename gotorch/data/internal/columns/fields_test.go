@@ -62,6 +62,8 @@ func TestListsAreTexts(t *testing.T) {
 	missing := map[string]bool{"": true, "nan": true, "NA": true}
 	numbers := tabular.Column{Name: "a", Size: 4, Missing: -1, Pad: -2}
 	texts := tabular.Column{Name: "a", Size: 4, Missing: -1, Pad: -2, Unknown: -3, Classes: []string{"a b", "b, c", "d"}}
+	tricky := texts
+	tricky.Classes = []string{"it's", `say "hi"`, `a\nb`, `"'`, "a, b", "é", "日", `\d`, "f (x)"}
 	for _, c := range []struct {
 		column tabular.Column
 		text   string
@@ -92,6 +94,23 @@ func TestListsAreTexts(t *testing.T) {
 		{texts, `['a b', 'b, c', 'd', None]`, []float64{0, 1, 2, -1}},
 		{texts, `d;a b; d`, []float64{2, 0, 2, -2}},
 		{texts, `['a b`, nil},
+		{numbers, "[True, False]", []float64{1, 0, -2, -2}},
+		{numbers, "[true, 2]", []float64{1, 2, -2, -2}},
+		{numbers, "1 2)", nil},
+		{numbers, "[1, 2", nil},
+		{numbers, "[1 2", nil},
+		{numbers, "[", nil},
+		{tricky, `["it's", 'x', 'say "hi"', 'a\\nb']`, []float64{0, -3, 1, 2}},
+		{tricky, `['it\'s', 'say "hi"', 'a\nb', "\"'"]`, []float64{0, 1, -3, 3}},
+		{tricky, `['it\'s']`, []float64{0, -2, -2, -2}},
+		{tricky, `['a, b' "it's"]`, []float64{4, 0, -2, -2}}, // NumPy's
+		{tricky, "['a, b'\n 'a, b']", []float64{4, 4, -2, -2}},
+		{tricky, "['\\xe9', '\\u65e5', '\\d']", []float64{5, 6, 7, -2}},
+		{tricky, `f (x);it's; f (x)`, []float64{8, 0, 8, -2}},
+		{tricky, `[f (x), it's, (f (x))]`, []float64{8, 0, 8, -2}},
+		{tricky, `'a, b';"it's"`, []float64{4, 0, -2, -2}},
+		{tricky, `"a ""b"""`, nil},
+		{tricky, `['a\']`, nil},
 		{texts, `['a b' d, 'd']`, nil},
 	} {
 		got, err := column(t, c.column).Text(nil, c.text, missing)
@@ -138,6 +157,8 @@ func TestTimesAreNumbersOfTheUnit(t *testing.T) {
 		{24 * time.Hour, "02.01.2006", "02.01.1970", 1},
 		{time.Hour, "3PM", "2PM", 14},
 		{24 * time.Hour, "", "9999-12-31", 2932896},
+		{time.Millisecond, "", "9999-12-31 23:59:59.999", 253402300799999},
+		{time.Microsecond, "", "0001-01-01 00:00:00.000001", -62135596799999999},
 		{24 * time.Hour, "", "0001-01-01", -719162},
 		{time.Second, "", "9999-12-31 23:59:59", 253402300799},
 		{time.Second, "", "31/12/1999", math.NaN()},
@@ -150,14 +171,22 @@ func TestTimesAreNumbersOfTheUnit(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range testhelp.Rounds(2000) {
-		n := rng.Int64() >> rng.IntN(63)
+		seconds, nanoseconds := rng.Int64N(253402300800+62135596800)-62135596800, rng.Int64N(1e9) // years 1 to 9999
+		if n := rng.Int64() >> rng.IntN(63); rng.IntN(2) == 0 {
+			seconds, nanoseconds = 0, n
+		}
 		unit := time.Duration(1 + rng.Int64()>>rng.IntN(62))
-		at := time.Unix(0, n).UTC()
+		if rng.IntN(2) == 0 {
+			unit = []time.Duration{1, time.Microsecond, time.Millisecond, time.Second, time.Hour}[rng.IntN(5)]
+		}
+		at := time.Unix(seconds, nanoseconds).UTC()
 		got, err := column(t, tabular.Column{Name: "a", Unit: unit}).Text(nil, at.Format("2006-01-02 15:04:05.999999999"), nil)
 		testhelp.Must(t, err)
-		exact := big.NewRat(n, int64(unit))
+		n := new(big.Int).Mul(big.NewInt(at.Unix()), big.NewInt(1e9))
+		exact := new(big.Rat).SetFrac(n.Add(n, big.NewInt(int64(at.Nanosecond()))), big.NewInt(int64(unit)))
 		want, _ := exact.Float64()
-		if one := got[0]; one.Integer != exact.IsInt() || math.Abs(one.Float-want) > math.Abs(want)*1e-15 || one.Integer && one.Int != n/int64(unit) {
+		integer := exact.IsInt() && exact.Num().IsInt64()
+		if one := got[0]; one.Integer != integer || math.Abs(one.Float-want) > math.Abs(want)*1e-15 || integer && one.Int != exact.Num().Int64() {
 			t.Fatalf("%v in %v is %+v, want %s", at, unit, one, exact.FloatString(3))
 		}
 	}
@@ -167,7 +196,7 @@ func TestFieldsOfAColumnThatDoNotGoTogetherAreRefused(t *testing.T) {
 	encode := func([]float64, string) error { return nil }
 	for _, c := range []tabular.Column{
 		{Size: -1}, {Unit: -1}, {Unknown: 1}, {Pad: 1}, {Encode: encode, Classes: []string{}}, {Encode: encode, Unit: 1}, {Classes: []string{}, Unit: 1},
-		{TimeFormat: "2006"},
+		{TimeFormat: "2006"}, {TimeFormat: "02.01.", Unit: 1}, {TimeFormat: "Jan 2 15:04", Unit: 1}, {TimeFormat: "002", Unit: 1},
 	} {
 		err := gotorch.Try0(func() { _, _ = Of("test", tabular.Layout{Targets: []tabular.Column{c}}, []string{""}) })
 		if err == nil || !strings.Contains(err.Error(), `column "" has `) {
