@@ -17,9 +17,10 @@ namespace {
 using caffe2::serialize::ReadAdapterInterface;
 
 // The checksums of a zip archive's files by their names, which libtorch's reader of archives does
-// not look at. Nothing where the list of files, at the archive's end, is not there.
+// not look at. Nothing where the list of files, at the archive's end, is not there. A file in it
+// that libtorch cannot unpack is a NotImplementedError.
 std::optional<std::unordered_map<std::string, uint32_t>> read_checksums(
-    const ReadAdapterInterface &file) {
+    const std::string &path, const ReadAdapterInterface &file) {
   const uint64_t size = file.size();
   const auto read = [&](uint64_t offset, uint64_t n) -> std::string {
     if (offset > size || n > size - offset) return "";
@@ -51,7 +52,15 @@ std::optional<std::unordered_map<std::string, uint32_t>> read_checksums(
     const size_t name = number(list, at + 28, 2), extra = number(list, at + 30, 2),
                  comment = number(list, at + 32, 2);
     if (list.size() - at - kEntry < name + extra + comment) return std::nullopt;
-    checksums[list.substr(at + kEntry, name)] = static_cast<uint32_t>(number(list, at + 16, 4));
+    const std::string of = list.substr(at + kEntry, name);
+    constexpr uint64_t kEncrypted = 1, kStored = 0, kDeflated = 8;
+    if ((number(list, at + 8, 2) & kEncrypted) != 0)
+      throw Failure{"NotImplementedError", path + " is encrypted: " + of + " needs a password"};
+    if (const uint64_t method = number(list, at + 10, 2); method != kStored && method != kDeflated)
+      throw Failure{"NotImplementedError",
+                    path + ": " + of + " is packed with method " + std::to_string(method) +
+                        " of zip, and PyTorch reads what is stored (0) or deflated (8)"};
+    checksums[of] = static_cast<uint32_t>(number(list, at + 16, 4));
     at += kEntry + name + extra + comment;
   }
   return checksums;
@@ -86,6 +95,7 @@ size_t OpenBytes::read(uint64_t offset, void *to, size_t n, const char *) const 
 Archive::Archive(const std::string &path, std::shared_ptr<ReadAdapterInterface> file,
                  const char *foreign, bool ignore_checksums)
     : path_(path) {
+  auto checksums = read_checksums(path, *file);
   read(foreign, [&] {
     reader_.emplace(file);
     records_ = reader_->getAllRecords();
@@ -101,7 +111,7 @@ Archive::Archive(const std::string &path, std::shared_ptr<ReadAdapterInterface> 
     }
   });
   if (ignore_checksums) return;
-  checksums_ = read_checksums(*file);
+  checksums_ = std::move(checksums);
   if (!checksums_) throw Failure{"ValueError", path + " " + foreign};
 }
 

@@ -17,8 +17,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstring>
+#include <exception>
+#include <stdexcept>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "archive.h"
 #include "boxing.h"
@@ -333,6 +337,106 @@ std::string other_format(const Archive &archive) {
                                  : " is no TorchScript file";
 }
 
+// A file of which each byte is read once, so that libtorch gets what was checked, whatever is
+// written into the file meanwhile. All of it is kept but the data of tensors, which is checked as
+// it comes into the tensors' memory.
+class ReadOnce : public caffe2::serialize::ReadAdapterInterface {
+ public:
+  using Check = std::function<void(const std::string &record)>;
+
+  explicit ReadOnce(std::shared_ptr<ReadAdapterInterface> file) : file_(std::move(file)) {}
+
+  // A record that is read as a whole, from now on, into the memory where it stays. check reads it
+  // again from here.
+  void add_tensor(const std::string &record, uint64_t offset, uint64_t size) {
+    tensors_.emplace(offset, Tensor{record, size});
+    left_.insert(record);
+  }
+  void check_tensors(Check check) { check_ = std::move(check); }
+
+  // Checks the records that were not read. Nothing is kept any more.
+  void check_rest() {
+    const Check check = std::exchange(check_, nullptr);
+    keep_ = false;
+    if (failed_) std::rethrow_exception(failed_);
+    for (const std::string &record : left_) check(record);
+  }
+
+  size_t size() const override { return file_->size(); }
+
+  size_t read(uint64_t offset, void *to, size_t n, const char * = "") const override {
+    if (now_ != nullptr && offset >= now_at_ && offset - now_at_ <= now_size_ &&
+        n <= now_size_ - (offset - now_at_)) {
+      std::memcpy(to, now_ + (offset - now_at_), n);
+      return n;
+    }
+    const auto tensor = check_ ? tensors_.find(offset) : tensors_.end();
+    if (tensor != tensors_.end() && tensor->second.size == n)
+      return read_tensor(tensor->second, offset, to);
+    size_t done = 0;
+    while (done < n) {
+      const uint64_t at = offset + done, within = at % kBlock;
+      const std::string &bytes = block(at / kBlock);
+      if (bytes.size() <= within) break;
+      const size_t part = std::min<size_t>(n - done, bytes.size() - within);
+      std::memcpy(static_cast<char *>(to) + done, bytes.data() + within, part);
+      done += part;
+    }
+    return done;
+  }
+
+ private:
+  static constexpr uint64_t kBlock = 4096;
+  struct Tensor {
+    std::string record;
+    uint64_t size;
+  };
+
+  size_t read_tensor(const Tensor &tensor, uint64_t offset, void *to) const {
+    if (file_->read(offset, to, tensor.size) != tensor.size) return 0;
+    now_ = static_cast<const char *>(to);
+    now_at_ = offset;
+    now_size_ = tensor.size;
+    size_t got = tensor.size;
+    try {
+      check_(tensor.record);
+      left_.erase(tensor.record);
+    } catch (...) {  // who reads here is written in C
+      failed_ = std::current_exception();
+      got = 0;
+    }
+    now_ = nullptr;
+    return got;
+  }
+
+  const std::string &block(uint64_t i) const {
+    const auto known = blocks_.find(i);
+    if (known != blocks_.end()) return known->second;
+    std::string bytes(kBlock, '\0');
+    bytes.resize(i < file_->size() / kBlock + 1 ? file_->read(i * kBlock, bytes.data(), kBlock)
+                                                : 0);
+    if (keep_) return blocks_.emplace(i, std::move(bytes)).first->second;
+    return other_ = std::move(bytes);
+  }
+
+  std::shared_ptr<ReadAdapterInterface> file_;
+  std::unordered_map<uint64_t, Tensor> tensors_;
+  Check check_;
+  bool keep_ = true;
+  mutable std::unordered_map<uint64_t, std::string> blocks_;
+  mutable std::string other_;
+  mutable std::unordered_set<std::string> left_;  // tensors that were not checked
+  mutable std::exception_ptr failed_;
+  // What was just read, and where from.
+  mutable const char *now_ = nullptr;
+  mutable uint64_t now_at_ = 0, now_size_ = 0;
+};
+
+bool is_tensor(const std::string &record) {
+  return record.starts_with("data/") || record.starts_with("constants/");
+}
+
+// All but the data of tensors.
 void check_file(Archive &archive, const std::string &path) {
   const auto damaged = [&](const std::string &record, const std::string &why) {
     if (!why.empty()) throw Failure{"ValueError", path + " is damaged: " + record + " " + why};
@@ -353,15 +457,22 @@ void check_file(Archive &archive, const std::string &path) {
   }
   for (const std::string name : {"data", "constants"}) {
     const std::string record = name + ".pkl";
-    damaged(record, jit::check_pickle(archive.content(record), [&](const std::string &key) {
-              const std::string data = name + "/" + key;
-              return archive.has(data) ? std::optional(archive.size(data)) : std::nullopt;
-            }));
+    const auto size_of = [&](const std::string &key) {
+      const std::string data = name + "/" + key;
+      return archive.has(data) ? std::optional(archive.size(data)) : std::nullopt;
+    };
+    std::string why;
+    try {
+      why = jit::check_pickle(archive.content(record), size_of);
+    } catch (const std::domain_error &e) {
+      throw Failure{"NotImplementedError", path + ": " + record + " " + e.what()};
+    }
+    damaged(record, why);
   }
   jit::Definitions definitions;
   for (const std::string &record : archive.records()) {
     if (!record.starts_with("code/") || !record.ends_with(".py")) {
-      archive.check(record);
+      if (!is_tensor(record)) archive.check(record);
       continue;
     }
     const std::string source = archive.content(record);
@@ -389,24 +500,39 @@ torch::jit::Module load(const JITSource &source, IValue *extra) {
   else
     file = std::make_shared<OpenFile>(static_cast<int>(source.fd), path);
   const auto device = device_opt(source.map_location);
+  const auto once = std::make_shared<ReadOnce>(file);
+  Archive archive(path, once, "is no TorchScript file, or a truncated one",
+                  source.ignore_checksums);
+  check_file(archive, path);
+  *extra = extra_files(archive);
   {
-    Archive archive(path, file, "is no TorchScript file, or a truncated one",
-                    source.ignore_checksums);
-    check_file(archive, path);
-    *extra = extra_files(archive);
+    caffe2::serialize::PyTorchStreamReader reader(once);
+    for (const std::string &record : archive.records()) {
+      if (!is_tensor(record)) continue;
+      try {
+        once->add_tensor(record, reader.getRecordOffset(record), archive.size(record));
+      } catch (const c10::Error &) {
+        archive.check(record);  // says that the file is damaged
+      }
+    }
   }
+  once->check_tensors([&](const std::string &record) { archive.check(record); });
+  const auto failed = [&](std::string_view why) {
+    once->check_rest();  // a damaged file explains the rest
+    return Failure{"RuntimeError", path + ": " + std::string(message_of(why))};
+  };
   torch::jit::Module m;
   try {
     // Without the places in Python's files that the code comes from: they are one more pickle.
-    m = torch::jit::load(file, device, /*load_debug_files=*/false);
+    m = torch::jit::load(once, device, /*load_debug_files=*/false);
   } catch (const c10::Error &e) {
-    throw Failure{"RuntimeError",
-                  path + ": " + std::string(message_of(e.what_without_backtrace()))};
+    throw failed(e.what_without_backtrace());
   } catch (const std::bad_alloc &) {
     throw;
   } catch (const std::exception &e) {
-    throw Failure{"RuntimeError", path + ": " + std::string(message_of(e.what()))};
+    throw failed(e.what());
   }
+  once->check_rest();
   Types(path).check(m._ivalue(), m.type(), "");
   return m;
 }

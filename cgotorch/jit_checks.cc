@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cstring>
 #include <memory>
+#include <stdexcept>
 #include <unordered_map>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct Problem {
 };
 
 [[noreturn]] void fail(std::string text) { throw Problem{std::move(text)}; }
+// For what Python writes and no libtorch can read. It leaves check_pickle.
+[[noreturn]] void refuse(const std::string &text) { throw std::domain_error(text); }
 
 enum class Kind {
   kOther,  // of which only the depth matters
@@ -76,8 +79,6 @@ std::optional<uint64_t> item_size(std::string_view storage) {
       {"QInt8Storage", 1},
       {"QUInt8Storage", 1},
       {"QInt32Storage", 4},
-      {"QUInt4x2Storage", 1},
-      {"QUInt2x4Storage", 1},
       {"Float8_e5m2Storage", 1},
       {"Float8_e4m3fnStorage", 1},
       {"Float8_e5m2fnuzStorage", 1},
@@ -227,7 +228,16 @@ class Pickle {
       fail("has a tensor that is not described as one");
     const std::string &type = part(*id, 1, Kind::kGlobal).text;
     const std::string &key = part(*id, 2, Kind::kString).text;
-    part(*id, 3, Kind::kString);
+    if (part(*id, 3, Kind::kString).text == "meta")
+      refuse(
+          "has a tensor on the device meta, which has a shape and no elements: give the module its "
+          "weights "
+          "in Python before it is saved");
+    if (type == "torch.QUInt4x2Storage" || type == "torch.QUInt2x4Storage")
+      refuse(
+          "has a quantised tensor of several elements in a byte (quint4x2 or quint2x4), which "
+          "PyTorch writes and cannot read: "
+          "dequantise it, or use qint8 or quint8");
     const int64_t n = part(*id, 4, Kind::kInt).number;
     const auto each = type.starts_with("torch.") ? item_size(type.substr(6)) : std::nullopt;
     if (!each) fail("has a storage of the unknown type " + type);

@@ -538,10 +538,10 @@ def test_modules_at_random(cases, training):
 # Files that are damaged or hostile ----------------------------------------------------------------------
 
 
-def rebuilt(data: bytes, changes: dict[str, Callable[[bytes], bytes]]) -> bytes:
+def rebuilt(data: bytes, changes: dict[str, Callable[[bytes], bytes]], method: int = 0) -> bytes:
     """The archive with other records, and right checksums."""
     out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(out, "w") as target:
+    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(out, "w", method) as target:
         for name in source.namelist():
             record = name.split("/", 1)[1]
             content = source.read(name)
@@ -767,15 +767,48 @@ def test_tensors_that_are_not_what_they_say_are_errors(loads):
     assert [name for name, said in results.items() if "is damaged" not in said] == []
 
 
+class Packed(nn.Module):
+    """A tensor of several elements in a byte."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.q = torch.quantize_per_channel(
+            torch.ones(4, 8), torch.ones(4), torch.zeros(4), 0, dtype
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.q.dequantize().sum()
+
+
 def test_other_files_are_named(loads, tmp_path):
     tensors = io.BytesIO()
     torch.save({"a": torch.ones(2)}, tensors)
     exported = io.BytesIO()
     torch.export.save(torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),)), exported)
+    small = torch.jit.script(Small())
+    packed = bytearray(rebuilt(saved(small), {}))
+    for at in range(len(packed)):
+        if packed[at : at + 4] == b"PK\1\2":
+            packed[at + 8] |= 1  # encrypted
+    unread = {
+        "meta": saved(torch.jit.script(Small().to("meta"))),
+        "one on meta": saved(torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2, device="meta")))),
+        "quint4x2": saved(torch.jit.script(Packed(torch.quint4x2))),
+        "quint2x4": saved(torch.jit.script(Packed(torch.quint2x4))),
+        "bzip2": rebuilt(saved(small), {}, zipfile.ZIP_BZIP2),
+        "encrypted": bytes(packed),
+    }  # fmt: skip
     results = loads({
         "torch.save": tensors.getvalue(), "torch.export": exported.getvalue(),
         "empty": b"", "text": b"hello " * 100, "zip": rebuilt(tensors.getvalue(), {})[:-30],
+        "deflated": rebuilt(saved(small), {}, zipfile.ZIP_DEFLATED), **unread,
     })  # fmt: skip
+    assert results["deflated"] == ""
+    words = ["device meta", "device meta", "quint4x2", "quint2x4", "method 12", "encrypted"]
+    for name, word in zip(unread, words, strict=True):
+        assert "NotImplementedError" in results[name], results[name]
+        assert word in results[name], results[name]
+        assert "damaged" not in results[name], results[name]
     assert "gotorch.Load" in results["torch.save"]
     assert "export" in results["torch.export"]
     for name in ["empty", "text", "zip"]:

@@ -23,6 +23,7 @@
 package jit
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -51,9 +52,10 @@ type LoadOptions struct {
 // Load reads a module that torch.jit.save has written. It is in the mode, training or evaluation, in which it was saved.
 //
 // The error is that of the operating system if the file cannot be read, else an *gotorch.Error: of kind ValueError if the
-// file is truncated, damaged or no TorchScript; of kind NotImplementedError if a PyTorch before 1.3 wrote it; of kind RuntimeError
+// file is truncated, damaged or no TorchScript; of kind NotImplementedError if a PyTorch before 1.3 wrote it, or it has tensors on the device meta or of several elements in a byte; of kind RuntimeError
 // if its code needs what this process lacks: an operator of a library, which [gotorch.LoadLibrary] brings, or a device.
-// Lengths, sizes and nesting in a file are checked before they are believed.
+// Lengths, sizes and nesting in a file are checked before they are believed, and what was checked is what is loaded: each byte is
+// read once, so a file that is written meanwhile is loaded as it was, or an error.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.jit.load.html.
 func Load(path string, opts ...LoadOptions) (*Module, error) {
@@ -107,14 +109,34 @@ func Save(m *Module, path string, opts ...SaveOptions) error {
 	return replace.File(path, func(w io.Writer) error { return encode("jit.Save", w, m, opts) })
 }
 
-// Encode is [Save] to anywhere.
+// Encode is [Save] to anywhere. Nothing is written if the module cannot be saved. The file is in memory until it is written: w may
+// take any time, and do anything with the module.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.jit.save.html.
 func Encode(w io.Writer, m *Module, opts ...SaveOptions) error {
-	return encode("jit.Encode", w, m, opts)
+	var file pieces
+	if err := encode("jit.Encode", &file, m, opts); err != nil {
+		return err
+	}
+	for _, piece := range file {
+		if n, err := w.Write(piece); err != nil {
+			return err
+		} else if n < len(piece) {
+			return io.ErrShortWrite
+		}
+	}
+	return nil
 }
 
-// encode has C write into a pipe: it needs a file, and the module may be larger than memory has room for twice.
+// pieces is what was written, of which nothing is moved as it grows.
+type pieces [][]byte
+
+func (p *pieces) Write(b []byte) (int, error) {
+	*p = append(*p, bytes.Clone(b))
+	return len(b), nil
+}
+
+// encode has C write into a pipe: it needs a file. Nobody changes the module meanwhile, so w must not be the user's.
 func encode(op string, w io.Writer, m *Module, opts []SaveOptions) (err error) {
 	opt := args.Option(opts)
 	for name := range opt.ExtraFiles {

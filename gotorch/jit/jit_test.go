@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -505,3 +506,109 @@ func FuzzDecode(f *testing.F) {
 		m.Close()
 	})
 }
+
+// A file that is written while it is read is loaded as it is, or an error: never as nobody has written it.
+func TestAFileThatIsWrittenMeanwhile(t *testing.T) {
+	good, err := os.ReadFile("testdata/net.pt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := load(t, "net.pt")
+	x := gotorch.Randn([]int64{4, 3})
+	m.Eval()
+	want := m.Forward(x)
+	weight := gotorch.RawData(m.Attr("out.weight").(gotorch.Tensor))
+	at := bytes.Index(good, weight)
+	if at < 0 {
+		t.Fatal("the file does not have the weight")
+	}
+	path := filepath.Join(t.TempDir(), "net.pt")
+	if err := os.WriteFile(path, good, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		defer f.Close()
+		for i := byte(0); ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				f.WriteAt([]byte{weight[3] ^ i<<7}, int64(at)+3) // the sign of the first number
+				time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond)
+			}
+		}
+	})
+	failed := 0
+	for range 120 {
+		m, err := jit.Load(path)
+		if err != nil {
+			if failed++; !errors.Is(err, gotorch.ValueError) || !strings.Contains(err.Error(), "checksum") {
+				t.Fatal(err)
+			}
+			continue
+		}
+		m.Eval()
+		if got := m.Forward(x); !got.Equal(want) {
+			t.Fatalf("%v, want %v", got, want)
+		}
+		m.Close()
+	}
+	close(stop)
+	writer.Wait()
+	t.Logf("%d of 120 were read while they were damaged", failed)
+}
+
+// A Writer may use the module, and change and close it.
+func TestAModuleIsEncodedToAWriterThatChangesIt(t *testing.T) {
+	m := load(t, "net.pt")
+	big := gotorch.Randn([]int64{3, 1 << 16})
+	m.SetAttr("hidden.weight", big)
+	m.SetAttr("hidden.bias", gotorch.Zeros([]int64{3}))
+	var file bytes.Buffer
+	done := make(chan error, 1)
+	go func() {
+		closed := false
+		done <- jit.Encode(writerFunc(func(b []byte) (int, error) {
+			if !closed {
+				closed = true
+				m.Train(true)
+				m.SetAttr("hidden.weight", gotorch.Zeros([]int64{1}))
+				m.Close()
+			}
+			return file.Write(b)
+		}), m)
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it does not end")
+	}
+	again, err := jit.Decode(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if again.Training() || !again.Attr("hidden.weight").(gotorch.Tensor).Equal(big) {
+		t.Error("what is written is not what was there")
+	}
+	full := errors.New("full")
+	if err := jit.Encode(writerFunc(func([]byte) (int, error) { return 0, full }), again); !errors.Is(err, full) {
+		t.Error(err)
+	}
+	if err := jit.Encode(writerFunc(func(b []byte) (int, error) { return len(b) / 2, nil }), again); !errors.Is(err, io.ErrShortWrite) {
+		t.Error(err)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }

@@ -168,7 +168,7 @@ func TestModelsComeAndGoAtOnce(t *testing.T) {
 				case 1:
 					expected(srv.Unload(context.Background(), "m", id))
 				case 2, 3:
-					expected(srv.Load("m", ""))
+					expected(srv.Load(context.Background(), "m", ""))
 				case 4:
 					expected(srv.Remove(context.Background(), "m", id))
 				default:
@@ -206,7 +206,7 @@ func TestAModelThatIsLoadedByManyAtOnceIsLoadedOnce(t *testing.T) {
 	var clients sync.WaitGroup
 	for range 8 {
 		clients.Go(func() {
-			if err := srv.Load("a", ""); err != nil {
+			if err := srv.Load(context.Background(), "a", ""); err != nil {
 				t.Error(err)
 			}
 		})

@@ -40,8 +40,7 @@ const (
 
 // take takes n bytes, or reports that there are none.
 func (h *holding) take(n int64) bool {
-	for h.budget.used.Add(n) > h.budget.limit {
-		h.budget.used.Add(-n)
+	for !h.budget.add(n) {
 		if h.ended.Load() || !h.budget.endStalled() {
 			return false
 		}
@@ -54,9 +53,22 @@ func (h *holding) take(n int64) bool {
 	return true
 }
 
+// add adds n bytes, or none at all: one that is too large must not stand in the way of others for a moment.
+func (b *budget) add(n int64) bool {
+	for {
+		used := b.used.Load()
+		if n > b.limit-used {
+			return false
+		}
+		if b.used.CompareAndSwap(used, used+n) {
+			return true
+		}
+	}
+}
+
 // fits reports whether so many bytes could be taken. It ends other requests for them.
 func (h *holding) fits(n int64) bool {
-	for h.budget.used.Load()+n > h.budget.limit {
+	for n > h.budget.limit-h.budget.used.Load() {
 		if h.ended.Load() || !h.budget.endStalled() {
 			return false
 		}

@@ -54,14 +54,18 @@ type modelConfig struct {
 	Versions int `json:"versions"`
 	// Warmup are the shapes of inputs of runs before the model goes into service.
 	Warmup []map[string][]int64 `json:"warmup"`
-	// Outputs are those of an AOTInductor package, which does not say of which type they are.
-	Outputs []struct {
-		Name  string   `json:"name"`
-		Type  DataType `json:"type"`
-		Shape []int64  `json:"shape"`
-	} `json:"outputs"`
-	MapWeights bool `json:"map_weights"`
-	AnyTorch   bool `json:"any_torch"`
+	// Inputs are those of a TorchScript file, and Outputs those of one or of an AOTInductor package: they do not say of which
+	// type and shape these are.
+	Inputs     []modelSpec `json:"inputs"`
+	Outputs    []modelSpec `json:"outputs"`
+	MapWeights bool        `json:"map_weights"`
+	AnyTorch   bool        `json:"any_torch"`
+}
+
+type modelSpec struct {
+	Name  string   `json:"name"`
+	Type  DataType `json:"type"`
+	Shape []int64  `json:"shape"`
 }
 
 // duration is a text such as "2ms".

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -394,25 +395,42 @@ type modelPanic struct {
 
 func (p *modelPanic) Error() string { return fmt.Sprintf("the model panicked: %v", p.value) }
 
+// sound returns an error of a model, or what is wrong with it: its methods are the model's code, and are called later where nothing
+// catches a panic.
+func sound(err error) (is error) {
+	if err == nil {
+		return nil
+	}
+	if of := reflect.ValueOf(err); of.Kind() == reflect.Pointer && of.IsNil() {
+		return newError(Internal, "the model returned a nil %T as an error: it must return nil", err)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			is = newError(Internal, "the model returned an error, a %T, whose methods panic: %v", err, p)
+		}
+	}()
+	asError(err).told()
+	return err
+}
+
 // attempt runs the model once.
 func (v *version) attempt(ctx context.Context, jobs []*job) (err error) {
 	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case *gotorch.Error:
-			err = r
-		default:
-			if e, ok := r.(error); ok {
-				var wrapped *gotorch.Error
-				if errors.As(e, &wrapped) {
-					err = e
-					return
-				}
-			}
-			p := &modelPanic{r, debug.Stack()}
-			v.server.log.Error("serve: a model panicked", "model", v.name, "version", v.id, "panic", fmt.Sprint(r), "stack", string(p.stack))
-			err = p
+		r := recover()
+		if r == nil {
+			err = sound(err)
+			return
 		}
+		if e, ok := r.(error); ok {
+			var wrapped *gotorch.Error
+			if e = sound(e); errors.As(e, &wrapped) {
+				err = e
+				return
+			}
+		}
+		p := &modelPanic{r, debug.Stack()}
+		v.server.log.Error("serve: a model panicked", "model", v.name, "version", v.id, "panic", fmt.Sprint(r), "stack", string(p.stack))
+		err = p
 	}()
 	gotorch.Scope0(func(*gotorch.ScopeHandle) {
 		defer v.setThreads()()
@@ -535,6 +553,10 @@ func joined(jobs []*job, i, rows int, r *ragged) Value {
 	return v
 }
 
+// dense returns a tensor's elements as they are sent: one after the other, in CPU memory, and not negated by a flag. It is called in a
+// scope.
+func dense(t gotorch.Tensor) gotorch.Tensor { return t.To(gotorch.CPU).Contiguous().ResolveNeg() }
+
 // split hands each job its part of the outputs.
 func (v *version) split(jobs []*job, values []Value, rows int) error {
 	specs := v.signature.Outputs
@@ -552,10 +574,12 @@ func (v *version) split(jobs []*job, values []Value, rows int) error {
 			t := value.Tensor
 			o.typ, o.shape = TypeOf(t.DType()), t.Shape()
 			if o.typ == spec.Type {
-				o.raw = gotorch.RawData(t.To(gotorch.CPU).Contiguous())
+				o.raw = gotorch.RawData(dense(t))
 			} else if o.typ == "" {
 				o.typ = DataType(t.DType().String())
 			}
+		} else if spec.Type != BYTES && value.Bytes == nil {
+			return newError(Internal, "output %q is the zero Tensor, or was closed", spec.Name)
 		} else {
 			o.typ, o.shape, o.bytes = BYTES, value.Shape, value.Bytes
 			if n, ok := elements(o.shape); !ok || n != len(o.bytes) {

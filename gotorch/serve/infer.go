@@ -43,11 +43,10 @@ func (s *Server) Infer(ctx context.Context, r InferRequest) (outputs []Value, er
 		for _, v := range r.Inputs {
 			one := input{name: v.Name, typ: BYTES, shape: slices.Clone(v.Shape), bytes: v.Bytes}
 			if v.Tensor.Defined() {
-				t := v.Tensor.To(gotorch.CPU).Contiguous()
-				one = input{name: v.Name, typ: TypeOf(t.DType()), shape: t.Shape(), raw: bytes.Clone(gotorch.RawData(t))}
-				if t.T != v.Tensor.T {
-					t.Close()
-				}
+				gotorch.Scope0(func(*gotorch.ScopeHandle) {
+					t := dense(v.Tensor)
+					one = input{name: v.Name, typ: TypeOf(t.DType()), shape: t.Shape(), raw: bytes.Clone(gotorch.RawData(t))}
+				})
 			} else {
 				one.bytes = make([][]byte, len(v.Bytes))
 				for i, b := range v.Bytes {

@@ -85,8 +85,26 @@ func TestRequestsAreJoinedWhereRowsAreIndependent(t *testing.T) {
 		}
 	}
 
-	// A manifest that contradicts itself is damaged.
+	// A client chooses how many rows a request has, and statistics are kept of so many sizes.
 	dir := t.TempDir()
+	m := modeltest.Write(t, filepath.Join(dir, "m"), 3, false)
+	m["independent_rows"] = true
+	modeltest.Manifest(t, filepath.Join(dir, "m"), m)
+	srv, _ := repository(t, dir, serve.Options{}, serve.RepositoryOptions{Poll: -1})
+	for n := range int64(300) {
+		gotorch.Scope0(func(*gotorch.ScopeHandle) {
+			_, err := srv.Infer(t.Context(), serve.InferRequest{Model: "m", Inputs: []serve.Value{{Name: "x", Tensor: gotorch.Ones([]int64{n + 1, 2})}}})
+			testhelp.Must(t, err)
+		})
+	}
+	stats, err := srv.Statistics("m", "")
+	testhelp.Must(t, err)
+	if s := stats[0]; len(s.Batches) != 256 || s.Executions != 300 || s.Inferences != 300*301/2 {
+		t.Errorf("%d sizes, %d batches, %d rows", len(s.Batches), s.Executions, s.Inferences)
+	}
+
+	// A manifest that contradicts itself is damaged.
+	dir = t.TempDir()
 	for _, stateful := range []bool{false, true} {
 		m := modeltest.Write(t, filepath.Join(dir, "m"), 3, stateful)
 		m["independent_rows"] = true

@@ -34,7 +34,8 @@ func (b *body) unpack(h http.Header) error {
 	if encoding == "" {
 		return nil
 	}
-	packed := bufio.NewReader(&bounded{b.r, b.most})
+	b.packed = &bounded{b.r, b.most}
+	packed := bufio.NewReader(b.packed)
 	b.whole = -1
 	var err error
 	switch encoding {
@@ -129,7 +130,9 @@ func readError(err error, got int64, in string) error {
 		return err
 	}
 	at := "after " + strconv.FormatInt(got, 10) + " bytes"
-	if in != "" {
+	if got == 0 {
+		at = "before its first byte"
+	} else if in != "" {
 		at += ", in " + in
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -343,6 +343,9 @@ func TestASlowBodyIsATimeout(t *testing.T) {
 		}
 		if said := protocolError(t, c.path, 408, body, 408); strings.Contains(said, "127.0.0.1") || !strings.Contains(said, "time") {
 			t.Errorf("%v: %s", c, said)
+		} else if want := fmt.Sprintf("after %d bytes", len(c.body)); c.body == "" && !strings.Contains(said, "before its first byte") ||
+			c.body != "" && !strings.Contains(said, want) {
+			t.Errorf("%v: %s, where %q was expected", c, said, want)
 		}
 	}
 	// One that is cut off is not: whose side it was on is not known, and nobody reads the answer but logs.

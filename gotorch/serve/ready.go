@@ -50,11 +50,15 @@ func (s *Server) CheckReady() error {
 
 // unready says what of the folder is not in service, and must be.
 func (r *repository) unready() []string {
-	failures := r.failures()
 	r.seen.Lock()
 	defer r.seen.Unlock()
-	if !r.looked {
-		return []string{"a folder of models is being loaded"}
+	failures := r.failed()
+	if !r.listed || len(r.pending) > 0 && !r.settled {
+		why := []string{"a folder of models is being loaded"}
+		for _, model := range slices.Sorted(maps.Keys(r.pending)) {
+			why = append(why, "model "+model+" is not loaded yet")
+		}
+		return why
 	}
 	loaded := map[string]bool{}
 	for key, e := range r.entries {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"log/slog"
 	"maps"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"gotorch.dev/gotorch/aoti"
 	"gotorch.dev/gotorch/graph"
 	"gotorch.dev/gotorch/internal/regular"
+	"gotorch.dev/gotorch/jit"
 )
 
 // A folder of models, which is watched.
@@ -41,7 +43,7 @@ type RepositoryOptions struct {
 // closed:
 //
 //	models/digits/1/       a version: a folder of pb.export_model, or one with an AOTInductor package, of any name that
-//	models/digits/2/         ends in .pt2
+//	models/digits/2/         ends in .pt2, or a file of TorchScript, which ends in .pt
 //	models/digits/config.json
 //	models/scale/          a model without versions, which is version 1
 //
@@ -71,7 +73,7 @@ func (s *Server) AddRepository(ctx context.Context, dir string, opts ...Reposito
 		return newError(InvalidArgument, "AddRepository takes one RepositoryOptions, not %d", len(opts))
 	}
 	if opt.Poll == 0 {
-		opt.Poll = 2 * time.Second
+		opt.Poll = defaultPoll
 	}
 	for _, name := range opt.Only {
 		if err := checkName("name", name); err != nil {
@@ -85,178 +87,309 @@ func (s *Server) AddRepository(ctx context.Context, dir string, opts ...Reposito
 	if _, err := os.ReadDir(dir); err != nil {
 		return err
 	}
-	r := &repository{server: s, dir: dir, only: slices.Clone(opt.Only), entries: map[entryKey]*entry{}}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
+	r := &repository{server: s, dir: dir, only: slices.Clone(opt.Only), patience: opt.Poll, done: make(chan struct{}),
+		entries: map[entryKey]*entry{}, turns: map[string]chan struct{}{}, pending: map[string]bool{},
+		unreadModels: map[string]string{}, emptyModels: map[string]bool{}}
+	if r.patience < 0 {
+		r.patience = defaultPoll
+	}
+	r.ctx, r.cancel = context.WithCancel(ctx)
 	s.mutex.Lock()
 	if s.closing {
 		s.mutex.Unlock()
-		cancel()
+		r.cancel()
 		return errClosed()
 	}
 	s.repositories = append(s.repositories, r)
-	r.cancel, r.done = cancel, done
 	s.mutex.Unlock()
-	r.scan(ctx, "")
-	if opt.Poll < 0 || ctx.Err() != nil {
-		close(done)
-		return nil
-	}
-	go func() {
-		defer close(done)
-		ticker := time.NewTicker(opt.Poll)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-				r.scan(ctx, "")
-			}
+	first := make(chan []<-chan struct{}, 1)
+	go r.watch(opt.Poll, first)
+	for _, look := range <-first {
+		select {
+		case <-look:
+		case <-r.ctx.Done():
 		}
-	}()
+	}
 	return nil
 }
 
+const defaultPoll = 2 * time.Second
+
 type repository struct {
-	server *Server
-	dir    string
-	only   []string
-	cancel context.CancelFunc
-	done   chan struct{} // closed when nobody watches any more
+	server   *Server
+	dir      string
+	only     []string
+	patience time.Duration // how long a model may hold up those that are looked at after it
+	ctx      context.Context
+	cancel   context.CancelFunc
+	looks    sync.WaitGroup
+	done     chan struct{} // closed when nobody watches, and nothing is being loaded any more
 
-	mutex   sync.Mutex // held while the folder is looked at
-	entries map[entryKey]*entry
-	unread  string // why the folder could not be read, if it could not
-
-	started bool // the folder has been looked at
-
-	seen         sync.Mutex        // guards what the index and CheckReady say: of entries, and what follows
-	unreadModels map[string]string // why what is in the folder under a name could not be read
-	emptyModels  map[string]bool   // folders without a version
-	looked       bool              // all of the folder has been looked at
-	settled      bool              // and once all of it was in service
+	seen         sync.Mutex // guards what follows, and what the index and CheckReady say of entries
+	entries      map[entryKey]*entry
+	turns        map[string]chan struct{} // by model; filled while its folder is looked at, by whom its entries belong to
+	pending      map[string]bool          // models whose first look has not ended
+	listed       bool                     // the folder has been listed
+	started      bool                     // all that was in it then has been begun
+	ended        bool                     // nothing is looked at any more
+	unread       string                   // why the folder could not be read, if it could not
+	unreadModels map[string]string        // why what is in the folder under a name could not be read
+	emptyModels  map[string]bool          // folders without a version
+	settled      bool                     // once all of it was in service
 }
 
 type entryKey struct{ model, version string }
 
 // entry is a version that is, or was, in the folder.
 type entry struct {
-	print   string  // what was there when it was tried
-	failed  string  // why that is not in service; "" if it is
-	said    string  // what the log has of it
-	digest  string  // of what is in service
-	config  string  // its configuration
-	mapped  bool    // its weights are the file's
-	version *loaded // what is in service
-	loaded  bool    // whether there is that
-	missing int     // looks without it
+	print   string          // what was there when it was tried
+	failed  string          // why that is not in service; "" if it is
+	said    string          // what the log has of it
+	digest  string          // of what is in service
+	config  string          // its configuration
+	mapped  bool            // its weights are the file's
+	version *loaded         // what is in service
+	loaded  bool            // whether there is that
+	loading bool            // something is being loaded to take its place
+	missing int             // looks without it
+	hung    <-chan struct{} // closed when a warm-up that took longer than it may has returned; nil for none
 }
 
 type loaded struct{ model Model }
 
-// scan looks at the folder, or at one model in it; then it tries what failed again.
-func (r *repository) scan(ctx context.Context, only string) {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
+// watch looks at the folder until the context ends. first gets the looks of the first time.
+func (r *repository) watch(poll time.Duration, first chan<- []<-chan struct{}) {
+	defer close(r.done)
+	defer r.looks.Wait()
+	first <- r.scan()
+	var tick <-chan time.Time
+	if poll > 0 {
+		ticker := time.NewTicker(poll)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	for {
+		select {
+		case <-r.ctx.Done():
+			r.seen.Lock()
+			r.ended = true
+			r.seen.Unlock()
+			return
+		case <-tick:
+			r.scan()
+		}
+	}
+}
+
+// list returns what is in the folder by the names of models, and nothing for models that were and are not any more.
+// all says that all of it is looked at next.
+func (r *repository) list(all bool) map[string]os.DirEntry {
 	names, err := os.ReadDir(r.dir)
+	r.seen.Lock()
+	defer r.seen.Unlock()
 	if err != nil {
 		// A file system that is away for a while takes no model out of service.
 		if text := err.Error(); text != r.unread {
 			r.unread = text
 			r.server.log.Error("serve: the folder of models cannot be read; what is in service stays", "folder", r.dir, "error", err)
 		}
-		return
+		return nil
 	}
 	r.unread = ""
-	defer func() { r.started = true }()
-	served, unread, empty := map[entryKey]bool{}, map[string]string{}, map[string]bool{}
+	found := map[string]os.DirEntry{}
+	for key := range r.entries {
+		found[key.model] = nil
+	}
+	for _, known := range []iter.Seq[string]{maps.Keys(r.unreadModels), maps.Keys(r.emptyModels)} {
+		for model := range known {
+			found[model] = nil
+		}
+	}
 	for _, name := range names {
 		model := name.Name()
-		if only != "" && model != only || len(r.only) > 0 && !slices.Contains(r.only, model) ||
-			strings.HasPrefix(model, ".") || model == lostAndFound || checkName("name", model) != nil {
+		if len(r.only) > 0 && !slices.Contains(r.only, model) || strings.HasPrefix(model, ".") || model == lostAndFound ||
+			checkName("name", model) != nil {
 			continue
 		}
-		all, most, err := r.versions(name)
-		if err != nil {
-			unread[model] = r.tellable(err)
-			continue
-		}
-		if len(all) == 0 {
-			empty[model], _ = isFolder(name, filepath.Join(r.dir, model))
-		}
-		// The highest first, as only what is loaded tells which of the lower ones are needed.
-		loaded := 0
-		for _, one := range slices.Backward(all) {
-			if most > 0 && loaded >= most {
-				break
-			}
-			if ctx.Err() != nil {
-				return
-			}
-			key := entryKey{model, one.version}
-			served[key] = true
-			if r.look(ctx, key, one, only != ""); r.entries[key].version != nil {
-				loaded++
+		found[model] = name
+		if r.turns[model] == nil {
+			r.turns[model] = make(chan struct{}, 1)
+			if all {
+				r.pending[model] = true
 			}
 		}
 	}
-	if ctx.Err() != nil {
+	r.listed = r.listed || all
+	return found
+}
+
+// scan looks at the folder, and returns the looks that it has begun. Those that go on are of models that take long.
+func (r *repository) scan() (looks []<-chan struct{}) {
+	r.seen.Lock()
+	again := r.started
+	r.seen.Unlock()
+	found := r.list(true)
+	for _, model := range slices.Sorted(maps.Keys(found)) {
+		select {
+		case r.turn(model) <- struct{}{}:
+		default:
+			continue // the last look goes on
+		}
+		look := r.begin(model, found[model], again, false)
+		looks = append(looks, look)
+		late := time.NewTimer(r.patience)
+		select {
+		case <-look:
+		case <-late.C:
+		case <-r.ctx.Done():
+		}
+		if late.Stop(); r.ctx.Err() != nil {
+			return looks
+		}
+	}
+	if found != nil {
+		r.seen.Lock()
+		r.started = true
+		r.seen.Unlock()
+	}
+	return looks
+}
+
+// ask looks at a model for a client, and tries what failed again. The error is that of the client, who does not wait any longer.
+func (r *repository) ask(ctx context.Context, model string) error {
+	found := r.list(false)
+	name, ok := found[model]
+	if !ok {
+		return nil
+	}
+	select {
+	case r.turn(model) <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.ctx.Done():
+		return nil
+	}
+	select {
+	case <-r.begin(model, name, false, true):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *repository) turn(model string) chan struct{} {
+	r.seen.Lock()
+	defer r.seen.Unlock()
+	return r.turns[model]
+}
+
+// begin looks at a model on a goroutine of its own, as that may take any time, and gives back its turn, which the caller has. The
+// channel is closed then. name is what is in the folder, or nil; again says that it will soon be looked at again.
+func (r *repository) begin(model string, name os.DirEntry, again, asked bool) <-chan struct{} {
+	done := make(chan struct{})
+	r.seen.Lock()
+	defer r.seen.Unlock()
+	turn := r.turns[model]
+	if r.ended {
+		<-turn
+		close(done)
+		return done
+	}
+	r.looks.Add(1)
+	go func() {
+		defer func() { // also where the model ends the goroutine
+			r.seen.Lock()
+			delete(r.pending, model)
+			r.seen.Unlock()
+			<-turn
+			r.looks.Done()
+			close(done)
+		}()
+		r.lookAt(model, name, again, asked)
+	}()
+	return done
+}
+
+// lookAt looks at a model.
+func (r *repository) lookAt(model string, name os.DirEntry, again, asked bool) {
+	var all []source
+	var most int
+	if name != nil {
+		var err error
+		if all, most, err = r.versions(name); err != nil {
+			for _, e := range r.entriesOf(model) {
+				e.missing = 0
+			}
+			r.note(model, r.tellable(err), false)
+			return
+		}
+	}
+	empty := false
+	if name != nil && len(all) == 0 {
+		empty, _ = isFolder(name, filepath.Join(r.dir, model))
+	}
+	served := map[string]bool{}
+	// The highest first, as only what is loaded tells which of the lower ones are needed.
+	loaded := 0
+	for _, one := range slices.Backward(all) {
+		if most > 0 && loaded >= most {
+			break
+		}
+		if r.ctx.Err() != nil {
+			return
+		}
+		served[one.version] = true
+		if e := r.look(entryKey{model, one.version}, one, again, asked); e.version != nil {
+			loaded++
+		}
+	}
+	if r.ctx.Err() != nil {
 		return
 	}
-	r.setUnread(only, unread, empty)
-	for _, key := range slices.SortedFunc(maps.Keys(r.entries), compareKeys) {
-		e := r.entries[key]
-		if unread[key.model] != "" {
-			e.missing = 0
-			continue
-		}
-		if served[key] || only != "" && key.model != only {
+	r.note(model, "", empty)
+	for version, e := range r.entriesOf(model) {
+		if served[version] {
 			continue
 		}
 		// One look may fall between the two renames that replace a folder.
-		if e.missing++; e.missing < 2 && only == "" {
-			continue
+		if e.missing++; e.missing >= 2 || asked {
+			r.remove(entryKey{model, version}, e)
 		}
-		r.remove(key, e)
 	}
+}
+
+// entriesOf returns the versions of a model.
+func (r *repository) entriesOf(model string) map[string]*entry {
+	r.seen.Lock()
+	defer r.seen.Unlock()
+	of := map[string]*entry{}
+	for key, e := range r.entries {
+		if key.model == model {
+			of[key.version] = e
+		}
+	}
+	return of
 }
 
 // lostAndFound is where a file system keeps what it has found, at the root of a volume: no model.
 const lostAndFound = "lost+found"
 
-// setUnread notes which models could not be read, and which have no version, of all or of one, and logs what is new.
-func (r *repository) setUnread(only string, unread map[string]string, empty map[string]bool) {
+// note notes why a model could not be read, if it could not, and whether it has no version, and logs what is new.
+func (r *repository) note(model, unread string, empty bool) {
 	r.seen.Lock()
 	defer r.seen.Unlock()
-	for _, model := range slices.Sorted(maps.Keys(unread)) {
-		if r.unreadModels[model] != unread[model] {
-			r.server.log.Error("serve: a model of the folder cannot be read; what is in service stays", "model", model,
-				"folder", filepath.Join(r.dir, model), "error", unread[model])
-		}
+	if unread != "" && r.unreadModels[model] != unread {
+		r.server.log.Error("serve: a model of the folder cannot be read; what is in service stays", "model", model,
+			"folder", filepath.Join(r.dir, model), "error", unread)
 	}
-	if only == "" {
-		r.looked = true
-	} else {
-		for model, why := range r.unreadModels {
-			if model != only {
-				unread[model] = why
-			}
-		}
-		for model, is := range r.emptyModels {
-			if model != only {
-				empty[model] = is
-			}
-		}
+	delete(r.unreadModels, model)
+	delete(r.emptyModels, model)
+	if unread != "" {
+		r.unreadModels[model] = unread
 	}
-	r.unreadModels, r.emptyModels = unread, empty
-}
-
-func compareKeys(a, b entryKey) int {
-	if a.model != b.model {
-		return strings.Compare(a.model, b.model)
+	if empty {
+		r.emptyModels[model] = true
 	}
-	return compareVersions(a.version, b.version)
 }
 
 // isFolder reports whether a name is that of a folder, or of a link to one. One that is gone is none; the error says that
@@ -333,9 +466,7 @@ func (r *repository) versions(model os.DirEntry) (all []source, most int, err er
 
 // isVersion reports whether a folder is a version itself.
 func isVersion(names []os.DirEntry) bool {
-	return slices.ContainsFunc(names, func(e os.DirEntry) bool {
-		return e.Name() == graph.ManifestFile || strings.HasSuffix(e.Name(), ".pt2") && !strings.HasPrefix(e.Name(), ".")
-	})
+	return slices.ContainsFunc(names, func(e os.DirEntry) bool { return isModel(e.Name()) })
 }
 
 // fingerprint is what stat says of the files of a version: it changes when one of them does. young says that one has
@@ -359,7 +490,7 @@ func fingerprint(dir, configPath string) (print string, young bool, err error) {
 		return b.String(), false, err
 	}
 	if !isVersion(names) {
-		err = fmt.Errorf("%s has neither a %s, as pb.export_model writes it, nor a package that ends in .pt2", dir, graph.ManifestFile)
+		err = fmt.Errorf("%s has no model: neither a %s, as pb.export_model writes it, nor a package of AOTInductor (.pt2), nor a file of TorchScript (.pt)", dir, graph.ManifestFile)
 	}
 	for _, name := range names {
 		path := filepath.Join(dir, name.Name())
@@ -390,72 +521,133 @@ func readConfig(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxConfig))
 }
 
-// look loads a version if it is not what is in service. asked says that a client wants it.
-func (r *repository) look(ctx context.Context, key entryKey, at source, asked bool) {
+// look loads a version if it is not what is in service. again says that it will be looked at again, so that what is being written may
+// wait; asked that a client wants it.
+func (r *repository) look(key entryKey, at source, again, asked bool) *entry {
+	r.seen.Lock()
 	e := r.entries[key]
 	if e == nil {
 		e = &entry{}
-		r.seen.Lock()
 		r.entries[key] = e
-		r.seen.Unlock()
 	}
+	r.seen.Unlock()
 	e.missing = 0
-	if e.print == at.print && (e.failed == "" || !asked) {
-		return
+	if e.print == at.print && (e.failed == "" || !asked || e.hangs()) {
+		return e
 	}
 	if e.version != nil && !asked && r.server.isUnloaded(key.model, key.version, e.version.model) {
-		return // until a client loads it
+		return e // until a client loads it
 	}
 	if e.print = at.print; at.young {
-		if !asked && r.started {
+		if again {
 			e.print = ""
-			return
+			return e
 		}
 		e.print += "young" // it is looked at again
 	}
 	err := at.problem
 	if err == nil {
-		err = r.load(ctx, key, at, e)
+		r.setLoading(e, true)
+		defer r.setLoading(e, false) // also where the model ends the goroutine
+		err = r.load(key, at, e, asked)
 	}
-	if ctx.Err() != nil {
-		return
+	if r.ctx.Err() != nil {
+		return e
 	}
 	r.seen.Lock()
 	defer r.seen.Unlock()
 	e.loaded = e.version != nil
 	if err == nil {
 		e.failed, e.said = "", ""
-		return
+		return e
 	}
-	e.failed = r.tellable(err)
+	e.failed = r.tellable(err, at.dir)
 	// While a folder is copied its errors differ in sizes and sums alone.
 	what := numbers.ReplaceAllString(e.failed, "#")
 	level := slog.LevelDebug
 	if what != e.said {
 		e.said, level = what, slog.LevelError
 	}
-	r.server.log.Log(ctx, level, "serve: a model of the folder is not loaded", "model", key.model, "version", key.version,
+	r.server.log.Log(r.ctx, level, "serve: a model of the folder is not loaded", "model", key.model, "version", key.version,
 		"folder", at.dir, "in service", e.version != nil, "error", err)
+	return e
+}
+
+func (r *repository) setLoading(e *entry, loading bool) {
+	r.seen.Lock()
+	defer r.seen.Unlock()
+	e.loading = loading
+}
+
+// hangs reports whether a warm-up of it still runs that took longer than it may. Another try would only be one more.
+func (e *entry) hangs() bool {
+	if e.hung == nil {
+		return false
+	}
+	select {
+	case <-e.hung:
+		return false
+	default:
+		return true
+	}
 }
 
 // tellable is an error as clients may see it: paths begin in the folder, and of others there is the last name, as where
-// things are is the operator's. All of it is text, as one entry of the index that is none would be the end of the whole
-// answer over gRPC.
-func (r *repository) tellable(err error) string {
-	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
-	if r.dir != "/" {
-		text = strings.ReplaceAll(text, r.dir+"/", "")
+// things are is the operator's. at are other folders that it may be about. All of it is text, as one entry of the index that is
+// none would be the end of the whole answer over gRPC.
+func (r *repository) tellable(err error, at ...string) string {
+	valid := func(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+	folders := append(at, r.dir, os.TempDir())
+	for _, path := range pathsOf(err) {
+		folders = append(folders, filepath.Dir(path))
+	}
+	for _, folder := range slices.Clone(folders) {
+		if real, err := filepath.EvalSymlinks(folder); err == nil {
+			folders = append(folders, real)
+		}
+	}
+	// The repository's own first: what is left of a path begins there. Then the longest.
+	slices.SortFunc(folders, func(a, b string) int { return len(b) - len(a) })
+	real, _ := filepath.EvalSymlinks(r.dir)
+	text := valid(err.Error())
+	for _, folder := range append([]string{r.dir, real}, folders...) {
+		if len(folder) > 1 && folder[0] == '/' {
+			begin := regexp.MustCompile(`(^|[^\pL\pN_.\-/])` + regexp.QuoteMeta(valid(folder)) + "/") // and not the middle of a path
+			text = begin.ReplaceAllString(text, "$1")
+		}
 	}
 	return foldersOfPaths.ReplaceAllString(text, "$1")
 }
 
-// foldersOfPaths are the folders of an absolute path in a text.
-var foldersOfPaths = regexp.MustCompile(`(^|[\s"'` + "`" + `(\[=:,])/(?:[^\s"'` + "`" + `()\[\]:,;/]+/)+`)
+// pathsOf are the paths that an error says it is about.
+func pathsOf(err error) (paths []string) {
+	switch e := err.(type) {
+	case *fs.PathError:
+		paths = append(paths, e.Path)
+	case *os.LinkError:
+		paths = append(paths, e.Old, e.New)
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			paths = append(paths, pathsOf(inner)...)
+		}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			paths = append(paths, pathsOf(inner)...)
+		}
+	}
+	return paths
+}
+
+// foldersOfPaths are the folders of an absolute path in a text. A name may have spaces, so that a path ends at its last slash before a
+// sign: better too much is left out than too little.
+var foldersOfPaths = regexp.MustCompile(`(^|[\s"'` + "`" + `(\[{<>=:,;|])/[^\s"'` + "`" + `()\[\]{}<>:,;|/][^\n"'` + "`" + `()\[\]{}<>:,;|]*/`)
 
 var numbers = regexp.MustCompile(`[0-9a-f]*[0-9][0-9a-f]*`)
 
 // load loads what is in a folder, and puts it into service.
-func (r *repository) load(ctx context.Context, key entryKey, at source, e *entry) (err error) {
+func (r *repository) load(key entryKey, at source, e *entry, asked bool) (err error) {
 	defer func() {
 		if p := recover(); p != nil { // code of the folder's
 			err = fmt.Errorf("panic while the model was loaded: %v", p)
@@ -474,14 +666,28 @@ func (r *repository) load(ctx context.Context, key entryKey, at source, e *entry
 	if !r.server.mayAdd(key.model, key.version, e.version) {
 		return errors.New("the program has added a model of this name and version itself")
 	}
+	given, _, err := r.server.modelOptions(c.options()) // before what is large is loaded
+	if err != nil {
+		return of(key.model, key.version, err)
+	}
 	model, err := openModel(at.dir, c)
 	if err != nil {
 		return err
 	}
 	added := false
+	var late <-chan struct{}
 	defer func() {
-		if closer, ok := model.(io.Closer); ok && !added {
+		closer, ok := model.(io.Closer)
+		switch {
+		case added || !ok:
+		case late == nil:
 			closer.Close()
+		default:
+			go func() {
+				<-late
+				closer.Close()
+				r.server.log.Warn("serve: a run for warm-up that took longer than it may has returned", "model", key.model, "version", key.version)
+			}()
 		}
 	}()
 	digest := ""
@@ -492,7 +698,8 @@ func (r *repository) load(ctx context.Context, key entryKey, at source, e *entry
 		!r.server.isUnloaded(key.model, key.version, e.version.model) {
 		return nil // only touched, or copied over itself
 	}
-	if err := warmUp(ctx, model, c.Warmup); err != nil {
+	if late, err = r.warm(model, c.Warmup, given.runTimeout); err != nil {
+		e.hung = late
 		return fmt.Errorf("warm-up: %w", err)
 	}
 	options := append(c.options(), Version(key.version))
@@ -502,8 +709,12 @@ func (r *repository) load(ctx context.Context, key entryKey, at source, e *entry
 	if g, ok := model.(*graphModel); ok && c.Batching == nil && c.Sequences == nil && len(c.Ragged) == 0 {
 		options = append(options, joining(g.model.Sizes(), g.model.IndependentRows()))
 	}
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if err := r.ctx.Err(); err != nil {
+		return err
+	}
+	if e.version != nil && !asked && r.server.isUnloaded(key.model, key.version, e.version.model) {
+		e.print = "" // a client has unloaded it meanwhile; it is looked at again when one loads it
+		return nil
 	}
 	if err := r.server.Add(key.model, model, options...); err != nil {
 		return err
@@ -514,113 +725,178 @@ func (r *repository) load(ctx context.Context, key entryKey, at source, e *entry
 }
 
 // openModel loads the model in a folder.
-func openModel(dir string, c *modelConfig) (model Model, err error) {
-	if _, err := os.Lstat(filepath.Join(dir, graph.ManifestFile)); err == nil {
+func openModel(dir string, c *modelConfig) (Model, error) {
+	file, err := modelFile(dir)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, file)
+	isGraph, isScript := file == graph.ManifestFile, strings.HasSuffix(file, scriptEnd)
+	wrong := func(text string) (Model, error) { return nil, errors.New(configFile + ": " + text) }
+	switch {
+	case !isGraph && (c.MapWeights || c.AnyTorch):
+		return wrong("map_weights and any_torch are for folders of export_model alone")
+	case isGraph && len(c.Outputs) > 0:
+		return wrong("outputs are for AOTInductor packages and TorchScript: the manifest has this model's")
+	case !isScript && len(c.Inputs) > 0:
+		return wrong("inputs are for TorchScript: other models say theirs")
+	case isGraph:
 		m, err := graph.Open(dir, graph.OpenOptions{Map: c.MapWeights, AnyTorch: c.AnyTorch})
 		if err != nil {
 			return nil, err
 		}
-		tryErr := gotorch.Try0(func() { model = FromGraph(m) })
-		if tryErr == nil && len(c.Outputs) > 0 {
-			tryErr = errors.New(configFile + ": outputs are for AOTInductor packages alone: the manifest has this model's")
+		return orClose(func() { m.Close() }, func() Model { return FromGraph(m) })
+	case isScript:
+		m, err := jit.Load(path)
+		if err != nil {
+			return nil, err
 		}
-		if tryErr != nil {
-			m.Close()
-			return nil, tryErr
-		}
-		return model, nil
-	}
-	names, err := filepath.Glob(filepath.Join(quoteGlob(dir), "[^.]*.pt2"))
-	if err != nil {
-		return nil, err
-	}
-	if len(names) != 1 {
-		return nil, fmt.Errorf("%s has %d packages that end in .pt2, and must have one", dir, len(names))
-	}
-	if c.MapWeights || c.AnyTorch {
-		return nil, errors.New(configFile + ": map_weights and any_torch are for folders of export_model alone")
+		return orClose(m.Close, func() Model { return newScript("TorchScript", m, specsOf(c.Inputs), specsOf(c.Outputs)) })
 	}
 	var load aoti.LoadOptions
 	if c.Instances != nil {
 		load.NumRunners = *c.Instances
 	}
-	m, err := aoti.Load(names[0], load)
+	m, err := aoti.Load(path, load)
 	if err != nil {
 		return nil, err
 	}
-	var outputs []Spec
-	for _, o := range c.Outputs {
-		outputs = append(outputs, Spec(o))
-	}
-	if err := gotorch.Try0(func() { model = FromAOTI(m, outputs...) }); err != nil {
-		m.Close()
+	return orClose(m.Close, func() Model { return FromAOTI(m, specsOf(c.Outputs)...) })
+}
+
+// orClose makes a model, and closes what it would be made of where it cannot be.
+func orClose(close func(), of func() Model) (Model, error) {
+	model, err := gotorch.Try(of)
+	if err != nil {
+		close()
 		return nil, err
 	}
 	return model, nil
 }
 
-// quoteGlob makes a path a pattern that matches it alone.
-func quoteGlob(path string) string {
-	return regexp.MustCompile(`[*?\[\]\\]`).ReplaceAllString(path, `\$0`)
+func specsOf(list []modelSpec) (specs []Spec) {
+	for _, s := range list {
+		specs = append(specs, Spec(s))
+	}
+	return specs
 }
 
-// warmUp runs a model on zeros of each of the shapes. Open sizes that are not said are 1.
-func warmUp(ctx context.Context, model Model, runs []map[string][]int64) error {
-	signature := model.Signature()
-	for _, shapes := range runs {
-		in := &Request{}
-		for name, shape := range shapes {
-			i := slices.IndexFunc(signature.Inputs, func(s Spec) bool { return s.Name == name })
-			if i < 0 || !signature.Inputs[i].fits(shape) {
-				return fmt.Errorf("shape %v is for input %q; the model has %v", shape, name, signature.Inputs)
-			}
-			if n, ok := elements(shape); !ok || n > 1<<28 {
-				return fmt.Errorf("shape %v of input %q is too large", shape, name)
-			}
+const packageEnd, scriptEnd = ".pt2", ".pt"
+
+// isModel reports whether a file of a version is its model: the manifest of a folder of export_model, a package of AOTInductor or
+// a file of TorchScript.
+func isModel(name string) bool {
+	return name == graph.ManifestFile || !strings.HasPrefix(name, ".") && (strings.HasSuffix(name, packageEnd) || strings.HasSuffix(name, scriptEnd))
+}
+
+// modelFile returns the name of a version's model.
+func modelFile(dir string) (string, error) {
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for _, e := range all {
+		if e.Name() == graph.ManifestFile {
+			return e.Name(), nil
 		}
-		var err error
-		tryErr := gotorch.Try0(func() {
-			gotorch.Scope0(func(*gotorch.ScopeHandle) {
-				gotorch.InferenceMode(func() {
-					rows := 0
-					for _, spec := range signature.Inputs {
-						shape, ok := shapes[spec.Name]
-						if !ok {
-							for _, n := range spec.Shape {
-								shape = append(shape, max(n, -n))
-							}
-						}
-						if len(shape) > 0 {
-							rows = int(shape[0])
-						}
-						if spec.Type == BYTES {
-							n, _ := elements(shape)
-							in.Inputs = append(in.Inputs, Value{Name: spec.Name, Bytes: make([][]byte, n), Shape: shape})
-							continue
-						}
-						t := gotorch.Zeros(append([]int64{}, shape...), gotorch.TensorOptions{DType: spec.Type.DType()})
-						in.Inputs = append(in.Inputs, Value{Name: spec.Name, Tensor: t})
-					}
-					sequence := &Sequence{ID: "warm-up", Start: true, End: true}
-					in.Sequences, in.Rows = []*Sequence{sequence}, []int{rows}
-					defer func() {
-						sequence.discard()
-						if c, ok := sequence.State.(io.Closer); ok {
-							c.Close()
-						}
-					}()
-					_, err = model.Run(ctx, in)
-				})
-			})
-		})
-		if err == nil {
-			err = tryErr
-		}
-		if err != nil {
-			return err
+		if isModel(e.Name()) {
+			names = append(names, e.Name())
 		}
 	}
-	return nil
+	if len(names) != 1 {
+		return "", fmt.Errorf("%s has %d files that end in %s or %s, and must have one", dir, len(names), packageEnd, scriptEnd)
+	}
+	return names[0], nil
+}
+
+// warm runs a model before it goes into service, and waits for each run for as long as one may take. If one takes longer, late is
+// closed when it has returned, and the model is in use until then.
+func (r *repository) warm(model Model, runs []map[string][]int64, limit time.Duration) (late <-chan struct{}, err error) {
+	for _, shapes := range runs {
+		ctx, cancel := context.WithCancel(r.ctx)
+		returned := make(chan struct{})
+		err := error(errExited) // unless warmUp returns
+		go func() {
+			defer close(returned)
+			defer func() {
+				if p := recover(); p != nil {
+					err = fmt.Errorf("the model panicked: %v", p)
+				}
+			}()
+			err = sound(warmUp(ctx, model, shapes))
+		}()
+		var over <-chan time.Time
+		if limit > 0 {
+			timer := time.NewTimer(limit)
+			defer timer.Stop()
+			over = timer.C
+		}
+		select {
+		case <-returned:
+		case <-over:
+			cancel()
+			return returned, newError(DeadlineExceeded, "the model has run for longer than %v, which is all that it may", limit)
+		}
+		if cancel(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// warmUp runs a model on zeros of the shapes. Open sizes that are not said are 1.
+func warmUp(ctx context.Context, model Model, shapes map[string][]int64) error {
+	signature := model.Signature()
+	in := &Request{}
+	for name, shape := range shapes {
+		i := slices.IndexFunc(signature.Inputs, func(s Spec) bool { return s.Name == name })
+		if i < 0 || !signature.Inputs[i].fits(shape) {
+			return fmt.Errorf("shape %v is for input %q; the model has %v", shape, name, signature.Inputs)
+		}
+		if n, ok := elements(shape); !ok || n > 1<<28 {
+			return fmt.Errorf("shape %v of input %q is too large", shape, name)
+		}
+	}
+	var err error
+	tryErr := gotorch.Try0(func() {
+		gotorch.Scope0(func(*gotorch.ScopeHandle) {
+			gotorch.InferenceMode(func() {
+				rows := 0
+				for _, spec := range signature.Inputs {
+					shape, ok := shapes[spec.Name]
+					if !ok {
+						for _, n := range spec.Shape {
+							shape = append(shape, max(n, -n))
+						}
+					}
+					if len(shape) > 0 {
+						rows = int(shape[0])
+					}
+					if spec.Type == BYTES {
+						n, _ := elements(shape)
+						in.Inputs = append(in.Inputs, Value{Name: spec.Name, Bytes: make([][]byte, n), Shape: shape})
+						continue
+					}
+					t := gotorch.Zeros(append([]int64{}, shape...), gotorch.TensorOptions{DType: spec.Type.DType()})
+					in.Inputs = append(in.Inputs, Value{Name: spec.Name, Tensor: t})
+				}
+				sequence := &Sequence{ID: "warm-up", Start: true, End: true}
+				in.Sequences, in.Rows = []*Sequence{sequence}, []int{rows}
+				defer func() {
+					sequence.discard()
+					if c, ok := sequence.State.(io.Closer); ok {
+						c.Close()
+					}
+				}()
+				_, err = model.Run(ctx, in)
+			})
+		})
+	})
+	if err == nil {
+		err = tryErr
+	}
+	return err
 }
 
 // remove forgets a version whose folder is gone.
@@ -653,33 +929,46 @@ func (s *Server) isUnloaded(name, id string, model Model) bool {
 	return v == nil || v.model == model && v.queue == nil
 }
 
-// reload looks at the folders of a model, and says why it is not loaded from any, if it is from none.
-func (s *Server) reload(name, version string) error {
+// reload looks at the folders of a model, and says why it is not loaded from any, if it is from none. left says that the client
+// does not wait any longer.
+func (s *Server) reload(ctx context.Context, name, version string) (failed error, left bool) {
 	s.mutex.RLock()
 	repositories := slices.Clone(s.repositories)
 	s.mutex.RUnlock()
 	for _, r := range repositories {
-		r.scan(context.Background(), name)
+		if err := r.ask(ctx, name); err != nil {
+			return of(name, "", &Error{Code: asError(err).Code, Msg: "the model is still being loaded", cause: err}), true
+		}
 		for _, one := range r.failures() {
-			if one.Name == name && (version == "" || one.Version == version || one.Version == "") {
-				return of(name, one.Version, newError(Unavailable, "the model in the folder is not loaded: %s", one.Reason))
+			if one.Name == name && one.State != loading && (version == "" || one.Version == version || one.Version == "") {
+				return of(name, one.Version, newError(Unavailable, "the model in the folder is not loaded: %s", one.Reason)), false
 			}
 		}
 	}
-	return nil
+	return nil, false
 }
+
+// loading is the state of a version that may soon be in service.
+const loading = "LOADING"
 
 // failures are the versions whose folders are not in service as they are. One without a version is a model that cannot be
 // read, and of which nothing has been loaded.
 func (r *repository) failures() []indexed {
 	r.seen.Lock()
 	defer r.seen.Unlock()
+	return r.failed()
+}
+
+// failed is failures with seen held.
+func (r *repository) failed() []indexed {
 	var all []indexed
 	known := map[string]bool{}
 	for key, e := range r.entries {
 		known[key.model] = true
-		if why := cmp.Or(r.unreadModels[key.model], e.failed); why != "" {
+		if why := cmp.Or(r.unreadModels[key.model], e.failed); why != "" && !e.loading {
 			all = append(all, indexed{key.model, key.version, "UNAVAILABLE", why})
+		} else if e.loading && !e.loaded {
+			all = append(all, indexed{key.model, key.version, loading, "it is being loaded"})
 		}
 	}
 	for model, why := range r.unreadModels {
@@ -689,7 +978,7 @@ func (r *repository) failures() []indexed {
 	}
 	for model, is := range r.emptyModels {
 		if is && !known[model] {
-			all = append(all, indexed{model, "", "UNAVAILABLE", "the folder has no version: neither a folder of a version, nor a " + graph.ManifestFile + ", nor a package that ends in .pt2"})
+			all = append(all, indexed{model, "", "UNAVAILABLE", "the folder has no version: neither a folder of a version, nor a " + graph.ManifestFile + ", nor a file that ends in .pt2 or .pt"})
 		}
 	}
 	return all

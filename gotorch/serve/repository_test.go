@@ -2,11 +2,13 @@ package serve_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -14,12 +16,14 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/modeltest"
 	"gotorch.dev/gotorch/internal/testhelp"
+	"gotorch.dev/gotorch/jit"
 	"gotorch.dev/gotorch/serve"
 	pb "gotorch.dev/gotorch/serve/internal/inferencepb"
 )
@@ -186,17 +190,17 @@ func TestWhatNeverLoadedIsInTheIndexWithTheReason(t *testing.T) {
 	srv, _ := repository(t, dir, serve.Options{Control: true}, serve.RepositoryOptions{Poll: -1})
 	says(t, srv, "good", "", 6)
 	found := index(t, srv)
-	for key, want := range map[string]string{"old/1": "export the model again", "empty/1": "has neither", "wrong/1": "batchin"} {
+	for key, want := range map[string]string{"old/1": "export the model again", "empty/1": "has no model: neither", "wrong/1": "batchin"} {
 		if e := found[key]; e.State != "UNAVAILABLE" || !strings.Contains(e.Reason, want) {
 			t.Errorf("%s is %+v", key, e)
 		}
 	}
-	if err := srv.Load("old", ""); !errors.Is(err, serve.Unavailable) || !strings.Contains(err.Error(), "export the model again") {
+	if err := srv.Load(t.Context(), "old", ""); !errors.Is(err, serve.Unavailable) || !strings.Contains(err.Error(), "export the model again") {
 		t.Errorf("load says %v", err)
 	}
 	// It is mended, and a client loads it.
 	modeltest.Write(t, filepath.Join(dir, "old"), 4, false)
-	testhelp.Must(t, srv.Load("old", ""))
+	testhelp.Must(t, srv.Load(t.Context(), "old", ""))
 	says(t, srv, "old", "", 8)
 }
 
@@ -210,7 +214,7 @@ func TestAClientUnloadsAndLoadsWhatIsInTheFolder(t *testing.T) {
 	if srv.Ready("a", "") {
 		t.Error("it is in service again, where nobody has loaded it")
 	}
-	testhelp.Must(t, srv.Load("a", ""))
+	testhelp.Must(t, srv.Load(t.Context(), "a", ""))
 	says(t, srv, "a", "", 8)
 }
 
@@ -247,7 +251,7 @@ func TestConfigurationsAreCheckedAsOptionsAre(t *testing.T) {
 		`{"batching": {"max": 2}, "queue": {"timeout": "-1s"}}`: "Timeout",
 	} {
 		config(t, dir, "a", text)
-		err := srv.Load("a", "")
+		err := srv.Load(t.Context(), "a", "")
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v", text, err)
 		}
@@ -255,7 +259,7 @@ func TestConfigurationsAreCheckedAsOptionsAre(t *testing.T) {
 	}
 	config(t, dir, "a", `{"batching": {"max": 8, "delay": "1ms", "preferred": [4]}, "queue": {"max": 9, "timeout": "1s", "levels": 2},
 		"instances": 2, "threads": 1, "warmup": [{"x": [4, 2]}, {}], "versions": 1}`)
-	testhelp.Must(t, srv.Load("a", ""))
+	testhelp.Must(t, srv.Load(t.Context(), "a", ""))
 	says(t, srv, "a", "", 6)
 }
 
@@ -291,7 +295,7 @@ func TestADamagedNewVersionTakesNoneOfTheHighestOutOfService(t *testing.T) {
 	testhelp.Must(t, err)
 	testhelp.Must(t, os.WriteFile(library, good[:100], 0o666))
 	for range 3 {
-		if err := srv.Load("a", ""); !errors.Is(err, serve.Unavailable) || !strings.Contains(err.Error(), "100 bytes") {
+		if err := srv.Load(t.Context(), "a", ""); !errors.Is(err, serve.Unavailable) || !strings.Contains(err.Error(), "100 bytes") {
 			t.Errorf("load says %v", err)
 		}
 		says(t, srv, "a", "", 6)
@@ -308,7 +312,7 @@ func TestADamagedNewVersionTakesNoneOfTheHighestOutOfService(t *testing.T) {
 	}
 
 	testhelp.Must(t, os.WriteFile(library, good, 0o666))
-	testhelp.Must(t, srv.Load("a", ""))
+	testhelp.Must(t, srv.Load(t.Context(), "a", ""))
 	says(t, srv, "a", "", 8)
 	if found := index(t, srv); len(found) != 1 || found["a/3"].State != "READY" {
 		t.Errorf("then there are %v", found)
@@ -347,7 +351,7 @@ func TestAFolderThatCannotBeReadTakesNoModelOutOfService(t *testing.T) {
 	if e := index(t, srv)["c/"]; e.State != "UNAVAILABLE" {
 		t.Errorf("c is %+v", e)
 	}
-	if err := srv.Load("c", "1"); !errors.Is(err, serve.Unavailable) || !strings.Contains(err.Error(), "symbolic links") {
+	if err := srv.Load(t.Context(), "c", "1"); !errors.Is(err, serve.Unavailable) || !strings.Contains(err.Error(), "symbolic links") {
 		t.Errorf("to load c says %v", err)
 	}
 	time.Sleep(50 * time.Millisecond) // some looks
@@ -483,7 +487,7 @@ func TestClientsAreNotToldWhereTheFolderIs(t *testing.T) {
 		t.Errorf("the index has %d entries", len(found))
 	}
 	for key, e := range found {
-		err := srv.Load(e.Name, "")
+		err := srv.Load(t.Context(), e.Name, "")
 		if err == nil || e.Reason == "" {
 			t.Fatalf("%s is loaded: %+v", key, e)
 		}
@@ -531,5 +535,277 @@ func TestTheIndexOfWhatIsReadyHasNothingElse(t *testing.T) {
 		w := httptest.NewRecorder()
 		srv.HTTP().ServeHTTP(w, httptest.NewRequest("POST", "/v2/repository/index", strings.NewReader(body)))
 		protocolError(t, body, w.Code, w.Body.String(), 400)
+	}
+}
+
+// A run for warm-up that does not return holds up neither other models, nor who loads, unloads and lists them.
+func TestAModelThatHangsInItsWarmUpHoldsUpNoOther(t *testing.T) {
+	dir, gates := t.TempDir(), t.TempDir()
+	gate := func(name string) string {
+		path := filepath.Join(gates, name)
+		testhelp.Must(t, os.WriteFile(path, nil, 0o666))
+		return path
+	}
+	first := gate("first")
+	modeltest.Hanging(t, filepath.Join(dir, "a"), 3, first)
+	config(t, dir, "a", `{"warmup": [{}]}`)
+	modeltest.Write(t, filepath.Join(dir, "b"), 5, false)
+	log := &lockedBuffer{}
+	srv := serve.New(serve.Options{Control: true, Log: slog.New(slog.NewTextHandler(log, nil))})
+	goroutines := runtime.NumGoroutine()
+	all := make(chan error, 1)
+	go func() {
+		all <- srv.AddRepository(t.Context(), dir, serve.RepositoryOptions{Poll: 5 * time.Millisecond})
+	}()
+	defer func() {
+		testhelp.Must(t, srv.Close(context.Background()))
+		testhelp.NoMoreGoroutines(t, goroutines)
+	}()
+	defer os.RemoveAll(gates) // before Close
+	within := func(d time.Duration, f func(ctx context.Context) error) error {
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		defer cancel()
+		return f(ctx)
+	}
+	load := func(name string) func(context.Context) error {
+		return func(ctx context.Context) error { return srv.Load(ctx, name, "") }
+	}
+
+	soon(t, "b beside a", func() bool { return srv.Ready("b", "") })
+	for range 3 {
+		testhelp.Must(t, within(20*time.Second, func(ctx context.Context) error { return srv.Unload(ctx, "b", "") }))
+		testhelp.Must(t, within(20*time.Second, load("b")))
+	}
+	modeltest.Write(t, filepath.Join(dir, "c"), 7, false)
+	soon(t, "c, which came later", func() bool { return srv.Ready("c", "") })
+	if e := index(t, srv)["a/1"]; e.State != "LOADING" {
+		t.Errorf("the index says %+v", e)
+	}
+	if err := srv.CheckReady(); err == nil || !strings.Contains(err.Error(), "model a") {
+		t.Errorf("ready: %v", err)
+	}
+	if err := within(20*time.Millisecond, load("a")); !errors.Is(err, serve.DeadlineExceeded) || !strings.Contains(err.Error(), "still being loaded") {
+		t.Errorf("a client that loads a: %v", err)
+	}
+	select {
+	case err := <-all:
+		t.Errorf("not all was loaded, and AddRepository returned %v", err)
+	default:
+	}
+	testhelp.Must(t, os.Remove(first))
+	testhelp.Must(t, <-all)
+	testhelp.Must(t, srv.CheckReady())
+	says(t, srv, "a", "", 6)
+
+	// It may take as long as a run. Then what was in service stays, and it is not tried again while it still runs.
+	second := gate("second")
+	modeltest.Hanging(t, filepath.Join(dir, "a"), 4, second)
+	config(t, dir, "a", `{"warmup": [{}, {"x": [4, 2]}], "run_timeout": "30ms"}`)
+	soon(t, "the reason in the index", func() bool { return strings.Contains(index(t, srv)["a/1"].Reason, "longer than 30ms") })
+	says(t, srv, "a", "", 6)
+	for range 3 {
+		if err := within(20*time.Second, load("a")); !errors.Is(err, serve.Unavailable) || !strings.Contains(err.Error(), "longer than 30ms") {
+			t.Errorf("a client that loads a: %v", err)
+		}
+	}
+	// Another content is.
+	modeltest.Write(t, filepath.Join(dir, "a"), 9, false)
+	config(t, dir, "a", `{"warmup": [{}]}`)
+	soon(t, "the mended a", func() bool { y, err := ask(srv, "a", "", nil); return err == nil && y == 18 })
+	const returned = "took longer than it may has returned"
+	if n := log.count(returned); n != 0 {
+		t.Errorf("%d have returned", n)
+	}
+	testhelp.Must(t, os.Remove(second))
+	soon(t, "the run to return", func() bool { return log.count(returned) > 0 })
+	says(t, srv, "a", "", 18)
+}
+
+// A file of TorchScript is a model as others are.
+func TestTorchScriptInAFolderIsServed(t *testing.T) {
+	dir := t.TempDir()
+	put := func(file, at string) {
+		data, err := os.ReadFile(filepath.Join("../jit/testdata", file))
+		testhelp.Must(t, err)
+		testhelp.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, at)), 0o777))
+		testhelp.Must(t, os.WriteFile(filepath.Join(dir, at), data, 0o666))
+	}
+	put("net.pt", "plain/1/model.pt")
+	put("net.pt", "said/net.pt")
+	config(t, dir, "said", `{"inputs": [{"name": "x", "type": "FP32", "shape": [-1, 3]}], "outputs": [{"name": "logits", "type": "FP32", "shape": [-1, 2]}],
+		"batching": {"max": 8}, "warmup": [{"x": [8, 3]}]}`)
+	put("net.pt", "two/1/a.pt")
+	put("net.pt", "two/1/b.pt2")
+	put("net.pt", "wrong/a.pt")
+	config(t, dir, "wrong", `{"inputs": [{"name": "y", "type": "FP32"}]}`)
+	put("net.pt", "mapped/a.pt")
+	config(t, dir, "mapped", `{"map_weights": true}`)
+	put("served.pt", "dict/a.pt") // forward returns a dict, and takes texts
+	testhelp.Must(t, os.MkdirAll(filepath.Join(dir, "saved"), 0o777))
+	saved := gotorch.Ones([]int64{2})
+	testhelp.Must(t, gotorch.Save(filepath.Join(dir, "saved/a.pt"), saved))
+	modeltest.Write(t, filepath.Join(dir, "graph"), 3, false)
+	config(t, dir, "graph", `{"inputs": [{"name": "x", "type": "FP32"}]}`)
+	srv, _ := repository(t, dir, serve.Options{}, serve.RepositoryOptions{Poll: -1})
+
+	m, err := jit.Load("../jit/testdata/net.pt")
+	testhelp.Must(t, err)
+	defer m.Close()
+	m.Eval()
+	x := gotorch.Randn([]int64{5, 3})
+	for model, output := range map[string]string{"plain": "output", "said": "logits"} {
+		out, err := srv.Infer(t.Context(), serve.InferRequest{Model: model, Inputs: []serve.Value{{Name: "x", Tensor: x}}})
+		if err != nil {
+			t.Fatalf("%s: %v", model, err)
+		}
+		if want := m.Forward(x); out[0].Name != output || !out[0].Tensor.Equal(want) {
+			t.Errorf("%s says %v, not %v", model, out, want)
+		}
+	}
+	if _, err := srv.Infer(t.Context(), serve.InferRequest{Model: "said", Inputs: []serve.Value{{Name: "x", Tensor: gotorch.Ones([]int64{1, 4})}}}); !errors.Is(err, serve.InvalidArgument) {
+		t.Error(err)
+	}
+	found := index(t, srv)
+	for model, want := range map[string]string{"two": "has 2 files", "wrong": `no argument "y"`, "mapped": "export_model alone",
+		"dict": "give a Signature", "saved": "written by torch.save", "graph": "inputs are for TorchScript"} {
+		if e := found[model+"/1"]; e.State != "UNAVAILABLE" || !strings.Contains(e.Reason, want) {
+			t.Errorf("%s: %+v", model, e)
+		}
+	}
+}
+
+// Folders that change, models that hang, and clients who load, unload, list and ask: at once, for a second, or for GOTORCH_SERVE_CHAOS.
+func TestFoldersAndClientsAtOnce(t *testing.T) {
+	dir, gates := t.TempDir(), t.TempDir()
+	goroutines, handles := runtime.NumGoroutine(), gotorch.MemoryStats().LiveHandles
+	gate := filepath.Join(gates, "g")
+	script, err := os.ReadFile("../jit/testdata/net.pt")
+	testhelp.Must(t, err)
+	srv := serve.New(serve.Options{Control: true, RunTimeout: 50 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+	for i := range 6 {
+		modeltest.Write(t, filepath.Join(dir, fmt.Sprint("m", i), "1"), float32(i), false)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go srv.AddRepository(ctx, dir, serve.RepositoryOptions{Poll: time.Millisecond})
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	loop := func(f func()) {
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					f()
+				}
+			}
+		})
+	}
+	name := func() string { return fmt.Sprint("m", rand.IntN(8)) }
+	short := func(f func(ctx context.Context)) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(30))*time.Millisecond)
+		defer cancel()
+		f(ctx)
+	}
+	var disk sync.Mutex
+	loop(func() { // disk
+		disk.Lock()
+		defer disk.Unlock()
+		n := name()
+		at := filepath.Join(dir, n, fmt.Sprint(1+rand.IntN(2)))
+		switch rand.IntN(8) {
+		case 0:
+			os.RemoveAll(filepath.Join(dir, n))
+		case 1:
+			os.RemoveAll(at)
+		case 2:
+			os.WriteFile(gate, nil, 0o666)
+			modeltest.Hanging(t, at, 3, gate)
+			config(t, dir, n, `{"warmup":[{}]}`)
+		case 3:
+			os.Remove(gate)
+		case 4:
+			os.RemoveAll(at)
+			os.MkdirAll(at, 0o777)
+			os.WriteFile(filepath.Join(at, "x.pt"), script[:len(script)-rand.IntN(2)*100], 0o666)
+		case 5:
+			os.MkdirAll(at, 0o777)
+			os.WriteFile(filepath.Join(at, "manifest.json"), []byte("{"), 0o666)
+		default:
+			modeltest.Write(t, at, rand.Float32(), false)
+		}
+	})
+	for range 2 {
+		loop(func() { short(func(ctx context.Context) { srv.Load(ctx, name(), "") }) })
+		loop(func() { short(func(ctx context.Context) { srv.Unload(ctx, name(), "") }) })
+		loop(func() {
+			srv.CheckReady()
+			srv.Statistics("", "")
+			w := httptest.NewRecorder()
+			srv.HTTP().ServeHTTP(w, httptest.NewRequest("POST", "/v2/repository/index", nil))
+		})
+		loop(func() { ask(srv, name(), "", nil) })
+	}
+	loop(func() {
+		short(func(ctx context.Context) { srv.Remove(ctx, name(), "") })
+		time.Sleep(10 * time.Millisecond)
+	})
+	long, err := time.ParseDuration(cmp.Or(os.Getenv("GOTORCH_SERVE_CHAOS"), "1s"))
+	testhelp.Must(t, err)
+	time.Sleep(long)
+	close(stop)
+	all.Wait()
+	os.Remove(gate)
+	if rand.IntN(2) == 0 {
+		cancel()
+	}
+	testhelp.Must(t, srv.Close(context.Background()))
+	cancel()
+	testhelp.NoMoreGoroutines(t, goroutines)
+	soon(t, "no more handles", func() bool { runtime.GC(); return gotorch.MemoryStats().LiveHandles <= handles })
+	text, err := os.ReadFile("/proc/self/maps")
+	testhelp.Must(t, err)
+	if n := strings.Count(string(text), "gotorch-model"); n > 0 {
+		t.Errorf("%d parts of libraries are still mapped", n)
+	}
+}
+
+// What a server reads is a file: anything else in a folder is an error, and nothing waits for it.
+func TestWhatIsNoFileInAFolderIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	want := map[string]bool{}
+	for _, file := range []string{"manifest.json", "model.so", "weights.safetensors", "config.json", "a.pt", "a.pt2"} {
+		for kind, put := range map[string]func(path string) error{
+			"pipe":   func(path string) error { return syscall.Mkfifo(path, 0o666) },
+			"folder": func(path string) error { return os.Mkdir(path, 0o777) },
+			"zeros":  func(path string) error { return os.Symlink("/dev/zero", path) },
+		} {
+			model := file + "-" + kind
+			at := filepath.Join(dir, model, "1")
+			if strings.HasSuffix(file, ".pt") || strings.HasSuffix(file, ".pt2") {
+				testhelp.Must(t, os.MkdirAll(at, 0o777))
+			} else {
+				modeltest.Write(t, at, 3, false)
+			}
+			if file == "config.json" {
+				at = filepath.Dir(at)
+			}
+			os.Remove(filepath.Join(at, file))
+			testhelp.Must(t, put(filepath.Join(at, file)))
+			want[model+"/1"] = true
+		}
+	}
+	for model, text := range map[string]string{"instances": `{"instances": 1000000000}`, "deep": strings.Repeat("[", 1<<19),
+		"large": `{"warmup": [{"x": [4611686018427387904, 2]}]}`, "negative": `{"warmup": [{"x": [-5, 2]}]}`} {
+		modeltest.Write(t, filepath.Join(dir, model), 3, false)
+		config(t, dir, model, text)
+		want[model+"/1"] = true
+	}
+	srv, _ := repository(t, dir, serve.Options{}, serve.RepositoryOptions{Poll: -1})
+	found := index(t, srv)
+	for model := range want {
+		if e := found[model]; e.State != "UNAVAILABLE" || e.Reason == "" {
+			t.Errorf("%s: %+v", model, e)
+		}
 	}
 }

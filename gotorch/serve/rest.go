@@ -78,16 +78,27 @@ func (s *Server) control(ctx context.Context, name string, load bool) error {
 		return newError(PermissionDenied, "this server lets no client load and unload models; serve.Options.Control does")
 	}
 	if load {
-		return s.Load(name, "")
+		return s.Load(ctx, name, "")
 	}
-	return s.Unload(ctx, name, "")
+	waits, err := s.unload(name, "")
+	if err != nil {
+		return err
+	}
+	// A request that hangs must not hold the client for ever: the index says that it still runs.
+	ctx, cancel := context.WithTimeout(ctx, mostUnloading)
+	defer cancel()
+	waitAll(ctx, waits, name)
+	return nil
 }
+
+// mostUnloading is how long a client who unloads a model waits for its requests to end. It is put out of service at once.
+var mostUnloading = 10 * time.Second
 
 // checkLoad says what is wrong with the body of a request to load a model.
 func checkLoad(body io.Reader) error {
 	text, err := io.ReadAll(io.LimitReader(body, maxConfig+1))
 	if err != nil {
-		return readError(err, 0, "")
+		return readError(err, int64(len(text)), "")
 	}
 	if len(text) > maxConfig { // of files, then
 		return &Error{Code: ResourceExhausted, status: http.StatusRequestEntityTooLarge, Msg: "the body is larger than one that asks to load a model"}
@@ -372,12 +383,17 @@ func (s *Server) index(ready bool) []indexed {
 	all := []indexed{}
 	for _, versions := range s.models {
 		for _, v := range versions {
-			state := "READY"
-			if v.queue == nil {
-				state = "UNAVAILABLE"
+			one := indexed{v.name, v.id, "READY", v.reason}
+			switch {
+			case v.queue == nil && len(v.queues) > 0:
+				one.State, one.Reason = "UNAVAILABLE", v.reason+", and requests of it still run"
+			case v.queue == nil:
+				one.State = "UNAVAILABLE"
+			case v.queue.hangs():
+				one.State, one.Reason = "UNAVAILABLE", fmt.Sprintf("it hangs: it has run for longer than %v", v.options.runTimeout)
 			}
-			if v.queue != nil || !ready {
-				all = append(all, indexed{v.name, v.id, state, v.reason})
+			if one.State == "READY" || !ready {
+				all = append(all, one)
 			}
 		}
 	}
@@ -395,7 +411,7 @@ func (s *Server) restIndex(w http.ResponseWriter, r *http.Request) error {
 	var wanted struct{ Ready bool }
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<16))
 	if err != nil {
-		return readError(err, 0, "")
+		return readError(err, int64(len(body)), "")
 	}
 	if len(bytes.TrimSpace(body)) > 0 {
 		if err := json.Unmarshal(body, &wanted); err != nil {
@@ -413,6 +429,8 @@ type body struct {
 	most  int64 // that it may have
 	whole int64 // that it has, as its header says; -1 where that is not known
 	got   int64
+	// packed is what r unpacks; nil for a body that is not packed.
+	packed *bounded
 	holding
 	arenas  []*[]byte
 	tensors []gotorch.Tensor
@@ -535,7 +553,11 @@ func (b *body) failed(err error, what string) error {
 	case err == io.EOF || err == io.ErrUnexpectedEOF:
 		return newError(InvalidArgument, "the body ends after %d bytes, in %s", b.got, what)
 	}
-	return readError(err, b.got, what)
+	came := b.got
+	if b.packed != nil {
+		came = b.most - b.packed.left
+	}
+	return readError(err, came, what)
 }
 
 // wanted is an output that a request asks for.

@@ -348,7 +348,7 @@ func TestMetricsOfWhatIsOutOfServiceAreGone(t *testing.T) {
 	if n := has("m 2"); n != 0 {
 		t.Errorf("%d series are left of a model that was unloaded", n)
 	}
-	testhelp.Must(t, srv.Load("m", "2"))
+	testhelp.Must(t, srv.Load(t.Context(), "m", "2"))
 	infer(srv, "m", 1)
 	if n := gathered(t, registry, "gotorch_serve_requests_total")["OK m 2"]; n != 1 {
 		t.Errorf("%v requests are counted since it was loaded again", n)

@@ -107,12 +107,7 @@ type version struct {
 // If the model is an [io.Closer], the server closes it when it is done with it: when the version has been replaced or
 // removed or the server closed, and nothing runs on it any more. Where Add returns an error the model is still yours.
 func (s *Server) Add(name string, model Model, opts ...ModelOption) error {
-	o := modelOptions{version: "1", instances: 1}
-	for _, opt := range opts {
-		if opt != nil {
-			opt.set(&o)
-		}
-	}
+	o, q, err := s.modelOptions(opts)
 	if err := checkName("name", name); err != nil {
 		return err
 	}
@@ -122,17 +117,10 @@ func (s *Server) Add(name string, model Model, opts ...ModelOption) error {
 	if model == nil {
 		return of(name, o.version, newError(InvalidArgument, "there is no model: it is nil"))
 	}
-	q, err := s.queueOptions(&o)
-	if err == nil {
-		err = o.checkThreads()
-	}
-	if err == nil {
-		err = s.checkRunTimeout(&o)
-	}
 	if err != nil {
 		return of(name, o.version, err)
 	}
-	v := &version{name: name, id: o.version, model: model, options: o, queueOf: q, server: s, stats: newStatistics()}
+	v := &version{name: name, id: o.version, model: model, options: o, queueOf: q, server: s, stats: newStatistics(q.max)}
 	v.signature = model.Signature().clone()
 	if err := v.signature.check(); err != nil {
 		return of(name, o.version, err)
@@ -174,6 +162,23 @@ func (s *Server) Add(name string, model Model, opts ...ModelOption) error {
 	last()
 	s.log.Info("serve: model added", "model", name, "version", v.id, "replaced", old != nil)
 	return nil
+}
+
+// modelOptions checks what of options can be checked without the model.
+func (s *Server) modelOptions(opts []ModelOption) (o modelOptions, q queueOptions, err error) {
+	o = modelOptions{version: "1", instances: 1}
+	for _, opt := range opts {
+		if opt != nil {
+			opt.set(&o)
+		}
+	}
+	if q, err = s.queueOptions(&o); err == nil {
+		err = o.checkThreads()
+	}
+	if err == nil {
+		err = s.checkRunTimeout(&o)
+	}
+	return o, q, err
 }
 
 // open puts v into service. The mutex is held.
@@ -406,13 +411,21 @@ func (s *Server) some(name, id string) ([]*version, error) {
 // If ctx ends before that its error is returned; the model is out of service all the same. [Server.Load] puts it into
 // service again. A model that is not there is an [*Error] of code NotFound.
 func (s *Server) Unload(ctx context.Context, name, version string) error {
-	s.mutex.Lock()
-	versions, err := s.some(name, version)
+	waits, err := s.unload(name, version)
 	if err != nil {
-		s.mutex.Unlock()
 		return err
 	}
-	var waits []<-chan struct{}
+	return waitAll(ctx, waits, name)
+}
+
+// unload is Unload that returns what it waits for.
+func (s *Server) unload(name, version string) (waits []<-chan struct{}, err error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	versions, err := s.some(name, version)
+	if err != nil {
+		return nil, err
+	}
 	for _, v := range versions {
 		waits = append(waits, v.waits()...)
 		if v.queue != nil {
@@ -422,8 +435,7 @@ func (s *Server) Unload(ctx context.Context, name, version string) error {
 		}
 	}
 	s.findLatest(name)
-	s.mutex.Unlock()
-	return waitAll(ctx, waits, name)
+	return waits, nil
 }
 
 var errUnloaded = newError(Unavailable, "the model is not loaded: it was unloaded")
@@ -447,9 +459,13 @@ func waitAll(ctx context.Context, waits []<-chan struct{}, name string) error {
 
 // Load puts a version of a model that was unloaded into service again, or with "" all of them. One that is in service
 // stays as it is. One of a folder ([Server.AddRepository]) is as the folder is now; where that cannot be loaded, what was
-// there before goes into service, and an [*Error] of code Unavailable says why.
-func (s *Server) Load(name, version string) error {
-	failed := s.reload(name, version)
+// there before goes into service, and an [*Error] of code Unavailable says why. Loading goes on where ctx ends before it is
+// done, and the error is ctx's.
+func (s *Server) Load(ctx context.Context, name, version string) error {
+	failed, left := s.reload(ctx, name, version)
+	if left {
+		return failed
+	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if s.closing {

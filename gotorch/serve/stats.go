@@ -22,7 +22,7 @@ type Statistics struct {
 	// Of the requests in Success: waiting, and what was done to the batch that they were in. Joined requests count the
 	// whole batch's time each.
 	Queue, ComputeInput, ComputeInfer, ComputeOutput Total
-	Batches                                          []BatchStatistics // by size
+	Batches                                          []BatchStatistics // by size, of the first 256 sizes, or of all up to Batching.Max
 	Waiting, Running                                 int               // requests, and batches, now
 }
 
@@ -47,9 +47,12 @@ type statistics struct {
 	mutex   sync.Mutex
 	all     Statistics
 	batches map[int]*BatchStatistics
+	most    int // how many sizes there may be: clients choose them
 }
 
-func newStatistics() *statistics { return &statistics{batches: map[int]*BatchStatistics{}} }
+func newStatistics(most int) *statistics {
+	return &statistics{batches: map[int]*BatchStatistics{}, most: max(256, most)}
+}
 
 // executed counts a batch.
 func (s *statistics) executed(rows int, input, infer, output time.Duration) {
@@ -60,6 +63,9 @@ func (s *statistics) executed(rows int, input, infer, output time.Duration) {
 	s.all.Inferences += uint64(rows)
 	b := s.batches[rows]
 	if b == nil {
+		if len(s.batches) >= s.most {
+			return
+		}
 		b = &BatchStatistics{Size: rows}
 		s.batches[rows] = b
 	}

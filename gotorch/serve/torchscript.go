@@ -32,21 +32,30 @@ import (
 // It panics with a TypeError if forward takes or returns what cannot be served, or the signature has other inputs.
 func FromTorchScript(m *jit.Module, signature ...Signature) Model {
 	const op = "serve.FromTorchScript"
-	if len(signature) > 1 {
-		panic(args.TypeError(op, "one Signature, not %d", len(signature)))
+	switch len(signature) {
+	case 0:
+		return newScript(op, m, nil, nil)
+	case 1: // without inputs it has none
+		return newScript(op, m, append([]Spec{}, signature[0].Inputs...), append([]Spec{}, signature[0].Outputs...))
 	}
+	panic(args.TypeError(op, "one Signature, not %d", len(signature)))
+}
+
+// newScript is FromTorchScript; nil inputs or outputs are what forward says of itself.
+func newScript(op string, m *jit.Module, inputs, outputs []Spec) *scriptModel {
 	methods := m.Methods()
 	i := slices.IndexFunc(methods, func(m jit.Method) bool { return m.Name == "forward" })
 	if i < 0 {
 		panic(args.TypeError(op, "%s has no method forward", m.TypeName()))
 	}
-	s := &scriptModel{module: m}
 	forward := methods[i]
-	if len(signature) == 1 {
-		s.signature = signature[0].clone()
-	} else {
-		s.signature = signatureOf(op, forward)
+	if inputs == nil {
+		inputs = inputsOf(forward)
 	}
+	if outputs == nil {
+		outputs = outputsOf(op, forward)
+	}
+	s := &scriptModel{module: m, signature: Signature{inputs, outputs}.clone()}
 	for _, in := range s.signature.Inputs {
 		i := slices.IndexFunc(forward.Args, func(a jit.Argument) bool { return a.Name == in.Name })
 		if i < 0 {
@@ -67,7 +76,7 @@ func FromTorchScript(m *jit.Module, signature ...Signature) Model {
 	}
 	for _, a := range forward.Args {
 		if !a.HasDefault && !slices.ContainsFunc(s.arguments, func(given argument) bool { return given.name == a.Name }) {
-			panic(args.TypeError(op, "the argument %q of forward is %s and has no default: give a Signature with it", a.Name, a.Type))
+			panic(args.TypeError(op, "the argument %q of forward is %s and has no default: give a Signature with it, or inputs in a folder's config.json", a.Name, a.Type))
 		}
 	}
 	m.Eval()
@@ -82,40 +91,32 @@ func argumentNames(m jit.Method) string {
 	return strings.Join(names, ", ")
 }
 
-// signatureOf is what a method says of itself.
-func signatureOf(op string, m jit.Method) (s Signature) {
+// inputsOf are the tensors that a method takes.
+func inputsOf(m jit.Method) (inputs []Spec) {
 	for _, a := range m.Args {
 		if a.Type == "Tensor" || a.Type == "Optional[Tensor]" && !a.HasDefault {
-			s.Inputs = append(s.Inputs, Spec{Name: a.Name, Type: FP32})
+			inputs = append(inputs, Spec{Name: a.Name, Type: FP32})
 		}
 	}
-	names := outputsOf(m.Results)
-	if names == nil {
-		panic(args.TypeError(op, "forward returns %s: give a Signature that says the outputs", m.Returns))
-	}
-	for _, name := range names {
-		s.Outputs = append(s.Outputs, Spec{Name: name, Type: FP32})
-	}
-	return s
+	return inputs
 }
 
-// outputsOf returns the names of the tensors that a method returns; nil if only a value tells.
-func outputsOf(results []jit.Result) []string {
-	var names []string
-	for i, r := range results {
+// outputsOf are the tensors that a method returns.
+func outputsOf(op string, m jit.Method) (outputs []Spec) {
+	for i, r := range m.Results {
 		if r.Type != "Tensor" {
-			return nil
+			panic(args.TypeError(op, "forward returns %s: give a Signature that says the outputs, or outputs in a folder's config.json", m.Returns))
 		}
 		name := r.Name
 		if name == "" {
 			name = "output"
-			if len(results) > 1 {
+			if len(m.Results) > 1 {
 				name += "_" + strconv.Itoa(i)
 			}
 		}
-		names = append(names, name)
+		outputs = append(outputs, Spec{Name: name, Type: FP32})
 	}
-	return names
+	return outputs
 }
 
 type argument struct{ name, of string }

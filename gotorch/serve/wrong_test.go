@@ -668,3 +668,92 @@ func TestCodesHaveTheirStatuses(t *testing.T) {
 		}
 	}
 }
+
+type errorOf struct{ text string }
+
+func (e *errorOf) Error() string { return e.text }
+
+type unwrapPanics struct{ error }
+
+func (unwrapPanics) Unwrap() error { panic("no") }
+
+type asPanics struct{ error }
+
+func (asPanics) As(any) bool { panic("no") }
+
+// Whatever a model returns as an error, or panics with, its client is answered and nothing else happens. The nil pointer of a type
+// is what a function returns that declares its error with that type.
+func TestErrorsWhoseMethodsPanicEndNothing(t *testing.T) {
+	var none *errorOf
+	var noError *serve.Error
+	var noTorchError *gotorch.Error
+	bad := errors.New("bad")
+	for i, err := range []error{none, noError, noTorchError, unwrapPanics{bad}, asPanics{bad}, fmt.Errorf("around: %w", none),
+		fmt.Errorf("around: %w", unwrapPanics{bad}), errors.Join(bad, noError), fmt.Errorf("around: %w", noTorchError)} {
+		for _, panics := range []bool{false, true} {
+			srv := newServer(t, serve.Options{})
+			run := func(context.Context, *serve.Request) ([]serve.Value, error) {
+				if panics {
+					panic(err)
+				}
+				return nil, err
+			}
+			signature := serve.Signature{Inputs: []serve.Spec{{Name: "input", Type: serve.FP32}}, Outputs: []serve.Spec{{Name: "y", Type: serve.FP32}}}
+			testhelp.Must(t, srv.Add("m", serve.NewModel(signature, run), serve.Batching{Max: 4}))
+			var clients sync.WaitGroup
+			for range 3 {
+				clients.Go(func() {
+					_, got := srv.Infer(t.Context(), serve.InferRequest{Model: "m", Inputs: []serve.Value{{Name: "input", Tensor: gotorch.Ones([]int64{1})}}})
+					if !errors.Is(got, serve.Internal) {
+						t.Errorf("%d, panics %v: %v", i, panics, got)
+					}
+				})
+			}
+			clients.Wait()
+		}
+	}
+}
+
+// What a model returns is sent as its elements are, whatever it is a view of; what has none is an error that says so.
+func TestOutputsOfEveryKind(t *testing.T) {
+	srv := newServer(t, serve.Options{})
+	x := gotorch.Randn([]int64{4})
+	pair := func() gotorch.Tensor { return gotorch.Complex(x, x.Neg()).Conj() }
+	closed := gotorch.Ones([]int64{1})
+	closed.Close()
+	for name, c := range map[string]struct {
+		is   func() gotorch.Tensor
+		says string
+	}{
+		"negated by a flag":      {func() gotorch.Tensor { return gotorch.Imag(pair()) }, ""},
+		"one negated by a flag":  {func() gotorch.Tensor { return gotorch.Imag(pair()).Narrow(0, 1, 1) }, ""},
+		"a view with steps":      {func() gotorch.Tensor { return gotorch.Real(pair()) }, ""},
+		"expanded":               {func() gotorch.Tensor { return x.Unsqueeze(1).Expand([]int64{4, 3}) }, ""},
+		"transposed":             {func() gotorch.Tensor { return x.Reshape([]int64{2, 2}).Transpose(0, 1) }, ""},
+		"nothing":                {func() gotorch.Tensor { return gotorch.Zeros([]int64{0, 3}) }, ""},
+		"the zero Tensor":        {func() gotorch.Tensor { return gotorch.Tensor{} }, "zero Tensor"},
+		"closed":                 {func() gotorch.Tensor { return closed }, "zero Tensor, or was closed"},
+		"sparse":                 {func() gotorch.Tensor { return x.ToSparse() }, "contiguous"},
+		"without memory":         {func() gotorch.Tensor { return x.To(gotorch.Meta) }, "meta"},
+		"of another type":        {pair, "complex64"},
+		"more than there can be": {func() gotorch.Tensor { return gotorch.Ones([]int64{1}).Expand([]int64{1 << 50}) }, "memory"},
+	} {
+		testhelp.Must(t, srv.Add("m", serve.FromModel(func([]gotorch.Tensor) gotorch.Tensor { return c.is() },
+			serve.Signature{Outputs: []serve.Spec{{Name: "y", Type: serve.FP32}}})))
+		out, err := srv.Infer(t.Context(), serve.InferRequest{Model: "m"})
+		switch {
+		case c.says != "":
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: %v", name, err)
+			}
+		case err != nil || !out[0].Tensor.Equal(c.is()):
+			t.Errorf("%s: %v, %v", name, out, err)
+		}
+	}
+	// The same of inputs.
+	testhelp.Must(t, srv.Add("m", serve.FromModel(double)))
+	out, err := srv.Infer(t.Context(), serve.InferRequest{Model: "m", Inputs: []serve.Value{{Name: "input", Tensor: gotorch.Imag(pair()).Narrow(0, 1, 1)}}})
+	if err != nil || !out[0].Tensor.Equal(gotorch.Imag(pair()).Narrow(0, 1, 1).MulScalar(2)) {
+		t.Errorf("an input: %v, %v", out, err)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -42,7 +43,14 @@ const char gotorch_model_layout[] = "2 2 1 0";
 #else
 const char gotorch_model_layout[] = "1 1 1 0";
 #endif
+#ifdef HANG
+int access(const char *, int);
+int usleep(unsigned);
+#endif
 void gotorch_model_call(struct block *b) {
+#ifdef HANG
+  while (access(HANG, 0) == 0) usleep(1000);
+#endif
 #ifdef STATE
   const cgotorch_held held[] = {{&b->x, 1}, {&b->h, 1}};
 #else
@@ -103,7 +111,18 @@ func library(flags ...string) ([]byte, error) {
 // where h is float32[-1 2]. It returns the manifest, for changes.
 func Write(t testing.TB, dir string, w float32, stateful bool) map[string]any {
 	t.Helper()
-	flags := []string{`-DABI="` + ABI + `"`}
+	return write(t, dir, w, stateful)
+}
+
+// Hanging is Write for a model that does not return while there is a file at path.
+func Hanging(t testing.TB, dir string, w float32, path string) {
+	t.Helper()
+	write(t, dir, w, false, "-DHANG="+strconv.Quote(path))
+}
+
+func write(t testing.TB, dir string, w float32, stateful bool, flags ...string) map[string]any {
+	t.Helper()
+	flags = append(flags, `-DABI="`+ABI+`"`)
 	spec := func(name string) map[string]any {
 		return map[string]any{"name": name, "dtype": "float32", "shape": []int64{-1, 2}}
 	}
