@@ -145,9 +145,9 @@ def native_grad(
     _check_random(op, trace, known)
     handlers = _HANDLERS
     if op.native.pointwise:
-        handlers = {**_HANDLERS, "view.default": _summed}
+        handlers = {**_HANDLERS, "aten.view.default": _summed}
     elif trace.cut:
-        handlers = {**_HANDLERS, "view.default": _cut}
+        handlers = {**_HANDLERS, "aten.view.default": _cut}
     importer = Importer(values, lambda name: _attribute(trace.module, name), handlers)
     found = importer.convert([r for r in trace.results if r is not None])
     results: list[Variable | None] = []
@@ -279,9 +279,9 @@ def _divided(importer: Importer, target: Any, args: tuple[Any, ...], kwargs: dic
 
 # A record is made with row-major tensors: where its reshape is a view, that of others may be none.
 _HANDLERS: dict[Any, Handler] = {
-    "view.default": _reshaped,
-    "_unsafe_view.default": _reshaped,
-    "native_batch_norm_backward.default": _batch_norm_backward,
+    "aten.view.default": _reshaped,
+    "aten._unsafe_view.default": _reshaped,
+    "aten.native_batch_norm_backward.default": _batch_norm_backward,
     operator.truediv: _divided,
 }
 
@@ -663,7 +663,8 @@ def _orderings(
                 others.append(other)
             if len(others) == 2:
                 break
-        if not all(map(right, others)):
+        # What no other sizes show to be needless stays.
+        if not others or not all(map(right, others)):
             demanded.append(condition)
     return tuple(demanded)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,17 @@ _IDENTITIES = (
     "aten::detach_",
     "aten::alias",
     "aten::lift_fresh",
-    "aten::lift_fresh_copy",
 )
-# Nodes that only check: what they check is known, or is checked by the ops themselves.
-_CHECKS = ("_assert", "sym_constrain", "_assert_scalar", "_assert_async", "_assert_tensor_metadata")
+# Nodes that only check.
+CHECKS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("_assert_async", "_assert_scalar", "_assert_tensor_metadata"),
+        *("sym_constrain_range", "sym_constrain_range_for_size"),
+        *("_functional_assert_async", "_functional_assert_scalar"),
+        *("_functional_sym_constrain_range", "_functional_sym_constrain_range_for_size"),
+    )
+)
 
 Handler = Callable[["Importer", Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -72,7 +80,8 @@ class Importer:
     """Turns nodes into variables as they are asked for. `values` begins with what is known: what
     a placeholder stands for, or what some node has been computed to already.
 
-    `handlers` are for functions that are no native ones, by the function or its name. With `typed`,
+    `handlers` are for functions that are taken otherwise, by the function, or the full name of the
+    overload ("aten.view.default"). With `typed`,
     results have the types that nodes carry, whose open sizes are symbols; else they are inferred.
     """
 
@@ -133,8 +142,7 @@ class Importer:
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any = None
     ) -> Any:
         """What a function returns for these arguments; `node` is the one that calls it."""
-        name = getattr(target, "__name__", str(target))
-        for key in (target, name):
+        for key in (target, str(target)):
             handler = self.handlers.get(key)
             if handler is not None:
                 return handler(self, target, args, kwargs)
@@ -142,7 +150,7 @@ class Importer:
             return args[0][args[1]]
         schema = getattr(target, "_schema", None)
         if schema is None:
-            form = _SCALARS.get(target) or TORCH_SCALARS.get(name)
+            form = _SCALARS.get(target) or _torch_scalars().get(target)
             if form is None:
                 raise UnsupportedNode(f"{target} has no counterpart")
             if not any(isinstance(a, Variable) for a in args):
@@ -159,14 +167,11 @@ class Importer:
         # Of a program, kernels are chosen by whether a tensor requires a gradient.
         if schema.name in _IDENTITIES and not (self.typed and schema.name == "aten::detach"):
             return args[0]
-        if any(c in schema.name for c in _CHECKS):
-            return None
+        if schema.name in CHECKS:
+            return None  # of a gradient: the op itself has checked it
         if not schema.name.startswith("aten::"):
             return self.foreign(target, args, kwargs, node)
-        full = schema.name.removeprefix("aten::")
-        if schema.overload_name:
-            full += f".{schema.overload_name}"
-        return results_of(self.apply(native(full), args, kwargs, node))
+        return results_of(self.apply(native(full_name(schema)), args, kwargs, node))
 
     def foreign(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any) -> Any:
         """What an operator returns that is none of PyTorch's."""
@@ -181,6 +186,20 @@ class Importer:
             if kind is not None:  # a number that later nodes compute with
                 return NumberOf(kind).make_node(applied.outputs[0])
         return applied
+
+
+@cache
+def _torch_scalars() -> dict[Any, str]:
+    """torch's functions of sizes, as scalar ops."""
+    import torch
+
+    return {getattr(torch, f): mine for f, mine in TORCH_SCALARS.items() if hasattr(torch, f)}
+
+
+def full_name(schema: Any) -> str:
+    """The name by which the schemas here have a function of PyTorch."""
+    name: str = schema.name.removeprefix("aten::")
+    return f"{name}.{schema.overload_name}" if schema.overload_name else name
 
 
 def _is_node(value: Any) -> bool:

@@ -83,13 +83,17 @@ class Model:
     def load_state(self, values: Mapping[str, Any]) -> None:
         """Gives buffers that calls change new values, which are copied. BridgeValueError for a
         name that is none of them."""
+        import torch
+
         for name, value in values.items():
             if name not in self.state:
                 known = ", ".join(self.state) or "nothing"
                 raise BridgeValueError(
                     f"{self.name}: {name!r} is not what a call changes; that is {known}"
                 )
-            self.state_values[name] = self.state[name].type.filter(value).detach().clone()
+            given = self.state[name].type.filter(value).detach()
+            # A copy with the strides of the buffer, which kernels look at.
+            self.state_values[name] = torch.ops.aten.copy(self.state_values[name], given)
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{v}: {v.type}" for v in self.inputs)
