@@ -193,8 +193,8 @@ def _known_sizes(program: Any) -> list[tuple[str, int | None]]:
 _VIEWS = frozenset(
     """slice.Tensor select.int diagonal narrow unbind.int split.Tensor split_with_sizes chunk
     transpose.int permute t unsqueeze squeeze.dim squeeze.dims squeeze view view_as unflatten.int
-    expand movedim.int movedim.intlist swapaxes swapdims numpy_T mT detach atleast_1d atleast_2d
-    atleast_3d
+    expand movedim.int movedim.intlist swapaxes swapdims numpy_T mT detach alias atleast_1d
+    atleast_2d atleast_3d
     """.split()  # noqa: SIM905
 )
 # Functions that may return a view of their first argument, or that argument, or a copy: by its
@@ -284,7 +284,7 @@ def _with_part(part: Variable, new: Variable) -> Variable | None:
         back = name, (IN, tuple(map(order.index, range(len(order)))))
     elif name == "unsqueeze":
         back = "squeeze.dim", arguments
-    elif name == "detach":
+    elif name in ("detach", "alias"):
         return _laid_out(x, new)
     elif name == "squeeze.dim" and isinstance(arguments[1], int) and shape[arguments[1]] == 1:
         back = "unsqueeze", arguments
@@ -341,14 +341,26 @@ class _Memory:
         """Whether v is a view, or may be, of which it is known what has been written."""
         return v in self._views
 
-    def current(self, v: Variable) -> Variable:
-        """v, or what has been written into its memory. _NeedsFunctional where that has been done
-        elsewhere, and v is no view of what is known."""
+    def may_be_another(self, x: Variable) -> bool:
+        """Whether a function may have returned its argument itself, that or as x."""
+        return any(
+            node.op.name in _PERHAPS and (v is x or node.inputs[0] is x)  # type: ignore[attr-defined]
+            for v, node in self._views.items()
+        )
+
+    def latest(self, v: Variable) -> Variable:
+        """What v has become, as far as that has been found."""
         first = v
         while v in self._became:
             v = self._became[v]
         if first is not v:
             self._became[first] = v
+        return v
+
+    def current(self, v: Variable) -> Variable:
+        """v, or what has been written into its memory. _NeedsFunctional where that has been done
+        elsewhere, and v is no view of what is known."""
+        v = self.latest(v)
         roots = self._roots.get(v, {v: 0})
         if all(self._written.get(root, 0) == times for root, times in roots.items()):
             return v
@@ -446,8 +458,9 @@ class _Memory:
         for root in roots:
             self._written[root] = self._written.get(root, 0) + 1
         if same:
-            self._roots[new] = {root: self._written[root] for root in roots}
-            self._destroyed.update(self._roots[new])
+            self._destroyed.update((root, self._written[root]) for root in roots)
+            if set(roots) != {old}:
+                self._roots[new] = {root: self._written[root] for root in roots}
         self._became[old] = new
 
 
@@ -581,6 +594,8 @@ class _Importer(Importer):
         form = function.functional
         if form is None or form.random:
             return None
+        if "inplace_view" in function.function.tags and form.name in _VIEWS:
+            return self._turned(x, form.apply(form.bind(args, kwargs)))
         if alone and not form.pointwise and x not in self.memory.bases:
             return None
         if alone:
@@ -617,6 +632,16 @@ class _Importer(Importer):
         single = Apply(view, [now.owner.inputs[0]], [now.type.make_variable()])  # type: ignore[union-attr]
         self.memory.applied(single)
         return single
+
+    def _turned(self, x: Variable, applied: Apply) -> Apply:
+        """A tensor is now what a view of it is (`x.t_()`), in the same memory."""
+        if self.memory.may_be_another(x):
+            raise _NeedsFunctional(f"{x} gets other sizes, and may be one tensor with another")
+        self.memory.applied(applied)
+        for node, value in self.values.items():
+            if isinstance(value, Variable) and self.memory.latest(value) is x:
+                self.values[node] = applied.outputs[0]
+        return applied
 
     def _may_move(self, x: Variable, form: NativeFunction) -> bool:
         """Whether what a pointwise function makes of x may have other strides than x."""
@@ -1071,7 +1096,7 @@ def _apart(updates: Mapping[str, Variable], outputs: Sequence[Variable]) -> dict
     for name, v in updates.items():
         roots = {root for root, _ in memory.of(v)}
         if taken & roots:
-            v = with_strides(v, deep_copy_op(v))
+            v = deep_copy_op(v)
         taken |= roots
         found[name] = v
     return found

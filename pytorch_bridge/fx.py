@@ -164,8 +164,10 @@ class Importer:
             for d in args[0].shape:
                 total = total * d
             return total
-        # Of a program, kernels are chosen by whether a tensor requires a gradient.
-        if schema.name in _IDENTITIES and not (self.typed and schema.name == "aten::detach"):
+        # Of a program, kernels are chosen by whether a tensor requires a gradient, and each tensor
+        # may get other sizes (`unsqueeze_`).
+        apart = self.typed and schema.name in ("aten::detach", "aten::alias")
+        if schema.name in _IDENTITIES and not apart:
             return args[0]
         if schema.name in CHECKS:
             return None  # of a gradient: the op itself has checked it

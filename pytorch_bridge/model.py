@@ -83,8 +83,6 @@ class Model:
     def load_state(self, values: Mapping[str, Any]) -> None:
         """Gives buffers that calls change new values, which are copied. BridgeValueError for a
         name that is none of them."""
-        import torch
-
         for name, value in values.items():
             if name not in self.state:
                 known = ", ".join(self.state) or "nothing"
@@ -92,13 +90,21 @@ class Model:
                     f"{self.name}: {name!r} is not what a call changes; that is {known}"
                 )
             given = self.state[name].type.filter(value).detach()
-            # A copy with the strides of the buffer, which kernels look at.
-            self.state_values[name] = torch.ops.aten.copy(self.state_values[name], given)
+            self.state_values[name] = _laid_out(self.state_values[name], given.clone())
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{v}: {v.type}" for v in self.inputs)
         outputs = ", ".join(str(v.type) for v in self.outputs)
         return f"Model {self.name}({inputs}) -> ({outputs})"
+
+
+def _laid_out(old: Any, new: Any) -> Any:
+    """The new value of a buffer, with the strides of the old one, which kernels look at."""
+    import torch
+
+    if new.layout != torch.strided or new.stride() == old.stride():
+        return new
+    return torch.ops.aten.copy(old, new)
 
 
 class CompiledModel:
@@ -151,7 +157,7 @@ class CompiledModel:
         for i, value in zip(model.mutations, results[m:], strict=True):
             given[i].copy_(value)
         for name, value in zip(model.updates, results[n:m], strict=True):
-            model.state_values[name] = value.detach()
+            model.state_values[name] = _laid_out(model.state_values[name], value.detach())
         return self._out.nested(results[:n])
 
     def _before_writing(self, given: Sequence[Any]) -> Sequence[Any]:
