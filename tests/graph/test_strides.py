@@ -99,6 +99,16 @@ def _later(y):
     return v * 1, w * 1, y * 1
 
 
+def _turned(x):
+    y = x * 2
+    v = y[0]
+    y.transpose_(0, 2)
+    y.mul_(2)
+    w = y.unsqueeze_(0)[0, 1]
+    w.add_(v[1, 0])
+    return v * 1, y * 1, w * 1
+
+
 PROGRAMS = {
     "reshape": write(lambda x: x.transpose(0, 1).reshape(-1), ("mul_", 3), ("fill_", 2)),
     "flatten": write(lambda x: x.flatten(1)[:, 1:3]),
@@ -116,6 +126,7 @@ PROGRAMS = {
     "of what has been": lambda x: _later(x * 2),
     "item": write(lambda x: x.reshape(6, 4), ("__setitem__", (slice(None), 1), 9.0)),
     "twice": _twice,
+    "turned": _turned,
     "chained": _chained,
 }
 
