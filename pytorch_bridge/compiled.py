@@ -11,6 +11,7 @@ from .errors import BridgeTypeError, BridgeValueError, ContractError, GradientEr
 from .graph.basic import Variable
 from .graph.function_graph import FunctionGraph
 from .registry import Table, check, load_extensions
+from .types.base import Type, extracts_as_filtered
 
 _C = TypeVar("_C")
 _linkers = Table("linker", unique=True, resolved=False)
@@ -130,13 +131,27 @@ def strictly(t: Any, value: Any) -> Any:
     have to be converted: the caller's would stay as it is."""
     import torch
 
-    if hasattr(value, "__array_interface__"):
+    found = getattr(value, "__array_interface__", None)
+    if found is not None:
+        _, read_only = found.get("data") or (0, False)
+        if read_only:
+            raise BridgeTypeError(
+                f"expected {t}, got an array that is read-only: it is written into"
+            )
         value = torch.as_tensor(value)  # NumPy's, in its memory
     try:
         return t.filter(value, strict=True)
     except TypeError as e:
         t.filter(value)  # raises where it could not be converted either
         raise BridgeTypeError(f"{e}; it is written into, so it is not converted") from None
+
+
+def _filtered_in_c(t: Type) -> bool:
+    """Whether the compiled code does with a value what the type's `filter` does: its c_extract
+    does, or calls it where the type has no C."""
+    from .link.emit import has_c
+
+    return extracts_as_filtered(t) or not (has_c(t) or hasattr(t, "filter_inplace"))
 
 
 class CopiedAsItself:
@@ -188,8 +203,9 @@ class CompiledFunction(CopiedAsItself):
         self._written = written_inputs(inputs, outputs, self.mutable)
         # By input: the values of calls that are over, whose memory the next may take.
         self._previous: list[list[Any]] = [[] for _ in inputs]
-        self._checked = bool(getattr(linker, "checks_inputs", False))
-        direct = getattr(self.thunk, "call", None) if self._checked else None
+        checked = bool(getattr(linker, "checks_inputs", False))
+        checked = checked and all(_filtered_in_c(v.type) for v in inputs)
+        direct = getattr(self.thunk, "call", None) if checked else None
         # A list of one output comes from `call` as the output itself.
         self.direct = direct if single or len(outputs) > 1 else None
         self._tracking: Any = None
@@ -212,7 +228,7 @@ class CompiledFunction(CopiedAsItself):
 
         return Entry(self.direct, otherwise)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._enter(*args, **kwargs)
 
     def __reduce__(self) -> Any:
@@ -221,7 +237,7 @@ class CompiledFunction(CopiedAsItself):
             "graph where it is needed, which the cache makes cheap"
         )
 
-    def _convert(self, *args: Any, **kwargs: Any) -> Any:
+    def _convert(self, /, *args: Any, **kwargs: Any) -> Any:
         values = self._bind(args, kwargs)
         filtered = [self._filter(i, v) for i, v in enumerate(values)]
         self._check_recorded(filtered)

@@ -245,7 +245,8 @@ def _summed(importer: Importer, target: Any, args: Any, kwargs: Any) -> Any:
     broadcast, too, and `_fitted` sums along it."""
     x, sizes = args
     node = x.owner
-    if node is not None and getattr(node.op, "name", "") == "sum.dim_IntList":
+    of_sum = node is not None and isinstance(node.op, NativeOp)
+    if of_sum and node.op.name == "sum.dim_IntList":
         _, dims, keepdim, _ = node.op.arguments
         added = range(x.type.ndim - len(sizes))
         if keepdim is True and added and set(added) <= set(dims):

@@ -62,6 +62,13 @@ class _NeedsFunctional(Exception):
     """A program that is to be made functional first."""
 
 
+def is_program(value: Any) -> bool:
+    """Whether it is a torch.export.ExportedProgram."""
+    import torch
+
+    return isinstance(value, torch.export.ExportedProgram)
+
+
 def from_exported(program: ExportedProgram, name: str | None = None) -> Model:
     """The model of a torch.export.ExportedProgram.
 
@@ -78,9 +85,8 @@ def from_exported(program: ExportedProgram, name: str | None = None) -> Model:
     BridgeTypeError where it is no such program. UnsupportedNode, a BridgeTypeError, names the node
     that has no counterpart, and the line of the model that it comes from.
     """
-    import torch
 
-    if not isinstance(program, torch.export.ExportedProgram):
+    if not is_program(program):
         raise BridgeTypeError(
             f"from_exported takes a torch.export.ExportedProgram, got {type(program).__name__}: "
             "torch.export.export(module, args) makes one, torch.export.load(file) reads one"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from .graph.basic import Apply, Variable
 from .ops import scalar
 from .ops.basic import shape_i
 from .ops.native import native, results_of
-from .ops.scalar import TORCH_SCALARS, NumberOf
+from .ops.scalar import NumberOf, of_torch
 from .types import TensorType, Type, schema_type
 from .types.containers import TensorList
 from .types.numbers import ScalarArg
@@ -80,8 +79,8 @@ class Importer:
     """Turns nodes into variables as they are asked for. `values` begins with what is known: what
     a placeholder stands for, or what some node has been computed to already.
 
-    `handlers` are for functions that are taken otherwise, by the function, or the full name of the
-    overload ("aten.view.default"). With `typed`,
+    `handlers` are for functions by themselves, and for operators by their names with the namespace
+    and the overload, "aten.view.default". With `typed`,
     results have the types that nodes carry, whose open sizes are symbols; else they are inferred.
     """
 
@@ -142,15 +141,14 @@ class Importer:
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any = None
     ) -> Any:
         """What a function returns for these arguments; `node` is the one that calls it."""
-        for key in (target, str(target)):
-            handler = self.handlers.get(key)
-            if handler is not None:
-                return handler(self, target, args, kwargs)
+        schema = getattr(target, "_schema", None)
+        handler = self.handlers.get(target if schema is None else str(target))
+        if handler is not None:
+            return handler(self, target, args, kwargs)
         if target is operator.getitem:
             return args[0][args[1]]
-        schema = getattr(target, "_schema", None)
         if schema is None:
-            form = _SCALARS.get(target) or _torch_scalars().get(target)
+            form = _SCALARS.get(target) or of_torch(target)
             if form is None:
                 raise UnsupportedNode(f"{target} has no counterpart")
             if not any(isinstance(a, Variable) for a in args):
@@ -190,14 +188,6 @@ class Importer:
         return applied
 
 
-@cache
-def _torch_scalars() -> dict[Any, str]:
-    """torch's functions of sizes, as scalar ops."""
-    import torch
-
-    return {getattr(torch, f): mine for f, mine in TORCH_SCALARS.items() if hasattr(torch, f)}
-
-
 def full_name(schema: Any) -> str:
     """The name by which the schemas here have a function of PyTorch."""
     name: str = schema.name.removeprefix("aten::")
@@ -205,7 +195,9 @@ def full_name(schema: Any) -> str:
 
 
 def _is_node(value: Any) -> bool:
-    return type(value).__name__ == "Node" and type(value).__module__.startswith("torch.fx")
+    import torch
+
+    return isinstance(value, torch.fx.Node)
 
 
 def written_at(node: Any) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from . import ops
 from .derivatives import decompose, native_grad
 from .errors import BridgeTypeError, BridgeValueError, MissingMethodError
-from .graph.basic import Apply, Variable, toposort
-from .ops.native import Derivatives, register_derivatives
+from .graph.basic import Apply, Variable, ordered, toposort
+from .ops.native import Derivatives, NativeOp, register_derivatives
 from .types import SchemaType, TensorType
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def grad(
     A variable that the cost does not depend on, or only through what is not differentiable, is a
     BridgeValueError that names it and what is in the way; with allow_unused its gradient is None.
     """
-    wanted = [wrt] if isinstance(wrt, Variable) else list(wrt)
+    wanted = [wrt] if isinstance(wrt, Variable) else ordered("grad: the variables wrt", wrt)
     for i, v in enumerate(wanted):
         if not isinstance(v, Variable):
             raise BridgeTypeError(f"grad: entry {i} of wrt is no variable: {v!r}")
@@ -117,9 +117,16 @@ def _backward(
     for node in reversed(order):
         if not any(v in grads for v in node.outputs):
             continue
-        need = [v in depends and _differentiable(v) for v in node.inputs]
+        flows = _connected(node)
+        reached = [
+            any(c and v in grads for c, v in zip(f, node.outputs, strict=True)) for f in flows
+        ]
+        need = [
+            r and v in depends and _differentiable(v)
+            for r, v in zip(reached, node.inputs, strict=True)
+        ]
         for i, v in enumerate(node.inputs):
-            if v in depends and not need[i]:
+            if reached[i] and v in depends and not need[i]:
                 blocked.append(f"{node.op} takes {v} of type {v.type}, which has no gradient")
         if not any(need):
             continue
@@ -140,13 +147,48 @@ def _depend(order: Sequence[Apply], wanted: Sequence[Variable]) -> Set[Variable]
     found = set(wanted)
     for node in order:
         # What is in memory that nobody has written comes from nothing.
-        if any(v in found for v in node.inputs) and not _unwritten(node):
-            found.update(node.outputs)
+        if _unwritten(node) or not any(v in found for v in node.inputs):
+            continue
+        for v, flows in zip(node.inputs, _connected(node), strict=True):
+            if v in found:
+                found.update(o for o, c in zip(node.outputs, flows, strict=True) if c)
     return found
 
 
+def _connected(node: Apply) -> Sequence[Sequence[bool]]:
+    """For each input, to which outputs' gradients it is connected."""
+    pattern = getattr(node.op, "connection_pattern", None)
+    if pattern is None:
+        return [[True] * len(node.outputs)] * len(node.inputs)
+    found = pattern(node)
+    rows = isinstance(found, (list, tuple)) and len(found) == len(node.inputs)
+    if not rows or not all(
+        isinstance(row, (list, tuple)) and len(row) == len(node.outputs) for row in found
+    ):
+        raise BridgeTypeError(
+            f"connection_pattern of {type(node.op).__qualname__} must return, for each of the "
+            f"{len(node.inputs)} inputs, a list with a bool for each of the {len(node.outputs)} "
+            f"outputs, not {found!r}"
+        )
+    return [[bool(c) for c in row] for row in found]
+
+
+_UNWRITTEN = frozenset(
+    f"{name}{overload}"
+    for name in ("empty_like", "new_empty", "new_empty_strided")
+    for overload in ("", ".out")
+)
+
+
 def _unwritten(node: Apply) -> bool:
-    return str(getattr(node.op, "name", "")).startswith(("empty_like", "new_empty"))
+    return isinstance(node.op, NativeOp) and node.op.name in _UNWRITTEN
+
+
+def _asked(node: Apply, given: Sequence[Variable]) -> Any:
+    whole = getattr(node.op, "L_op", None)
+    if whole is not None:
+        return whole(node.inputs, node.outputs, given)
+    return node.op.grad(node.inputs, given)
 
 
 def _node_grads(
@@ -165,7 +207,7 @@ def _node_grads(
                 g if g is not None else _zeros_like(v)
                 for g, v in zip(given, node.outputs, strict=True)
             ]
-            found = op.grad(node.inputs, filled)
+            found = _asked(node, filled)
     except NotImplementedError as e:
         raise MissingMethodError(
             f"the gradient through {op} in its input {where} is needed, and missing: {e}"

@@ -228,6 +228,7 @@ class NativeMethods:
     def clip_(self, min: NumberLike | None = None, max: NumberLike | None = None) -> TensorVariable: """Is ops.clamp under its NumPy name: limits each element to the range from `min` to `max`, which are numbers, in place."""
     @overload
     def clip_(self, min: TensorLike | None = None, max: TensorLike | None = None) -> TensorVariable: ...
+    def clone(self, *, memory_format: MemoryFormatLike | None = None) -> TensorVariable: """Returns a copy with storage of its own; gradients flow back to the original."""
     def coalesce(self) -> TensorVariable: """Returns a sparse COO tensor with sorted indices and with duplicate entries summed; `self` if it is so already."""
     def col_indices(self) -> TensorVariable: """Returns the column indices of the entries of a sparse CSR or BSR tensor, as a view."""
     def conj(self) -> TensorVariable: """Returns the complex conjugate as a view that is conjugated lazily; real tensors are returned as they are."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import BridgeTypeError, BridgeValueError
 from .graph.basic import Constant, Variable
+from .sameness import same
 
 if TYPE_CHECKING:
     from .compiled import CompiledFunction
@@ -66,7 +67,7 @@ class Model:
         """
         return CompiledModel(self, mode)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls the compiled model; compiles it, the first time."""
         compiled = self.__dict__.get("_compiled")
         if compiled is None:
@@ -128,12 +129,12 @@ class CompiledModel:
         )
         self._enter = self.function.entry(self._nested) if self._plain else None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if self._enter is not None:
             return self._enter(*args, **kwargs)
         return self._nested(*args, **kwargs)
 
-    def _nested(self, *args: Any, **kwargs: Any) -> Any:
+    def _nested(self, /, *args: Any, **kwargs: Any) -> Any:
         """A call whose arguments or results may nest, or are to be converted."""
         if self._plain and not kwargs and len(args) == len(self.model.inputs):
             return self.function(*args)
@@ -227,7 +228,7 @@ class _Arguments:
         for number, (place, leaf) in enumerate(zip(self.leaves, leaves, strict=True)):
             if not isinstance(place, Fixed):
                 found.append(leaf)
-            elif type(leaf) is not type(place.value) or not _same(leaf, place.value):
+            elif not same(leaf, place.value):
                 from .types.schema import describe
 
                 raise BridgeValueError(
@@ -323,10 +324,6 @@ class _Results:
             return values[0]
         leaves = [p.value if isinstance(p, Fixed) else values[p] for p in self.leaves]
         return leaves if self.spec is None else self.spec.unflatten(leaves)
-
-
-def _same(a: Any, b: Any) -> bool:
-    return bool(a == b or (a != a and b != b))
 
 
 def _shape_of(spec: Any) -> str:

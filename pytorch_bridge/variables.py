@@ -145,8 +145,11 @@ class TensorMethods(NativeMethods):
     ) -> Any:
         """`torch.relu(x)` and `tensor + x` build a graph where a native function has that name."""
         from .ops.native import find_packet
+        from .ops.torch_functions import own_name
 
-        name = getattr(func, "__name__", "")
+        name = own_name(func)
+        if name is None:
+            raise BridgeTypeError(f"{func} is no function of PyTorch that graph variables go into")
         reflected = name.startswith("__r") and name[3:-2] in _BINARY
         if name.startswith("__") and (name[2:-2] in _BINARY or reflected):
             key = _BINARY[name[3:-2] if reflected else name[2:-2]]
@@ -155,7 +158,7 @@ class TensorMethods(NativeMethods):
             key = _COMPARE.get(name) or _UNARY.get(name) or name
         packet = find_packet(key)
         if packet is None:
-            raise BridgeTypeError(f"{name or func} cannot be applied to graph variables")
+            raise BridgeTypeError(f"{name} cannot be applied to graph variables")
         return packet(*args, **(kwargs or {}))
 
 
@@ -183,7 +186,14 @@ def _specify_shape(v: Variable, shape: Any) -> Variable:
     return specified
 
 
-register_graphs(Graphs(Variable, _make_variable, _make_constant, _specify_shape))
+def _as_object(v: Variable) -> Variable:
+    from .ops.basic import AsObject
+
+    (made,) = AsObject().make_node(v).outputs
+    return made
+
+
+register_graphs(Graphs(Variable, _make_variable, _make_constant, _specify_shape, _as_object))
 
 
 def _tensor_binary(native: str, reflected: bool) -> Any:

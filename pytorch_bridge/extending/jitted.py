@@ -35,7 +35,7 @@ from .. import registry
 from ..compiled import CompiledFunction, CopiedAsItself, function
 from ..errors import BridgeTypeError, BridgeValueError, RegistrationError
 from ..graph.basic import Variable
-from ..ops.op import parameter_key
+from ..sameness import key
 from . import types
 from .errors import TypingError, UnknownTypeError
 from .graph_ops import graph_type
@@ -277,7 +277,7 @@ class _Known:
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        self._key = parameter_key(value)
+        self._key = key(value)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Known) and bool(self._key == other._key)

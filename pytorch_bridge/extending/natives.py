@@ -20,6 +20,7 @@ from ..ops import scalar
 from ..ops.native import Method, NativeFunction, NativeOp, Packet, find_method, find_packet
 from ..ops.native import native as overload_of
 from ..ops.op import Op
+from ..ops.torch_functions import own_name
 from ..types import TensorType
 from . import types
 from .errors import TypingError
@@ -76,13 +77,8 @@ _ON_VARIABLES: dict[Any, Callable[..., Any]] = {
 
 def _of_torch(func: Any) -> str | None:
     """The name of PyTorch's native function behind a function or a method, or None."""
-    name = getattr(func, "__name__", None)
-    module = getattr(func, "__module__", None) or ""
-    owner = getattr(func, "__objclass__", None) or getattr(func, "__self__", None)
-    ours = module.startswith("torch") or getattr(owner, "__module__", "").startswith("torch")
-    if name is None or not (ours or owner is torch._C.TensorBase):
-        return None
-    return name if find_packet(name) is not None else None
+    name = own_name(func)
+    return name if name is not None and find_packet(name) is not None else None
 
 
 def has_native(func: Any) -> bool:
@@ -112,8 +108,8 @@ def makes_sizes(packet: Packet) -> bool:
 def is_random(func: Any) -> bool:
     """Whether each call of a function of PyTorch gives something else."""
     if not isinstance(func, (Packet, NativeFunction)):
-        module = getattr(func, "__module__", None) or type(func).__module__
-        if not module.startswith("torch") or isinstance(func, type) or not has_native(func):
+        operator = isinstance(func, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))
+        if not (operator or own_name(func)) or not has_native(func):
             return False
         func = native(func)
     if isinstance(func, NativeFunction):

@@ -19,8 +19,8 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 from ..errors import RegistrationError
-from ..ops.op import parameter_key
 from ..registry import place_of
+from ..sameness import same
 from ..types.base import Type
 from . import lowering, templates
 from .errors import TypingError
@@ -222,13 +222,7 @@ def check_parameters(typing: Callable[..., Any], implementation: Callable[..., A
             raise refuse(f"parameter {p.name!r} is {q.name!r} in the implementation")
         if p.kind is not q.kind:
             raise refuse(f"parameter {p.name!r} is {p.kind.description} and {q.kind.description}")
-        if p.default is q.default:
-            continue
-        try:
-            same = bool(parameter_key(p.default) == parameter_key(q.default))
-        except Exception:  # what cannot be compared is different
-            same = False
-        if not same:
+        if not same(p.default, q.default):
             raise refuse(f"the default of {p.name!r} is {_default(p)} and {_default(q)}")
 
 

@@ -179,8 +179,10 @@ for _name, _function in UNARY.items():
 def is_sequence(value: Any) -> bool:
     """Whether it is a tuple or a list, or one of PyTorch's tuples with names, which are made of a
     sequence as these are."""
+    import torch
+
     cls = type(value)
-    return cls in (tuple, list) or cls.__module__ == "torch.return_types"
+    return cls in (tuple, list) or getattr(torch.return_types, cls.__name__, None) is cls
 
 
 def proxies(value: Any) -> Iterator[Proxy]:

@@ -195,7 +195,7 @@ class Trace:
     def _check_builtin(self, func: Any) -> None:
         """Functions of C that are given a proxy ask it what it cannot answer."""
         module = getattr(func, "__module__", None) or ""
-        if module.startswith(("math", "torch", "numpy", "cmath")):
+        if module.partition(".")[0] in ("math", "torch", "numpy", "cmath"):
             raise TypingError(
                 f"{getattr(func, '__qualname__', func)} has no implementation for values that are "
                 "traced: nothing is registered for it, and PyTorch has no native function of that "
@@ -280,12 +280,13 @@ class Trace:
             return None
         if getattr(plain, "__bridge_jitable__", False):
             return func
-        top = (plain.__module__ or "").partition(".")[0]
+        home = plain.__globals__.get("__name__") or ""  # a decorator may have changed __module__
+        top = home.partition(".")[0]
         if top in ("numpy", "pytorch_bridge") or top in sys.stdlib_module_names:
             return None
         if top == "torch":
             # Functions of torch.nn.functional that call native ones.
-            inside = plain.__module__ in ("torch.nn.functional", "torch.functional")
+            inside = home in ("torch.nn.functional", "torch.functional")
             return func if tracked and inside else None
         return func
 

@@ -21,6 +21,7 @@ from collections import abc
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .. import sameness
 from ..errors import BridgeTypeError, RegistrationError
 from ..types.base import CType, Sub
 from ..types.base import Type as BaseType
@@ -57,6 +58,8 @@ above = Above()
 
 class Type(CType):
     """A type whose C comes from its data model and from what is registered with box and unbox."""
+
+    c_extract_filters = True
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -216,6 +219,8 @@ def _refuse(t: Type, value: Any, why: str = "") -> BridgeTypeError:
 class Boolean(Number):
     """True and False."""
 
+    c_extract_filters = True
+
     def __init__(self, name: str = "bool") -> None:
         super().__init__(name)
 
@@ -229,6 +234,8 @@ class Boolean(Number):
 
 class Integer(Number):
     """Whole numbers of `bitwidth` bits; `signed` or not."""
+
+    c_extract_filters = True
 
     def __init__(self, bitwidth: int, signed: bool = True) -> None:
         super().__init__(f"{'' if signed else 'u'}int{bitwidth}")
@@ -258,6 +265,8 @@ class Integer(Number):
 class Float(Number):
     """Floating point numbers of `bitwidth` bits."""
 
+    c_extract_filters = True
+
     def __init__(self, bitwidth: int) -> None:
         super().__init__(f"float{bitwidth}")
         self.bitwidth = bitwidth
@@ -284,6 +293,8 @@ class Float(Number):
 
 class Complex(Number):
     """Complex numbers; the parts are of type `underlying_float`."""
+
+    c_extract_filters = True
 
     def __init__(self, name: str, underlying_float: Float) -> None:
         super().__init__(name)
@@ -335,6 +346,11 @@ class Literal(Type):
     literal_value: Any
     literal_type: BaseType
 
+    @property
+    def key(self) -> Hashable:
+        of = None if self.literal_type is self else self.literal_type
+        return sameness.key(self.literal_value), of
+
 
 class IntegerLiteral(Literal, Integer):
     def __init__(self, value: int, of: Integer = int64) -> None:
@@ -370,20 +386,12 @@ class NoneType(Dummy):
     """The type of None."""
 
 
-class Known(Dummy, Literal):
+class Known(Literal, Dummy):
     """A Python object that is a constant of the trace: a dtype, a device, a class."""
 
     def __init__(self, value: Any) -> None:
         Dummy.__init__(self, f"Known[{value!r}]")
         self.literal_value, self.literal_type = value, self
-
-    @property
-    def key(self) -> Hashable:
-        try:
-            hash(self.literal_value)
-        except TypeError:
-            return id(self.literal_value)
-        return self.literal_value
 
 
 unicode_type = UnicodeType("str")

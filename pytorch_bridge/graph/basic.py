@@ -6,13 +6,16 @@ Nothing here recurses: a graph may be a chain of ten thousand nodes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import BridgeTypeError
+from ..errors import BridgeTypeError, InconsistencyError
 
 if TYPE_CHECKING:
     from ..ops.op import Op
     from ..types.base import Type
+
+
+_T = TypeVar("_T")
 
 
 class Variable:
@@ -36,8 +39,8 @@ class Variable:
         self.index = index
         self.name = name
 
-    def clone(self) -> Variable:
-        """Returns an input of the same type and name."""
+    def unconnected(self) -> Variable:
+        """Returns an input of the same type and name. (`clone` is an op: PyTorch's, on tensors.)"""
         return self.type.make_variable(self.name)
 
     def __bool__(self) -> bool:
@@ -64,7 +67,7 @@ class Constant(Variable):
         super().__init__(type, name=name)
         self.data = data
 
-    def clone(self) -> Constant:
+    def unconnected(self) -> Constant:
         return type(self)(self.type, self.data, name=self.name)
 
     def __str__(self) -> str:
@@ -80,27 +83,45 @@ class Apply:
     """The application of an op to inputs. It owns its outputs."""
 
     def __init__(self, op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> None:
-        for kind, variables in (("input", inputs), ("output", outputs)):
+        self.op = op
+        self.inputs = ordered(f"the inputs of {op}", inputs)
+        self.outputs = ordered(f"the outputs of {op}", outputs)
+        for kind, variables in (("input", self.inputs), ("output", self.outputs)):
             for i, v in enumerate(variables):
                 if not isinstance(v, Variable):
                     raise BridgeTypeError(f"{kind} {i} of {op} is no Variable: {v!r}")
-        self.op = op
-        self.inputs = list(inputs)
-        self.outputs = list(outputs)
         for i, v in enumerate(self.outputs):
-            if v.owner is not None and v.owner is not self:
+            if v.owner is not None:
                 raise BridgeTypeError(f"output {i} of {op} is an output of {v.owner.op} already")
+            if isinstance(v, Constant):
+                raise BridgeTypeError(f"output {i} of {op} is the constant {v}")
+            if among(v, self.inputs) or among(v, self.outputs[:i]):
+                other = "input" if among(v, self.inputs) else "output"
+                raise BridgeTypeError(
+                    f"output {i} of {op} is one of its {other}s as well, {v}: an output is a new "
+                    "variable, x.type()"
+                )
+        for i, v in enumerate(self.outputs):
             v.owner, v.index = self, i
 
     def clone(self, inputs: Sequence[Variable] | None = None) -> Apply:
         """Returns the same application with new outputs, to other inputs if given."""
-        outputs = [v.clone() for v in self.outputs]
+        outputs = [v.unconnected() for v in self.outputs]
         return Apply(self.op, self.inputs if inputs is None else inputs, outputs)
 
     def __str__(self) -> str:
         return f"{self.op}({', '.join(map(str, self.inputs))})"
 
     __repr__ = __str__
+
+
+def ordered(what: str, variables: Iterable[_T]) -> list[_T]:
+    """A list of what is given in an order. BridgeTypeError for a set, which has none."""
+    if isinstance(variables, (set, frozenset)):
+        raise BridgeTypeError(
+            f"{what} are given in an order, so not as a {type(variables).__name__}"
+        )
+    return list(variables)
 
 
 def position(v: Variable, variables: Iterable[Variable]) -> int | None:
@@ -137,9 +158,10 @@ def graph_inputs(outputs: Iterable[Variable]) -> list[Variable]:
 
 def toposort(outputs: Iterable[Variable], inputs: Iterable[Variable] = ()) -> list[Apply]:
     """The nodes that lead from inputs to outputs, each after those that it needs. The order
-    depends on the graph only."""
+    depends on the graph only. InconsistencyError where a node needs what it computes."""
     border = inputs if isinstance(inputs, (dict, set, frozenset)) else set(inputs)
     done: set[Apply] = set()
+    begun: set[Apply] = set()
     order: list[Apply] = []
     for out in outputs:
         if out.owner is None or out in border:
@@ -153,13 +175,28 @@ def toposort(outputs: Iterable[Variable], inputs: Iterable[Variable] = ()) -> li
                 v = node.inputs[i]
                 i += 1
                 if v.owner is not None and v not in border and v.owner not in done:
+                    begun.add(node)
+                    if v.owner in begun:
+                        raise _cycle(v.owner, [n for n, _ in pending if n in begun] + [node])
                     pending.append((node, i))
                     pending.append((v.owner, 0))
                     break
             else:
+                begun.discard(node)
                 done.add(node)
                 order.append(node)
     return order
+
+
+def _cycle(first: Apply, path: Sequence[Apply]) -> InconsistencyError:
+    """The error for a path of nodes, each of which needs the next, and the last the first."""
+    start = next(i for i, node in enumerate(path) if node is first)
+    nodes = [str(node.op) for node in path[start:]]
+    shown = nodes if len(nodes) <= 6 else [*nodes[:3], "...", *nodes[-2:]]
+    return InconsistencyError(
+        f"the graph has a cycle: {' needs '.join([*shown, nodes[0]])}. What takes the place of a "
+        "variable cannot be computed from who uses that variable"
+    )
 
 
 def clone_graph(
@@ -167,7 +204,7 @@ def clone_graph(
 ) -> tuple[list[Variable], list[Variable], dict[Variable, Variable]]:
     """Copies the graph between inputs and outputs. Returns the copies of both, and what became of
     each variable. Constants are shared."""
-    became: dict[Variable, Variable] = {v: v.clone() for v in inputs}
+    became: dict[Variable, Variable] = {v: v.unconnected() for v in inputs}
     for node in toposort(outputs, inputs):
         for v in node.inputs:
             if v.owner is None:

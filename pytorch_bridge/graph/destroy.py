@@ -10,10 +10,10 @@ PyTorch's functions that would.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ..errors import InconsistencyError
+from ..errors import BridgeTypeError, InconsistencyError
 from .basic import Apply, Constant, Variable, toposort
 from .features import Feature
 
@@ -71,8 +71,17 @@ class Memory:
 
 
 def check_maps(node: Apply) -> None:
-    """InconsistencyError where view_map or destroy_map name what the node does not have."""
+    """InconsistencyError where view_map or destroy_map name what the node does not have, and
+    BridgeTypeError where they are no such maps."""
     for name, mapping in (("view_map", node.op.view_map), ("destroy_map", node.op.destroy_map)):
+        lists = isinstance(mapping, Mapping) and all(
+            isinstance(found, (list, tuple)) for found in mapping.values()
+        )
+        if not lists:
+            raise BridgeTypeError(
+                f"{name} of {type(node.op).__qualname__} has lists of inputs by the number of an "
+                f"output, such as {{0: [0]}}; it is {mapping!r}"
+            )
         for o, inputs in mapping.items():
             if o is None and name == "destroy_map":
                 pass

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from ..errors import BridgeTypeError, BridgeValueError, InconsistencyError
-from .basic import Apply, Constant, Variable, clone_graph, toposort
+from .basic import Apply, Constant, Variable, clone_graph, ordered, toposort
 from .features import Feature
 
 _F = TypeVar("_F")
@@ -39,6 +39,8 @@ class FunctionGraph:
         features: Iterable[Feature] = (),
         clone: bool = True,
     ) -> None:
+        inputs = ordered("the inputs of a graph", inputs)
+        outputs = ordered("the outputs of a graph", outputs)
         for kind, variables in (("input", inputs), ("output", outputs)):
             for i, v in enumerate(variables):
                 if not isinstance(v, Variable):
@@ -129,17 +131,26 @@ class FunctionGraph:
             for i, v in enumerate(node.inputs):
                 if v not in made and v not in self.clients:
                     self._check_leaf(v, f"input {i} of {node.op}")
-        for node in order:
-            for i, v in enumerate(node.inputs):
-                if v.owner is None and v not in self.clients:
-                    self._import_leaf(v, f"input {i} of {node.op}")
-            self.apply_nodes[node] = None
-            for v in node.outputs:
-                self.clients.setdefault(v, {})
-            for i, v in enumerate(node.inputs):
-                self.clients[v][node, i] = None
-            for feature in self.features:
-                feature.on_import(self, node, reason)
+        told: list[tuple[Feature, Apply]] = []
+        try:
+            for node in order:
+                for i, v in enumerate(node.inputs):
+                    if v.owner is None and v not in self.clients:
+                        self._import_leaf(v, f"input {i} of {node.op}")
+                self.apply_nodes[node] = None
+                for v in node.outputs:
+                    self.clients.setdefault(v, {})
+                for i, v in enumerate(node.inputs):
+                    self.clients[v][node, i] = None
+                for feature in self.features:
+                    feature.on_import(self, node, reason)
+                    told.append((feature, node))
+        except BaseException:
+            for node in reversed(order):
+                if node in self.apply_nodes:
+                    heard = [f for f, n in told if n is node]
+                    self._forget(node, f"revert {reason}", heard)
+            raise
 
     def _import_leaf(self, v: Variable, reason: str) -> None:
         self._check_leaf(v, reason)
@@ -164,14 +175,21 @@ class FunctionGraph:
             node = v.owner
             if any(self.clients[o] for o in node.outputs):
                 continue
-            del self.apply_nodes[node]
-            for o in node.outputs:
-                del self.clients[o]
-            for i, x in enumerate(node.inputs):
-                del self.clients[x][node, i]
-                pending.append(x)
-            for feature in self.features:
-                feature.on_prune(self, node, reason)
+            self._forget(node, reason, self.features)
+            pending += node.inputs
+
+    def _forget(self, node: Apply, reason: str, features: Sequence[Feature]) -> None:
+        """Lets a node go, and the leaves that it alone used; tells the features of it."""
+        del self.apply_nodes[node]
+        for o in node.outputs:
+            del self.clients[o]
+        for i, x in enumerate(node.inputs):
+            del self.clients[x][node, i]
+        for x in node.inputs:
+            if x.owner is None and x not in self._input_set and not self.clients.get(x, True):
+                del self.clients[x]
+        for feature in features:
+            feature.on_prune(self, node, reason)
 
     # Features
     def attach_feature(self, feature: Feature) -> None:
@@ -190,13 +208,31 @@ class FunctionGraph:
         return next((f for f in self.features if isinstance(f, kind)), None)
 
     def validate(self) -> None:
-        """Raises what a feature has against the graph as it is, InconsistencyError mostly."""
+        """Raises what a feature has against the graph as it is, InconsistencyError mostly, and
+        where a node needs what it computes itself."""
+        toposort(self.outputs, self.inputs)
         for feature in self.features:
             feature.validate(self)
 
     # Changes
     def change_input(self, client: Apply | str, i: int, new: Variable, reason: str = "") -> None:
-        """Makes `new` input i of a node, or output i of the graph where client is OUTPUT."""
+        """Makes `new` input i of a node, or output i of the graph where client is OUTPUT.
+        BridgeTypeError where new is neither of the type that is there nor of a narrower one. Where
+        a feature raises, the graph is as before."""
+        old = self.outputs[i] if isinstance(client, str) else client.inputs[i]
+        if new.type != old.type and not old.type.is_super(new.type):
+            where = f"output {i}" if isinstance(client, str) else f"input {i} of {client.op}"
+            raise BridgeTypeError(
+                f"{where} is {old} of type {old.type}, so it cannot become {new} of type "
+                f"{new.type} ({reason or 'change_input'}); {old.type}.filter_variable converts"
+            )
+        if self._undo is not None:
+            self._change(client, i, new, reason)
+            return
+        with self._reverting(reason):
+            self._change(client, i, new, reason)
+
+    def _change(self, client: Apply | str, i: int, new: Variable, reason: str) -> None:
         old = self.outputs[i] if isinstance(client, str) else client.inputs[i]
         if old is new:
             return
@@ -209,15 +245,18 @@ class FunctionGraph:
         self.clients[new][client, i] = None
         if self._undo is not None:
             self._undo.append((client, i, old))
-        for feature in self.features:
-            feature.on_change_input(self, client, i, old, new, reason)
-        self._prune(old, reason)
+        try:
+            for feature in self.features:
+                feature.on_change_input(self, client, i, old, new, reason)
+        finally:
+            self._prune(old, reason)
 
     def replace(self, old: Variable, new: Variable, reason: str = "") -> None:
         """Puts `new` in the place of `old` for all who use it. `new` becomes of old's type where
         it is of a wider one, by a check at run time; TypeError where the two cannot meet.
 
-        Nothing checks that `new` does not depend on `old`."""
+        `new` may be made of `old` itself, which it then goes on to use. Whether it depends on who
+        else uses `old`, which makes a cycle, is found out by `validate`."""
         if old is new:
             return
         if old not in self.clients:
@@ -229,30 +268,39 @@ class FunctionGraph:
         except TypeError as e:
             raise BridgeTypeError(f"cannot replace {old} by {new} ({reason}): {e}") from e
         # What `new` itself needs of `old` is meant as it is.
-        for client, i in list(self.clients[old]):
-            if isinstance(client, Apply) and client is new.owner:
-                continue
-            self.change_input(client, i, new, reason)
+        with self._reverting(reason):
+            for client, i in list(self.clients[old]):
+                if not isinstance(client, Apply) or client is not new.owner:
+                    self.change_input(client, i, new, reason)
 
     def replace_all(self, pairs: Iterable[tuple[Variable, Variable]], reason: str = "") -> None:
-        """`replace` for each pair."""
-        for old, new in pairs:
-            if old in self.clients:
-                self.replace(old, new, reason)
+        """`replace` for each pair; all of them, or none where one raises."""
+        with self._reverting(reason):
+            for old, new in pairs:
+                if old in self.clients:
+                    self.replace(old, new, reason)
 
     @contextmanager
     def trial(self, reason: str = "") -> Iterator[None]:
         """Whatever is changed inside is validated at the end; where that or the change itself
         raises, the graph is as before. One inside another is taken back alone, or with it."""
+        with self._reverting(reason):
+            yield
+            self.validate()
+
+    @contextmanager
+    def _reverting(self, reason: str) -> Iterator[None]:
+        """Takes back what is changed inside where something raises."""
         outer = self._undo
         self._undo = []
         try:
             yield
-            self.validate()
         except BaseException:
             undo, self._undo = self._undo, None
             for client, i, old in reversed(undo):
-                self.change_input(client, i, old, f"revert {reason}")
+                # A feature that has raised may do so again; all the others are to hear of it.
+                with suppress(Exception):
+                    self._change(client, i, old, f"revert {reason}")
             raise
         else:
             if outer is not None:
@@ -266,6 +314,10 @@ class FunctionGraph:
         """`replace_all`, then `validate`; where either raises, the graph is as before."""
         with self.trial(reason):
             self.replace_all(pairs, reason)
+
+    def try_replace(self, old: Variable, new: Variable, reason: str = "") -> bool:
+        """`replace`, then `validate`; False where it was taken back."""
+        return self.try_replace_all([(old, new)], reason)
 
     def try_replace_all(self, pairs: Iterable[tuple[Variable, Variable]], reason: str = "") -> bool:
         """`replace_all_validate`; False where it was taken back."""
@@ -286,8 +338,8 @@ class FunctionGraph:
         for i, v in enumerate(self.outputs):
             clients.setdefault(v, []).append((OUTPUT, i))
         for v, theirs in self.clients.items():
-            key = [(id(c), i) for c, i in clients.pop(v, [])]
-            assert sorted(key) == sorted((id(c), i) for c, i in theirs), f"clients of {v}"
+            expected = sorted(map(_number, clients.pop(v, [])))
+            assert expected == sorted(map(_number, theirs)), f"clients of {v}"
         assert not clients, f"not known: {list(clients)}"
 
     def clone(self, features: Iterable[Feature] = ()) -> FunctionGraph:
@@ -298,3 +350,9 @@ class FunctionGraph:
         from .printing import dprint
 
         return dprint(self, file="str") or ""
+
+
+def _number(client: Client) -> tuple[int, int]:
+    """A client as numbers. (The text OUTPUT is another object in a graph that was pickled.)"""
+    node, i = client
+    return (0 if isinstance(node, str) else id(node)), i

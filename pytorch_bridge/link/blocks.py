@@ -49,6 +49,9 @@ def nest(blocks: Sequence[Block]) -> str:
     return "\n".join(lines)
 
 
+_REMARK = "/*\0 "  # before a remark, and in no C that others write: no compiler takes a NUL
+
+
 def remark(text: str) -> str:
     """A comment for the reader only: what is compiled does not depend on it."""
     text = "".join(c if c.isprintable() else " " for c in text)
@@ -56,16 +59,16 @@ def remark(text: str) -> str:
     text = text.replace("*/", "* /").replace("/*", "/ *")
     if len(text) > _WIDTH:
         text = text[: _WIDTH - 3] + "..."
-    return f"/*: {text} */" if text else ""
+    return f"{_REMARK}{text} */" if text else ""
 
 
 def without_remarks(code: str) -> str:
-    return re.sub(r"[ \t]*/\*: .*?\*/\n?", "", code, flags=re.S)
+    return re.sub(rf"[ \t]*{re.escape(_REMARK)}.*?\*/\n?", "", code, flags=re.S)
 
 
 def shown(code: str) -> str:
     """The code with its remarks as plain comments."""
-    return code.replace("/*: ", "/* ")
+    return code.replace(_REMARK, "/* ")
 
 
 _WIDTH = 96  # of a line
@@ -100,6 +103,9 @@ def indented(code: str) -> str:
     in_comment = in_macro = open_end = False
     for raw in code.split("\n"):
         line = raw.strip()
+        if not in_macro and out and out[-1].endswith("\\"):
+            out.append(raw)  # perhaps within a string, which spaces belong to
+            continue
         if in_macro or line.startswith("#"):
             in_macro = raw.rstrip().endswith("\\")
             out.append(raw.rstrip() if raw.lstrip() != line or not line.startswith("#") else line)

@@ -30,7 +30,7 @@ from ..graph.basic import Apply, Variable, toposort
 from . import cache
 from .blocks import braced, indented, remark, shown, without_remarks
 from .compile import GraphCompiler, Recipe, default_compiler, without
-from .emit import Emitter, about, owner_name, texts
+from .emit import Emitter, about, owner_name, texts, written
 from .explain import Explainer
 
 _OLDEST = 2  # changes when the code that this module writes changes its meaning
@@ -112,8 +112,10 @@ class CLinker:
         found: dict[str, None] = {}
         compiler = self.compiler()
         for owner in self._code.owners:
-            for text in texts(about(owner, method, compiler)):
-                found.setdefault(text, None)
+            given = about(owner, method, compiler)
+            listed = isinstance(given, (str, list, tuple, type(None)))
+            for text in texts(given) if listed else [given]:
+                found.setdefault(written(owner, method, text), None)
         return list(found)
 
     def compiler(self) -> GraphCompiler:

@@ -8,11 +8,9 @@ from typing import Any
 
 from ..artifacts import digest, digest_file
 from ..graph.basic import Apply, Constant, Variable
-from ..ops.functions import IN
 from ..ops.op import Op
-from ..types import SchemaType, Type
-from ..types.enums import DType
-from ..types.literals import spelt
+from ..sameness import Itself, attributes_key, key
+from ..types import Type
 
 
 class NoContent(Exception):
@@ -46,34 +44,30 @@ def content(inputs: Sequence[Variable], outputs: Sequence[Variable], order: Sequ
 def _text(value: Any, files: dict[str, None]) -> str:
     import torch
 
-    if type(value) in (float, complex):
-        return spelt(value)
-    if value is None or type(value) in (bool, int, str, DType, bytes):
-        return repr(value)
-    if isinstance(value, (list, tuple)):
-        return f"{type(value).__name__}[{', '.join(_text(v, files) for v in value)}]"
-    if isinstance(value, dict):
-        return f"dict{_text(list(value.items()), files)}"
+    return _tensor(value) if isinstance(value, torch.Tensor) else _spelt(key(value), files)
+
+
+def _spelt(part: Any, files: dict[str, None]) -> str:
+    """A key as text."""
+    if isinstance(part, tuple):
+        return f"({', '.join(_spelt(p, files) for p in part)})"
+    if isinstance(part, frozenset):
+        return f"{{{', '.join(sorted(_spelt(p, files) for p in part))}}}"
+    if isinstance(part, type):
+        if issubclass(part, (Op, Type)):
+            _defined(part, files)
+        return f"{part.__module__}.{part.__qualname__}"
+    if isinstance(part, Type):
+        return f"{part} {_spelt(attributes_key(part), files)}"
+    if not isinstance(part, Itself):
+        return repr(part)
+    value = part.value
     if isinstance(value, type):
-        return f"{value.__module__}.{value.__qualname__}"
-    if value is IN or isinstance(
-        value, (torch.dtype, torch.device, torch.layout, torch.memory_format)
-    ):
-        return str(value)
-    if isinstance(value, torch.Tensor):
-        return _tensor(value)
-    if isinstance(value, SchemaType):
-        return _text(value.key, files)
+        return _spelt(value, files)
+    kind = type(value).__qualname__
     if isinstance(value, Op):
-        parameters = value._parameters()
-        if parameters is None:
-            raise NoContent(f"{value}: {type(value).__name__} has no __props__")
-        _defined(type(value), files)
-        return f"{_text(type(value), files)}{_text(parameters, files)}"
-    if isinstance(value, Type):
-        _defined(type(value), files)
-        return f"{_text(type(value), files)} {value}"
-    raise NoContent(f"a {type(value).__qualname__}, {value!r}")
+        raise NoContent(f"{value}: {kind} has no __props__")
+    raise NoContent(f"a {kind}, {value!r}")
 
 
 def _defined(kind: type, files: dict[str, None]) -> None:

@@ -25,9 +25,12 @@ from ..errors import ContractError
 from ..graph.basic import Apply, Variable
 from ..graph.destroy import check_maps, destroyed_inputs
 from ..graph.function_graph import FunctionGraph
+from ..ops.basic import made_of_items, remade
+from ..ops.native import NativeOp
 from ..ops.op import Op, Storage, apply_to, has_perform
 from ..types import Type
 from ..types.schema import describe
+from .dual import equal
 from .explain import short
 from .opwise import in_c
 from .python import NodeRunner, PythonLinker
@@ -93,8 +96,8 @@ def _copied(value: Any) -> Any:
             return _same_layout(value)
         except (RuntimeError, NotImplementedError):
             return value.detach().clone()
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_copied, value))
+    if made_of_items(value):
+        return remade(value, map(_copied, value))
     try:
         return copy.deepcopy(value)
     except Exception:  # whatever its class makes of being copied
@@ -130,10 +133,13 @@ def _elsewhere(value: Any) -> Any:
 
 
 def _exactly(t: Type, a: Any, b: Any) -> bool:
-    try:
-        return bool(t.values_eq(a, b))
-    except (NotImplementedError, TypeError, ValueError, RuntimeError):  # == is no truth for all
-        return bool(t.values_eq_approx(a, b))
+    """Whether two values are equal; what cannot be compared is taken to be."""
+    for measure in (t.values_eq, t.values_eq_approx):
+        try:
+            return bool(measure(a, b))
+        except Exception:  # == is no truth for all
+            continue
+    return True
 
 
 class _Checked:
@@ -144,12 +150,10 @@ class _Checked:
 
     @cached_property
     def in_c(self) -> NodeRunner | None:
-        """The C code of an op from outside that has `perform` as well; native ops are PyTorch both
-        ways."""
+        """The C code of an op that has `perform` as well; native ops are PyTorch both ways."""
         op = self.node.op
         own = type(op).c_code is not Op.c_code and has_perform(op)
-        outside = not type(op).__module__.startswith("pytorch_bridge.")
-        return in_c(self.node) if own and outside else None
+        return in_c(self.node) if own and not isinstance(op, NativeOp) else None
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Storage]) -> None:
         before = [_copied(v) for v in inputs]
@@ -240,7 +244,7 @@ class _Checked:
 
     def _compare(self, found: Sequence[Any], expected: Sequence[Any], how: str) -> None:
         for o, (v, a, b) in enumerate(zip(self.node.outputs, found, expected, strict=True)):
-            if v in self.used and not v.type.values_eq_approx(a, b):
+            if v in self.used and not equal(v.type, a, b):
                 raise ContractError(
                     f"{self.node.op} gives another output {o} when it is {how}: {short(a)}, "
                     f"first {short(b)}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable
 from ..ops.op import run_perform
+from ..sameness import key
 from ..types import SchemaType
 from ..types.base import CType, Sub, Type, generic
 from ..types.literals import CLiteral
@@ -91,6 +92,15 @@ def texts(value: str | Iterable[str] | None) -> list[str]:
     if value is None:
         return []
     return [value] if isinstance(value, str) else list(value)
+
+
+def written(owner: Any, method: str, code: Any) -> str:
+    """What a method has returned, which must be C."""
+    if not isinstance(code, str):
+        raise BridgeTypeError(
+            f"{method} of {owner_name(owner)} returned {code!r}; it must return C code as a str"
+        )
+    return code
 
 
 def owner_name(owner: Any) -> str:
@@ -185,14 +195,12 @@ class Emitter:
         self.body = self._function()
         self.explain.places = self.places
 
-    def _own(self, owner: Any) -> None:
-        try:
-            known = owner in self._owners
-            self._owners.setdefault(owner, owner)
-        except TypeError:  # one that cannot be hashed
-            known = any(owner is o for o in self.owners)
-        if not known:
+    def _own(self, owner: Any) -> Any:
+        """Takes in the code of a type or an op; returns the one that the code is taken from."""
+        found = self._owners.setdefault(key(owner), owner)
+        if found is owner and not any(owner is o for o in self.owners):
             self.owners.append(owner)
+        return found
 
     def _constant(self, value: Any) -> str:
         self.constants.append(value)
@@ -264,6 +272,7 @@ class Emitter:
         name, type_ = self.names[v], self._type(v)
         sub = {"fail": "#error sub['fail'] in c_declare"}
         code = type_.c_declare(name, sub, **check_argument(type_, "c_declare", check))
+        written(type_, "c_declare", code)
         for identifier in declared(code):
             if identifier in (f"py_{name}", f"storage_{name}"):
                 raise BridgeTypeError(
@@ -295,10 +304,12 @@ class Emitter:
     def _extract(self, v: Variable, sub: Sub, check: bool) -> str:
         type_ = self._type(v)
         sub = {**sub, "variable": f"{{{self.names[v]}}}"}  # which errors put the name for
-        return type_.c_extract(self.names[v], sub, **check_argument(type_, "c_extract", check))
+        code = type_.c_extract(self.names[v], sub, **check_argument(type_, "c_extract", check))
+        return written(type_, "c_extract", code)
 
     def _sync(self, v: Variable, sub: Sub) -> str:
-        return self._type(v).c_sync(self.names[v], sub)
+        type_ = self._type(v)
+        return written(type_, "c_sync", type_.c_sync(self.names[v], sub))
 
     def _variable(self, v: Variable, check: bool) -> Block:
         name, type_ = self.names[v], self._type(v)
@@ -311,8 +322,10 @@ class Emitter:
             fail = self._fail(GraphPlace("extract", v), label)
             enter = self._extract(v, {"fail": fail, "constant": "1"}, False)
         else:
-            enter = type_.c_init(name, {"fail": self._fail(GraphPlace("init", v), label)})
-        leave = braced(getattr(type_, "c_cleanup", lambda *_: "")(name, {"fail": "#error"}))
+            fail = self._fail(GraphPlace("init", v), label)
+            enter = written(type_, "c_init", type_.c_init(name, {"fail": fail}))
+        cleanup = getattr(type_, "c_cleanup", lambda *_: "")(name, {"fail": "#error"})
+        leave = braced(written(type_, "c_cleanup", cleanup))
         if v in self.outputs:
             synced = f"pb_synced_{name}"
             sync = self._sync(v, {"fail": self._fail(GraphPlace("sync", v), synced)}).strip()
@@ -336,7 +349,7 @@ class Emitter:
             fail = self._fail(GraphPlace("code", node=node), label)
             sub = {"fail": fail}
             try:
-                code = op.c_code(node, name, inputs, outputs, sub)
+                code = written(op, "c_code", op.c_code(node, name, inputs, outputs, sub))
                 self._loops |= not op.only_calls and has_loop(code)
             except NotImplementedError as e:
                 in_c = False
@@ -348,11 +361,10 @@ class Emitter:
                     ) from None
         if not in_c:
             return Block(label, title, self._perform(i, node, label)), True
-        self._own(op)
+        owner = self._own(op)
         cleanup = optional_method(op, "c_code_cleanup", node, name, inputs, outputs, sub)
         self.support += texts(optional_method(op, "c_support_code_apply", node, name))
         if hasattr(op, "c_code_cache_version_apply"):
-            owner = self._owners.get(op, op)
             found = self.apply_versions.setdefault(id(owner), [])
             found.append(tuple(op.c_code_cache_version_apply(node)))
         return Block(label, title, braced(code), braced(cleanup or "")), op.c_needs_gil(node)
@@ -415,7 +427,8 @@ class Emitter:
     def _calls_torch(self, op: Any) -> bool:
         if parameters_of(op, "c_headers"):
             return False
-        return any("cgotorch.h" in header for header in texts(op.c_headers()))
+        found = (written(op, "c_headers", h).strip('<"> ') for h in texts(op.c_headers()))
+        return "cgotorch.h" in set(found)
 
     # The function
 

@@ -16,7 +16,7 @@ from .python import NodeRunner, PythonLinker
 def alone(node: Apply) -> SimpleNamespace:
     """A graph of one node: its inputs, each once, and all its outputs."""
     became = {
-        v: v.clone() if isinstance(v, Constant) else Variable(v.type, name=v.name)
+        v: v.unconnected() if isinstance(v, Constant) else Variable(v.type, name=v.name)
         for v in node.inputs
     }
     copied = node.clone([became[v] for v in node.inputs])

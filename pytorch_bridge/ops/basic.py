@@ -12,21 +12,21 @@ class is taken.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import BridgeTypeError, MissingMethodError
 from ..graph.basic import Apply, Variable
 from ..registry import Table
 from ..types import SchemaType, TensorType, Type, schema_type
-from ..types.base import Sub
+from ..types.base import Sub, generic
 from ..types.containers import ListArg, Optional
 from ..types.faces import Kinds, kinds_of, nearest
 from ..types.numbers import NumberArg
 from ..types.schema import Plain, describe
 from ..types.tensor import TensorArg, misfit
 from .native import constant
-from .op import Gradients, Names, Op, Storages, Values, Variables
+from .op import Gradients, Names, Op, Storages, Values, Variables, closed
 
 # By the class of a type, or those of a container and its element: C code, perhaps more, a version.
 _deep_copy = Table("register_deep_copy_op_c_code", unique=True, resolved=False)
@@ -73,8 +73,13 @@ def _shown(kinds: Kinds) -> str:
 
 
 def _code_for(table: Table, t: Type) -> tuple[Any, ...] | None:
-    """The entry for a type, of the nearest class."""
-    return next(filter(None, map(table.one, nearest(kinds_of(t)))), None)
+    """The entry for a type, of the nearest class whose values look the same in C."""
+    for kinds in nearest(kinds_of(t)):
+        found = table.one(kinds)
+        if found is not None:
+            declares: Any = getattr(kinds[0], "c_declare", None)
+            return found if getattr(type(t), "c_declare", None) is declares else None
+    return None
 
 
 def _filled(code: str, inputs: Names, outputs: Names, sub: Sub, **more: Any) -> str:
@@ -123,6 +128,7 @@ class _Same(_OnOne):
         return list(output_grads)
 
 
+@closed
 class DeepCopyOp(_Same):
     """A copy that shares no memory with its input."""
 
@@ -135,11 +141,23 @@ class DeepCopyOp(_Same):
 def _copied(value: Any) -> Any:
     if hasattr(value, "detach") and hasattr(value, "clone"):  # a torch.Tensor
         return value.detach().clone()
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_copied, value))
+    if made_of_items(value):
+        return remade(value, map(_copied, value))
     return copy.deepcopy(value)
 
 
+def made_of_items(value: Any) -> bool:
+    """Whether a value is a list or a tuple, perhaps with names, and nothing more."""
+    return type(value) in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields"))
+
+
+def remade(value: Any, items: Iterable[Any]) -> Any:
+    """A list or a tuple of the same class, of other items."""
+    make = getattr(type(value), "_make", type(value))
+    return make(items)
+
+
+@closed
 class ViewOp(_Same):
     """Its input, as another variable in the same memory."""
 
@@ -150,6 +168,22 @@ class ViewOp(_Same):
         output_storage[0][0] = inputs[0]
 
 
+@closed
+class AsObject(Op):
+    """Its input as a Python object, for what takes any. It runs in Python, where values of all
+    types are objects."""
+
+    __props__ = ()
+    view_map = {0: [0]}  # noqa: RUF012
+
+    def make_node(self, x: Any) -> Apply:
+        return Apply(self, [x], [generic.make_variable()])
+
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
+        output_storage[0][0] = inputs[0]
+
+
+@closed
 class Shape(_OnOne):
     """The sizes of what has a `shape`, as a list of integers."""
 
@@ -165,6 +199,7 @@ class Shape(_OnOne):
         return [list(_shape_of(self, inputs[0]))]
 
 
+@closed
 class Shape_i(_OnOne):
     """One size of what has a `shape`: an integer."""
 
@@ -204,6 +239,24 @@ def _shape_of(op: Op, value: Any) -> Sequence[int]:
     return shape
 
 
+@closed
+class After(_OnOne):
+    """Its first input, once the second, which may be a check, has been computed."""
+
+    table = _view
+    view_map = {0: [0]}  # noqa: RUF012
+
+    def make_node(self, x: Any, other: Any) -> Apply:
+        return Apply(self, [x, other], [x.type.make_variable()])
+
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
+        output_storage[0][0] = inputs[0]
+
+    def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
+        return [output_grads[0], None]
+
+
+@closed
 class SpecifyShape(Op):
     """A tensor that has been checked at run time to have these sizes; None is any."""
 
@@ -239,7 +292,9 @@ class SpecifyShape(Op):
         output_storage[0][0] = x
 
     def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
-        return list(output_grads)
+        (x,), (g,) = inputs, output_grads
+        # A gradient that is computed alone is one of a tensor that has these sizes, too.
+        return After().make_node(g, self.make_node(x).outputs[0]).outputs
 
     def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         (x,), (z,) = inputs, outputs

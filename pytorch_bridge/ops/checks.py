@@ -14,7 +14,7 @@ from ..types.schema import describe
 from .basic import view_op
 from .conditions import Condition, InC
 from .native import constant
-from .op import Gradients, Names, Op, Storages, Values, Variables
+from .op import Gradients, Names, Op, Storages, Values, Variables, closed
 
 
 class SizeRule(NamedTuple):
@@ -59,6 +59,7 @@ class _Passes(Op):
         return (1,)
 
 
+@closed
 class CheckSizes(_Passes):
     """Its inputs, `names` in messages, once their sizes obey the rules, and the conditions hold.
 
@@ -303,6 +304,7 @@ def _times(rule: SizeRule) -> str:
     return text
 
 
+@closed
 class Require(_Passes):
     """Its first input, once the second, a truth value, has been seen to hold; else RuntimeError
     with `message`."""

@@ -7,15 +7,17 @@ from typing import Any
 
 from ..errors import BridgeTypeError
 from ..graph.basic import Apply, Constant, Variable, among, clone_graph, graph_inputs, toposort
+from ..sameness import constant_key
 from ..types import TensorType, Type
 from ..types.numbers import NumberArg
 from .element import ElementOp
 from .native import constant
-from .op import Op, Storages, Values, constant_key
+from .op import Op, Storages, Values, closed
 from .scalar import ScalarOp
 from .shapes import broadcast
 
 
+@closed
 class Composite(Op):
     """A graph of scalar ops between `inputs` and `outputs`, which are elements: variables of
     tensor types without dimensions. Composites in it are dissolved, so there is never one inside
@@ -68,13 +70,16 @@ class Composite(Op):
         types = tuple(v.type for v in self.inputs)
         return types, tuple(nodes), tuple(number(v) for v in self.outputs)
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Composite) and self._structure == other._structure
-        )
+    def _parameters(self) -> tuple[Any, ...]:
+        return self._structure
+
+    __eq__ = Op.__eq__
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __reduce__(self) -> Any:
+        return Composite, (self.inputs, self.outputs)  # hashes are other ones in other processes
 
     def __str__(self) -> str:
         return f"Composite{{{', '.join(self._texts())}}}"

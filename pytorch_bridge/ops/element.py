@@ -21,10 +21,11 @@ from ..types import TensorType
 from .functions import IN
 from .fused_dtypes import FusedDType, fused_dtype, known
 from .native import NativeFunction, NativeOp, find_packet, native_op
-from .op import Op
+from .op import Op, closed
 from .scalar import ScalarOp, by_native, native_form
 
 
+@closed
 class ElementOp(Op):
     """A native op that takes and returns elements: variables of tensor types without dimensions."""
 

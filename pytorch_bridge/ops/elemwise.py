@@ -14,10 +14,11 @@ from .element import ElementOp
 from .in_place import rounds_alike
 from .loops import HEADERS, functions, is_single, support
 from .native import NativeOp, constant, derivatives, native
-from .op import CallsTorch, Gradients, Names, Storages, Values, Variables
+from .op import CallsTorch, Gradients, Names, Storages, Values, Variables, closed
 from .scalar import ScalarOp, native_form
 
 
+@closed
 class Elemwise(CallsTorch):
     """A scalar op, applied to every element. `inplace` is {output: input}: the output is made in
     the memory of that input, which is destroyed. A Composite's has memory of its own after all

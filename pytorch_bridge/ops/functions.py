@@ -19,6 +19,9 @@ class _Input:
     def __repr__(self) -> str:
         return "·"
 
+    def __sameness__(self) -> tuple[()]:
+        return ()
+
     def __reduce__(self) -> str:
         return "IN"  # the one that there is, in copies and other processes too
 

@@ -20,7 +20,7 @@ from ..types.base import Sub
 from ..types.tensor import TensorArg
 from .functions import corrected
 from .native import SHORT, NativeFunction, NativeOp, native_op
-from .op import CallsTorch, Names, Storages, Values
+from .op import CallsTorch, Names, Storages, Values, closed
 
 
 @cache
@@ -46,6 +46,7 @@ def writes_into_a_copy(function: NativeFunction) -> bool:
     return corrected("copying", function.name) is not None
 
 
+@closed
 class InPlace(CallsTorch):
     """The node of a NativeOp, which `writing_form` has a form of, with the result in the memory of
     `self` where that makes no difference. The input is destroyed in either case.

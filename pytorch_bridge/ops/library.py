@@ -11,11 +11,12 @@ from typing import Any
 
 from ..errors import MissingMethodError
 from ..graph.basic import Apply, Variable
+from ..sameness import key
 from ..types import TensorType, Type, literals, schema_type
 from ..types.base import Sub
 from ..types.numbers import NumberArg
 from .functions import IN
-from .op import Names, Op, Storages, Values, parameter_key
+from .op import Names, Op, Storages, Values, closed
 
 # What the kernel of an operator on the CPU is registered for.
 _KEYS = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
@@ -80,6 +81,7 @@ static const char *pb_call_operator(const char *name, const char *overload,
 """
 
 
+@closed
 class LibraryOp(Op):
     """An overload, `torch.ops.mylib.f.default`, with its arguments; IN stands for an input of the
     node. `written` is where it is called, for messages."""
@@ -100,7 +102,7 @@ class LibraryOp(Op):
         self.args, self.kwargs = args, dict(kwargs)
         self.name = f"{overload._schema.name}.{overload._overloadname}"
         self.random = torch.Tag.nondeterministic_seeded in overload.tags
-        self._key = (self.name, parameter_key(args), parameter_key(self.kwargs))
+        self._key = (self.name, key(args), key(self.kwargs))
         self.view_map, self.destroy_map = self._memory()
 
     @classmethod
@@ -112,12 +114,7 @@ class LibraryOp(Op):
         written: str = "",
     ) -> LibraryOp:
         """The op for the arguments of a call."""
-        op = cls(overload, _template(args), _template(dict(kwargs)), written)
-        try:
-            hash(op)
-        except TypeError as e:
-            raise MissingMethodError(f"{op.name}: a parameter cannot be compared: {e}") from e
-        return op
+        return cls(overload, _template(args), _template(dict(kwargs)), written)
 
     def _parameters(self) -> tuple[Any, ...]:
         return self._key

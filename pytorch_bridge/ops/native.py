@@ -7,13 +7,15 @@ numbers that are variables, are its inputs; everything else is a parameter of th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from inspect import Signature
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
-from ..errors import BridgeTypeError, ContractError, MissingMethodError
+from ..errors import BridgeTypeError, ContractError
 from ..graph.basic import Apply, Constant, Variable, among
+from ..sameness import key, same
 from ..schema.functions import Argument, SchemaFunction
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.base import Sub, load_graphs
@@ -22,7 +24,7 @@ from ..types.numbers import is_number
 from ..types.tensor import TensorArg
 from .functions import IN, corrected, lines, overloads
 from .native_c import call
-from .op import CallsTorch, Gradients, Names, Storages, Values, Variables, parameter_key
+from .op import CallsTorch, Gradients, Names, Storages, Values, Variables, closed
 from .shapes import Result
 from .typing import output_types
 
@@ -693,7 +695,8 @@ def constant(value: object, name: str | None = None) -> Variable:
     for kind, schema in kinds:
         if isinstance(value, kind):
             return schema_type(schema).make_constant(value, name)
-    if type(value).__module__ == "numpy":
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, (numpy.generic, numpy.ndarray)):
         made: Constant = constant(torch.as_tensor(value), name)
         return made
     raise BridgeTypeError(f"no type is known for the constant {value!r} ({type(value).__name__})")
@@ -702,6 +705,7 @@ def constant(value: object, name: str | None = None) -> Variable:
 # The op
 
 
+@closed
 class NativeOp(CallsTorch):
     """A native function with its parameters.
 
@@ -720,14 +724,16 @@ class NativeOp(CallsTorch):
         self.lists = lists
         self.name = native_function.name
         self.random = native_function.draws(arguments)
-        self._key = (self.name, parameter_key(arguments), lists)
+        self._key = (self.name, key(arguments), lists)
         self._hash = hash(self._key)
 
     def _parameters(self) -> tuple[Any, ...]:
         return self._key
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, NativeOp) and self._key == other._key)
+    def __reduce__(self) -> Any:
+        return native_op, (self.native, self.arguments, (), self.lists)
+
+    __eq__ = CallsTorch.__eq__
 
     def __hash__(self) -> int:
         return self._hash
@@ -739,7 +745,7 @@ class NativeOp(CallsTorch):
                 self.native.function.arguments, self.arguments, self.native.defaults, strict=True
             )
             if v is not IN
-            and parameter_key(v) != parameter_key(d)
+            and not same(v, d)
             and not (isinstance(v, tuple) and v and all(x is IN for x in v))
         ]
         return f"{self.name}{{{', '.join(shown)}}}" if shown else self.name
@@ -996,13 +1002,10 @@ def native_op(
         lists = ()
         if function._lists:
             _, lists = output_types(function, template, tuple(input_types))
-    try:
-        key = (function.name, parameter_key(template), lists)
-        op = _ops.get(key)
-        if op is None:
-            op = NativeOp(function, template, lists)
-            if len(_ops) < 100_000:
-                _ops[key] = op
-        return op
-    except TypeError as e:
-        raise MissingMethodError(f"{function.name}: a parameter cannot be compared: {e}") from e
+    wanted = (function.name, key(template), lists)
+    op = _ops.get(wanted)
+    if op is None:
+        op = NativeOp(function, template, lists)
+        if len(_ops) < 100_000:
+            _ops[wanted] = op
+    return op

@@ -6,16 +6,30 @@ ops are equal and their inputs have equal types.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from ..errors import BridgeTypeError, ContractError, MissingMethodError
-from ..graph.basic import Apply, Constant, Variable
-from ..types.base import HasCode, Sub, Type
-from ..types.literals import spelt
+from ..graph.basic import Apply, Variable
+from ..sameness import attributes_key, key
+from ..types.base import HasCode, Sub, Type, check_names
 
-_LARGEST = 64 << 10  # bytes of a constant that is compared by its contents
+_STRUCT = "C code has no state between calls here: keep it in an input that the op destroys"
+# What ops of Aesara may define, and would be without effect here: what to do instead.
+_ABSENT = {
+    "params_type": "name the parameters in __props__, and write them into the text of c_code",
+    "get_params": "name the parameters in __props__, and write them into the text of c_code",
+    "c_support_code_struct": _STRUCT,
+    "c_init_code_struct": _STRUCT,
+    "c_cleanup_code_struct": _STRUCT,
+    "c_init_code_apply": "use c_init_code, or c_support_code_apply",
+    "make_thunk": "define perform, c_code, or both",
+    "make_py_thunk": "define perform",
+    "make_c_thunk": "define c_code",
+    "prepare_node": "prepare in make_node",
+    "do_constant_folding": "an op with `random = True` is computed by each call",
+}
 
 Storage = list[Any]  # one element: an output's old value, or None
 
@@ -27,48 +41,14 @@ Variables: TypeAlias = Sequence[Variable]
 Gradients: TypeAlias = Sequence[Variable | None]
 
 
-def parameter_key(value: Any) -> Any:
-    """A key that tells apart what Python calls equal: 1, 1.0 and True; 0.0 and -0.0; and NaNs."""
-    if isinstance(value, (list, tuple)):
-        return (type(value), tuple(map(parameter_key, value)))
-    if isinstance(value, dict):
-        return (dict, tuple((k, parameter_key(v)) for k, v in value.items()))
-    if isinstance(value, (bool, int, float, complex)):
-        return (type(value), spelt(value))
-    return value
-
-
-def constant_key(v: Constant) -> Any:
-    """A key that equal constants share, or None where that cannot be told cheaply."""
-    data = v.data
-    if hasattr(data, "untyped_storage"):
-        import torch
-
-        try:
-            if data.layout.__str__() != "torch.strided" or data.nbytes > _LARGEST:
-                return (v.type, id(data))
-            whole = data.detach().cpu().resolve_conj().resolve_neg().contiguous()
-            content = bytes(whole.view(-1).view(torch.uint8).numpy()) if whole.numel() else b""
-            # All that kernels look at besides the elements, the alignment among it.
-            flags = (data.is_conj(), data.is_neg(), data.requires_grad, data.is_inference())
-            layout = (data.stride(), flags, data.data_ptr() % 64)
-            return (v.type, type(data), layout, content)
-        except (RuntimeError, TypeError, NotImplementedError):
-            return (v.type, id(data))
-    try:
-        key = (v.type, type(data), parameter_key(data))
-        hash(key)
-    except TypeError:
-        return None
-    return key
-
-
 class Op(HasCode):
     """A computation. A subclass defines `make_node` (or `itypes` and `otypes`), and `perform` or
     `c_code` or both.
 
-    `__props__` names the attributes that are its parameters: two ops of one class with equal
-    parameters are then equal. Without it, an op equals itself only.
+    `__props__` names the attributes that are its parameters: two ops of one class with the same
+    parameters are then equal. Without it, an op equals itself only. A class may define `__eq__` and
+    `__hash__` instead; then two ops are merged where they are equal and all of their attributes are
+    the same.
     """
 
     __props__: tuple[str, ...] | None = None
@@ -87,10 +67,27 @@ class Op(HasCode):
     random = False  # True: each application is its own, never merged or computed beforehand
     leaves_out = False  # True: an output may be None whatever its type is, an undefined tensor
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        check_names(cls, _ABSENT)
+        props = cls.__props__
+        names = isinstance(props, (tuple, list)) and all(isinstance(p, str) for p in props)
+        if props is not None and not names:
+            raise BridgeTypeError(
+                f"{cls.__qualname__}.__props__ is a tuple of the names of attributes, such as "
+                f"('axis',), not {props!r}"
+            )
+
     def _parameters(self) -> tuple[Any, ...] | None:
         if self.__props__ is None:
             return None
-        return tuple(parameter_key(getattr(self, p)) for p in self.__props__)
+        try:
+            return tuple([key(getattr(self, p)) for p in self.__props__])
+        except AttributeError as e:
+            raise BridgeTypeError(
+                f"{type(self).__qualname__}.__props__ is {self.__props__!r}, and an attribute is "
+                f"missing: {e}"
+            ) from e
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -104,6 +101,14 @@ class Op(HasCode):
     def __hash__(self) -> int:
         mine = self._parameters()
         return object.__hash__(self) if mine is None else hash((type(self), mine))
+
+    def __sameness__(self) -> Hashable:
+        """What two ops of this class share if one may stand for the other: equal parameters. An
+        `__eq__` of the class's own must say so and all attributes agree."""
+        kind = type(self)
+        if kind.__eq__ is Op.__eq__:
+            return self._parameters()
+        return None if kind.__hash__ is None else (self, attributes_key(self))
 
     def __str__(self) -> str:
         name = getattr(self, "name", None) or type(self).__name__
@@ -131,13 +136,23 @@ class Op(HasCode):
             if (apply := getattr(type(v), "__bridge_apply__", None)) is not None:
                 return apply(v, self, inputs)
         node = apply_to(self, inputs)
+        default = self.default_output
+        if default is not None and not (type(default) is int and 0 <= default < len(node.outputs)):
+            raise BridgeTypeError(
+                f"{type(self).__qualname__}.default_output is the number of one of the "
+                f"{len(node.outputs)} outputs, or None, not {default!r}"
+            )
         if name is not None:
-            if len(node.outputs) != 1 and self.default_output is None:
+            if len(node.outputs) != 1 and default is None:
                 raise BridgeTypeError(f"{self} has {len(node.outputs)} outputs: name them apart")
-            node.outputs[self.default_output or 0].name = name
-        if self.default_output is not None:
-            return node.outputs[self.default_output]
+            node.outputs[default or 0].name = name
+        if default is not None:
+            return node.outputs[default]
         return node.outputs[0] if len(node.outputs) == 1 else node.outputs
+
+    # A subclass may define `connection_pattern(node)`: for each input, a list that says of each
+    # output whether its gradient flows to that input. And `L_op(inputs, outputs, output_grads)`,
+    # which is then asked instead of `grad`.
 
     def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
         """One gradient per input, None where the op is not differentiable in that one."""
@@ -177,6 +192,23 @@ class Op(HasCode):
     def c_needs_gil(self, node: Apply) -> bool:
         """Whether c_code uses the Python interpreter; what does not lets other threads run."""
         return True
+
+
+_Closed = TypeVar("_Closed", bound=type[Op])
+
+
+def closed(kind: _Closed) -> _Closed:
+    """Decorates a class of ops that cannot be derived from, because rewrites, linkers and gradients
+    know what its ops compute."""
+
+    def refuse(derived: type[Any], /, **kwargs: Any) -> None:
+        raise BridgeTypeError(
+            f"{derived.__qualname__} derives from {kind.__qualname__}, whose ops are known to "
+            "rewrites: derive from Op, and apply the other op in make_node or in perform"
+        )
+
+    kind.__init_subclass__ = classmethod(refuse)  # type: ignore[method-assign, assignment]
+    return kind
 
 
 def apply_to(op: Op, inputs: Sequence[Any]) -> Apply:

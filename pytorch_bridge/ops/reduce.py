@@ -10,10 +10,11 @@ from ..graph.basic import Apply, Variable, toposort
 from ..types import TensorType
 from ..types.base import Sub
 from .native import constant, derivatives, native, results_of
-from .op import CallsTorch, Gradients, Names, Storages, Values, Variables
+from .op import CallsTorch, Gradients, Names, Storages, Values, Variables, closed
 from .scalar import ScalarOp
 
 
+@closed
 class Reduce(CallsTorch):
     """Folds a tensor with a scalar op that is associative: add, mul, maximum, minimum,
     logical_and, logical_or. `axes` of None means all; `keepdim` leaves them with size 1."""

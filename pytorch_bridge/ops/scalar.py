@@ -18,7 +18,7 @@ from ..types import TensorType, Type, schema_type
 from ..types.base import Sub
 from ..types.numbers import NumberArg, ScalarArg
 from .native import constant, native, native_op
-from .op import Names, Op, Storages, Values
+from .op import Names, Op, Storages, Values, closed
 
 
 @dataclass(frozen=True)
@@ -290,6 +290,7 @@ def _number(kind: str) -> Type:
     return schema_type(kind)
 
 
+@closed
 class ScalarOp(Op):
     """An op on numbers, `scalar.add` and so on."""
 
@@ -300,6 +301,9 @@ class ScalarOp(Op):
             raise BridgeTypeError(f"there is no scalar op {name!r}: there are {', '.join(_S)}")
         self.name = name
         self.entry = _S[name]
+
+    def __reduce__(self) -> Any:
+        return ScalarOp, (self.name,)
 
     def __str__(self) -> str:
         return self.name
@@ -455,6 +459,7 @@ class ScalarOp(Op):
         return (4,)
 
 
+@closed
 class NumberOf(Op):
     """A Scalar, such as item() returns, as a number of one kind: "int", "float" or "bool"."""
 
@@ -554,6 +559,13 @@ TORCH_SCALARS = {
     "sym_sqrt": "sqrt",
     "_sym_sqrt": "sqrt",
 }
+
+
+def of_torch(function: Any) -> str | None:
+    """The scalar op that one of these functions of torch is; None for any other."""
+    import torch
+
+    return next((n for f, n in TORCH_SCALARS.items() if getattr(torch, f, None) is function), None)
 
 
 def of_symbols(name: str) -> Callable[..., Any] | None:

@@ -12,9 +12,10 @@ from typing import Any
 from ..errors import BridgeValueError
 from ..graph.basic import Apply
 from ..types.base import Sub
-from .op import CallsTorch, Names, Storages, Values
+from .op import CallsTorch, Names, Storages, Values, closed
 
 
+@closed
 class Separate(CallsTorch):
     """Its inputs, with a copy in the place of each that is read and overlaps one that is written
     into. ValueError where two that are written into overlap, or elements of one do.

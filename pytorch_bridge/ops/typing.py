@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .. import sameness
 from ..errors import BridgeTypeError
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.containers import TensorList, is_number_list
@@ -19,7 +20,6 @@ from ..types.enums import device_parts
 from ..types.numbers import ScalarArg
 from ..types.tensor import TensorArg
 from .functions import IN, corrected
-from .op import parameter_key
 from .samples import NoKernel, RefusedSamples, Samples
 from .shapes import KEEPS_SHAPE, Result, broadcast, by_rule
 from .sizes import NotProved, prove
@@ -45,7 +45,7 @@ def output_types(function: Any, template: tuple[Any, ...], inputs: tuple[Type, .
 
     BridgeTypeError, which has PyTorch's own message, where the function refuses such inputs.
     """
-    key = (function.name, parameter_key(template), inputs)
+    key = (function.name, sameness.key(template), inputs)
     found = _known.get(key)
     if found is None:
         found = _infer(function, template, inputs)
@@ -178,7 +178,7 @@ def _pointwise(
         else t
         for t in inputs
     )
-    key = (function.name, parameter_key(template), reduced)
+    key = (function.name, sameness.key(template), reduced)
     dtypes = _pointwise_dtypes.get(key)
     if dtypes is None:
         try:

@@ -18,7 +18,7 @@ from ..types.base import Sub
 from .functions import IN
 from .in_place import writing_form
 from .native import NativeFunction, NativeOp, derivatives, native, native_op
-from .op import CallsTorch, Gradients, Names, Storages, Values, Variables
+from .op import CallsTorch, Gradients, Names, Storages, Values, Variables, closed
 
 # Each takes a tensor, what to write and where; and the view that has it there, which takes the
 # same.
@@ -67,6 +67,7 @@ def assigning_form(function: NativeFunction) -> NativeFunction | None:
     return function.in_place
 
 
+@closed
 class Written(CallsTorch):
     """Its first input, with a part written: `ops` is one function that scatters inside the other,
     the outermost first, and what is written is the last input, or what `source` makes of the part

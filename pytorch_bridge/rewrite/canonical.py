@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..graph.basic import Apply, Variable
-from ..ops.native import native
+from ..ops.basic import Shape_i, ViewOp
+from ..ops.native import NativeOp, native
 from ..types import TensorType
 from .layout import contiguous, no_ones, row_major, settled
 from .rules import Rules, all_known, arguments, first, owner
@@ -40,7 +41,7 @@ def _integer(v: Variable) -> bool:
 # Functions that return their argument
 
 
-@rule("alias(x), detach(x), x.view_as_itself -> x", "alias", "detach", "lift", "ViewOp")
+@rule("alias(x), detach(x), x.view_as_itself -> x", "alias", "detach", "lift", ViewOp)
 def _(node: Apply) -> Variable | None:
     return first(node)
 
@@ -95,8 +96,8 @@ def _(node: Apply) -> Variable | None:
 @rule("view(x, its own sizes) -> x", "view", "reshape", "_unsafe_view")
 def _(node: Apply) -> Variable | None:
     x = first(node)
-    if node.op.name == "view.dtype":  # type: ignore[attr-defined]
-        a = arguments(node)
+    a = arguments(node)
+    if "dtype" in a:
         return x if all_known(a) and a["dtype"] == getattr(x.type, "torch_dtype", None) else None
     same = _shape(x) is not None and _shape(node.outputs[0]) == _shape(x)
     # Elsewhere the strides of dimensions of size 1 are computed anew.
@@ -169,10 +170,9 @@ def _order(node: Apply) -> list[int] | None:
     if ndim is None:
         return None
     order = list(range(ndim))
-    base = node.op.name.partition(".")[0]  # type: ignore[attr-defined]
-    if base == "permute":
+    if "dims" in a:  # of permute
         return [d % ndim for d in a["dims"]] if all(isinstance(d, int) for d in a["dims"]) else None
-    if base == "numpy_T":
+    if owner(node.outputs[0], "numpy_T"):
         return order[::-1]
     dims = [v for k, v in a.items() if k != "self"] or [-2, -1]
     if not all(isinstance(d, int) for d in dims) or not ndim:
@@ -204,7 +204,7 @@ def _(node: Apply) -> Variable | None:
     inner = owner(first(node), "view", "reshape", "_unsafe_view")
     if inner is None or not row_major(first(inner)):
         return None
-    if "view.dtype" in (node.op.name, inner.op.name):  # type: ignore[attr-defined]
+    if "dtype" in {*arguments(node), *arguments(inner)}:
         return None
     t = node.outputs[0].type
     return Apply(node.op, [first(inner), *node.inputs[1:]], [t.make_variable()]).outputs[0]
@@ -241,25 +241,24 @@ _IDEMPOTENT = ("relu", "abs", "ceil", "floor", "trunc", "round")
 @rule("f(f(x)) -> f(x), for relu, abs, ceil, floor, trunc, round", *_IDEMPOTENT, copies=True)
 def _(node: Apply) -> Variable | None:
     x = first(node)
-    inner = owner(x, node.op.name)  # type: ignore[attr-defined]
-    same = inner is not None and inner.op == node.op and _dtype(x) in _EXACT
+    same = x.owner is not None and x.owner.op == node.op and _dtype(x) in _EXACT
     return x if same and settled(x) else None
 
 
 @rule("x * 1, x + 0, x - 0 -> x, of integers", "mul.Scalar", "add.Scalar", "sub.Scalar",
       copies=True)  # fmt: skip
 def _(node: Apply) -> Variable | None:
-    neutral = 1 if node.op.name == "mul.Scalar" else 0  # type: ignore[attr-defined]
+    neutral = 1 if owner(node.outputs[0], "mul") else 0
     other, x = arguments(node)["other"], first(node)
     fits = isinstance(other, (int, bool)) and other == neutral and _integer(x)
     return x if fits and settled(x) else None
 
 
-@rule("shape_i(f(x)) -> shape_i(x), of pointwise f", "Shape_i")
+@rule("shape_i(f(x)) -> shape_i(x), of pointwise f", Shape_i)
 def _(node: Apply) -> Variable | None:
     inner = getattr(first(node), "owner", None)
-    native_op = getattr(inner, "op", None)
-    pointwise = getattr(getattr(native_op, "native", None), "pointwise", False)
-    if inner is None or not pointwise or len(inner.inputs) != 1:
+    if inner is None or not isinstance(inner.op, NativeOp) or len(inner.inputs) != 1:
+        return None
+    if not inner.op.native.pointwise:
         return None
     return node.op(first(inner))

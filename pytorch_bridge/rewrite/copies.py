@@ -7,6 +7,7 @@ share memory, and where it has the strides of its source for certain.
 from __future__ import annotations
 
 from ..graph.basic import Apply, Variable
+from ..ops.basic import DeepCopyOp
 from ..types import TensorType
 from .layout import dense, row_major
 from .rules import Rules, all_known, arguments, first
@@ -14,7 +15,7 @@ from .rules import Rules, all_known, arguments, first
 rule = Rules("copies")
 
 
-@rule("copy(x) -> x", "DeepCopyOp", "alias_copy", "detach_copy", "lift_fresh_copy", copies=True)
+@rule("copy(x) -> x", DeepCopyOp, "alias_copy", "detach_copy", "lift_fresh_copy", copies=True)
 def _(node: Apply) -> Variable | None:
     return first(node) if dense(first(node)) else None
 

@@ -40,7 +40,7 @@ def located(
     def moved(v: Variable) -> Variable:
         new = became.get(v)
         if new is None:
-            new = became[v] = v.clone()
+            new = became[v] = v.unconnected()
             new.type = _type(v.type, device)
             if isinstance(new, Constant) and _is_cpu(new.data):
                 new.data = _there(device)
@@ -48,7 +48,7 @@ def located(
 
     ins = [moved(v) for v in inputs]
     for node in toposort(outputs, inputs):
-        made = [v.clone() for v in node.outputs]
+        made = [v.unconnected() for v in node.outputs]
         for old, new in zip(node.outputs, made, strict=True):
             new.type = _type(old.type, device)
             became[old] = new

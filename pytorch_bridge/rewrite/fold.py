@@ -9,12 +9,19 @@ from ..graph.basic import Apply, Constant, Variable
 from ..graph.function_graph import OUTPUT, FunctionGraph
 from ..ops.basic import DeepCopyOp, Shape, Shape_i, deep_copy_op
 from ..ops.in_place import is_dense
-from ..ops.native import constant
+from ..ops.native import NativeOp, constant
 from ..ops.op import Op, run_perform
 from ..types import TensorType
 from ..variables import TensorConstant
 from .layout import dense
+from .rules import owner
 from .sharing import Replace, Sharing, carefully
+
+# Functions that are given strides for the memory that a tensor lies in.
+_AROUND = (
+    "as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "_reshape_alias",
+    "_reshape_alias_copy", "set_",
+)  # fmt: skip
 
 _SMALL = 64 << 10  # bytes that a constant may have, however little it is made of
 
@@ -89,7 +96,9 @@ def _span(t: Any) -> int:
 
 def _looks_around(client: Apply | str) -> bool:
     """Whether what reads a tensor may read what lies around it, at the offset that it has."""
-    return isinstance(client, str) or "as_strided" in str(client.op)
+    if isinstance(client, str) or not isinstance(client.op, NativeOp):
+        return True
+    return owner(client.outputs[0], *_AROUND) is not None
 
 
 def _alone(t: Any) -> Any:

@@ -79,7 +79,8 @@ def _new(v: Variable) -> bool:
 
 def _in_table(table: str, v: Variable) -> bool:
     assert v.owner is not None
-    places = corrected(table, v.owner.op.name)  # type: ignore[attr-defined]
+    assert isinstance(v.owner.op, NativeOp)
+    places = corrected(table, v.owner.op.name)
     return places is not None and (places is True or v.index in places)
 
 

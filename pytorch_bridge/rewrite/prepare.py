@@ -31,7 +31,8 @@ def listed(what: str, variables: Any) -> list[Variable]:
     """The variables that an argument gives, which may be a single one."""
     if isinstance(variables, Variable):
         return [variables]
-    if isinstance(variables, (str, bytes, Mapping)) or not isinstance(variables, Iterable):
+    wrong = (str, bytes, Mapping) if what == "mutable" else (str, bytes, Mapping, set, frozenset)
+    if isinstance(variables, wrong) or not isinstance(variables, Iterable):
         raise BridgeTypeError(
             f"{what} is a variable or a list of variables, not {variables!r} of type "
             f"{type(variables).__name__}"

@@ -9,8 +9,10 @@
 
     register_rewrite("mine", rule.apply)
 
-The text is for the reader, the names say at which functions to ask the rule, and it returns the
-variable that stands for the node's output, or None. `copies` says that the output has memory of its
+The text is for the reader. The names are those of PyTorch's functions, with or without an
+overload, at which the rule is asked; for another op its class is given. The rule returns the
+variable that stands for the node's output, for several outputs a list with a variable or None for
+each, or None. `copies` says that the output has memory of its
 own, which the replacement may share with others: such a rule is not applied where anyone could see
 that.
 
@@ -20,30 +22,41 @@ and so are dtype and strides; what would raise still raises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import ContractError, RegistrationError
 from ..graph.basic import Apply, Constant, Variable
 from ..graph.function_graph import FunctionGraph
-from ..ops.functions import IN
-from ..ops.native import NativeOp
+from ..ops.functions import IN, lines
+from ..ops.native import NativeOp, packet_names
 from ..ops.op import Op
-from ..registry import Table
+from ..registry import Place, Table, place_of
 from ..types.tensor import TensorArg
 from .sharing import Replace, Sharing, carefully
 
-Build = Callable[[Apply], "Variable | None"]
+# How often rules are applied at one node, each to the result of the one before, besides the number
+# of nodes.
+_MOST = 1000
+
+Build = Callable[[Apply], "Variable | Sequence[Variable | None] | None"]
+Root = str | type[Op]  # a function of PyTorch by its name, or a class of ops
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One pattern. `build` returns what replaces the only output of a node, or None."""
+    """One pattern. `build` returns what replaces the output of a node, a list where it has
+    several, or None."""
 
     text: str
-    ops: tuple[str, ...]  # schema names, base names, or names of op classes
+    ops: tuple[Root, ...]
     copies: bool
     build: Build
+
+    @property
+    def place(self) -> Place:
+        return place_of(self.build)
 
 
 class Rules:
@@ -54,8 +67,10 @@ class Rules:
         self.name = name
         self.table = Table(f"rule of {name}", unique=False, resolved=False)
 
-    def __call__(self, text: str, *ops: str, copies: bool = False) -> Callable[[Build], Build]:
-        """Adds a rule: a decorator."""
+    def __call__(self, text: str, *ops: Root, copies: bool = False) -> Callable[[Build], Build]:
+        """Adds a rule: a decorator. RegistrationError where PyTorch has no function of a name."""
+        for root in ops:
+            _check_root(root, text)
 
         def add(build: Build) -> Build:
             new = Rule(text, ops, copies, build)
@@ -67,9 +82,11 @@ class Rules:
 
     def of(self, op: Op) -> Iterable[Rule]:
         """The rules to ask at nodes of an op."""
-        name = op.name if isinstance(op, NativeOp) else type(op).__name__
-        for key in dict.fromkeys((name, name.partition(".")[0])):
-            yield from (entry.value for entry in self.table.get(key))
+        roots: tuple[Root, ...] = (type(op),)
+        if isinstance(op, NativeOp):
+            roots = (op.name, base_of(op))
+        for root in dict.fromkeys(roots):
+            yield from (entry.value for entry in self.table.get(root))
 
     def apply(self, fgraph: FunctionGraph) -> int:
         """Applies them from the inputs to the outputs, each node until no rule fits it; returns
@@ -85,23 +102,68 @@ class Rules:
         self, fgraph: FunctionGraph, node: Apply | None, sharing: Sharing, replace: Replace
     ) -> int:
         count = 0
-        while node is not None and node in fgraph and len(node.outputs) == 1:
-            old = node.outputs[0]
-            node = None
-            for rule in self.of(old.owner.op) if old.owner is not None else ():
-                assert old.owner is not None
-                new = rule.build(old.owner)
-                if new is None or not _as_narrow(old, new):
+        # They may walk through the whole graph, to its inputs.
+        most = _MOST + len(fgraph.apply_nodes)
+        applied: list[str] = []
+        while node is not None and node in fgraph:
+            if len(applied) > most:
+                last = " and ".join(map(repr, dict.fromkeys(applied[-10:])))
+                raise ContractError(
+                    f"the rules of {self.name} do not end: they have been applied {most} times at "
+                    f"what is {node} now, by {last}. A rule must not match its own result, nor one "
+                    "that another rule turns back"
+                )
+            asked, node = node, None
+            for rule in self.of(asked.op):
+                pairs = [(o, n) for o, n in _pairs(rule, asked) if fgraph.clients.get(o)]
+                if not pairs or not all(_fits(rule, sharing, *pair) for pair in pairs):
                     continue
-                if requires_grad(new) != requires_grad(old):
-                    continue  # PyTorch chooses kernels by that
-                if rule.copies and not sharing.may_be_one(old, new):
-                    continue
-                if replace(old, new, rule.text):
+                done = [replace(old, new, rule.text) for old, new in pairs]
+                if any(done):
                     count += 1
-                    node = new.owner
+                    applied.append(rule.text)
+                    node = pairs[0][1].owner
                     break
         return count
+
+
+def _pairs(rule: Rule, node: Apply) -> list[tuple[Variable, Variable]]:
+    """The outputs of a node that a rule replaces, each with what takes its place."""
+    found = rule.build(node)
+    if found is None:
+        return []
+    new = [found] if isinstance(found, Variable) else found
+    if not isinstance(new, (list, tuple)) or len(new) != len(node.outputs):
+        raise ContractError(
+            f"the rule {rule.text!r} ({rule.place}) returned {found!r} for {node.op}, which has "
+            f"{len(node.outputs)} outputs: it must return a variable for a single output, a list "
+            "with a variable or None for each of several, or None"
+        )
+    pairs = [(o, n) for o, n in zip(node.outputs, new, strict=True) if n is not None]
+    for _, n in pairs:
+        if not isinstance(n, Variable):
+            raise ContractError(
+                f"the rule {rule.text!r} ({rule.place}) returned {n!r}: no variable"
+            )
+    return pairs
+
+
+def _fits(rule: Rule, sharing: Sharing, old: Variable, new: Variable) -> bool:
+    if not _as_narrow(old, new) or requires_grad(new) != requires_grad(old):
+        return False  # PyTorch chooses kernels by whether a gradient is required
+    return not rule.copies or sharing.may_be_one(old, new)
+
+
+def _check_root(root: Any, rule: str) -> None:
+    if isinstance(root, str):
+        known = root in lines() or root in packet_names()
+    else:
+        known = isinstance(root, type) and issubclass(root, Op) and root is not NativeOp
+    if not known:
+        raise RegistrationError(
+            f"the rule {rule!r} is for {root!r}, which is neither the name of a function of "
+            "PyTorch nor a class of ops: give the class of an op of your own"
+        )
 
 
 def _as_narrow(old: Variable, new: Variable) -> bool:
@@ -159,13 +221,20 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (bool, int, float, complex))
 
 
-def owner(v: Any, *names: str) -> Apply | None:
-    """The node that computes v, where it is of a native op with one of these names."""
+def base_of(op: NativeOp) -> str:
+    """The name of an op's function without its overload."""
+    return op.name.partition(".")[0]
+
+
+def owner(v: Any, *roots: Root) -> Apply | None:
+    """The node that computes v, where it is of one of these functions of PyTorch or classes of
+    ops."""
     node = getattr(v, "owner", None)
-    if node is None or not isinstance(node.op, NativeOp):
+    if node is None:
         return None
-    base = node.op.name.partition(".")[0]
-    return node if node.op.name in names or base in names else None
+    op = node.op
+    found = {op.name, base_of(op)} if isinstance(op, NativeOp) else {type(op)}
+    return node if found.intersection(roots) else None
 
 
 def first(node: Apply) -> Variable:

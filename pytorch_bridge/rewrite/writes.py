@@ -198,7 +198,7 @@ def _is_whole(node: Apply) -> bool:
     """Whether a function that scatters writes all of its first input."""
     op, t = node.op, node.inputs[0].type
     ndim = getattr(t, "ndim", None)
-    if op.name != "slice_scatter" or not ndim:  # type: ignore[attr-defined]
+    if not isinstance(op, NativeOp) or op.name != "slice_scatter" or not ndim:
         return False
     _, dim, start, end, step = _where(view_of(op), ndim)
     if start != 0 or step != 1 or not isinstance(dim, int) or not isinstance(end, int):

@@ -8,12 +8,13 @@ in C: how they are declared, taken from Python, given back and cleaned up.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from ..registry import Table
+from ..sameness import attributes_key
 
 if TYPE_CHECKING:
     from ..graph.basic import Constant, Variable
@@ -26,6 +27,7 @@ class Graphs(NamedTuple):
     make_variable: Callable[[Type, str | None], Variable]
     make_constant: Callable[[Type, Any, str | None], Constant]
     specify_shape: Callable[[Variable, Any], Variable]
+    as_object: Callable[[Variable], Variable]
 
 
 _graphs: list[Graphs] = []
@@ -50,8 +52,33 @@ def graphs() -> Graphs:
 Sub = dict[str, str]  # bits of C for a fragment: sub["fail"] leaves it after an error
 
 
+def check_names(cls: type, absent: Mapping[str, str]) -> None:
+    """BridgeTypeError where a class defines what has no effect here; `absent` has what to do
+    instead."""
+    for name, instead in absent.items():
+        if hasattr(cls, name):
+            raise BridgeTypeError(
+                f"{cls.__qualname__} defines {name}, which Aesara knows and this package does not: "
+                f"{instead}"
+            )
+
+
+# What types of Aesara may define, and would be without effect here: what to do instead.
+_ABSENT = {
+    "filter_checks_isfinite": "check it in filter",
+    "value_zeros": "nothing makes values from types",
+    "c_extract_out": "c_extract is used for outputs as well",
+    "variable_type": "variables of all types are Variables",
+    "constant_type": "constants of all types are Constants",
+}
+
+
 class Type:
     """A set of constraints on values. Only `filter` must be defined by a subclass."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        check_names(cls, _ABSENT)
 
     def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
         """Returns value as this type has it.
@@ -105,7 +132,13 @@ class Type:
 
     def values_eq(self, a: Any, b: Any) -> bool:
         """Whether two values are equal."""
-        return bool(a == b)
+        try:
+            return bool(a == b)
+        except (RuntimeError, ValueError):  # of tensors and arrays, and what they are in
+            if type(a) in (list, tuple) or hasattr(a, "_fields"):
+                pairs = type(a) is type(b) and len(a) == len(b) and zip(a, b, strict=True)
+                return pairs is not False and all(self.values_eq(x, y) for x, y in pairs)
+            return type(a) is type(b) and a.shape == b.shape and bool((a == b).all())
 
     def values_eq_approx(self, a: Any, b: Any) -> bool:
         """Whether two values are equal up to rounding."""
@@ -121,6 +154,12 @@ class Type:
 
     def __call__(self, name: str | None = None) -> Variable:
         return self.make_variable(name)
+
+    def __sameness__(self) -> Hashable:
+        """What two types of this class share if one may stand for the other."""
+        kind = type(self)
+        hashes: object = kind.__hash__
+        return self if hashes is not None and kind.__eq__ is not object.__eq__ else None
 
     def clone(self, *args: Any, **kwargs: Any) -> Type:
         """Returns a copy with what is given replaced. Subclasses with parameters override it."""
@@ -184,10 +223,16 @@ class HasCode:
 class CType(Type, HasCode):
     """A type whose values have a form in C.
 
+    A call goes through `filter`, then c_extract. A class may say with `c_extract_filters` that its
+    c_extract accepts what strict `filter` does and no more, and gives the same values: then a call
+    does without `filter`. This holds for its subclasses, unless they filter otherwise.
+
     Each method returns C text. `name` is the C variable; what a type declares must have it in its
     name. `sub["fail"]` is what leaves after an error has been set. The Python object that belongs
     to the variable is `py_<name>`, which the linker declares.
     """
+
+    c_extract_filters = False
 
     def _missing(self, method: str) -> MissingMethodError:
         return MissingMethodError(f"{type(self).__name__} has no C code: it lacks {method}")
@@ -222,20 +267,60 @@ class CType(Type, HasCode):
         return ""
 
 
+_FILTERING = frozenset(["filter", "filter_inplace", "holds", "convert", "_fits"])
+
+
+def extracts_as_filtered(t: Type) -> bool:
+    """Whether c_extract does all that `filter` does for the values of a type."""
+    if _FILTERING & getattr(t, "__dict__", {}).keys():
+        return False
+    for kind in type(t).__mro__:
+        own = vars(kind)
+        if own.get("c_extract_filters"):
+            inner = getattr(t, "elem", None)  # of a container
+            return inner is None or extracts_as_filtered(inner)
+        if _FILTERING & own.keys():
+            return False
+    return False
+
+
+def same_form(a: Type, b: Type) -> bool:
+    """Whether the values of two types look alike in C: both are declared by the same method."""
+    of_a, of_b = (getattr(type(t), "c_declare", None) for t in (a, b))
+    return of_a is of_b
+
+
 class Generic(CType):
-    """Any Python object. In C it is a PyObject pointer."""
+    """Any Python object. In C it is a PyObject pointer.
+
+    A subclass is a type of its own, whose values have the form that it gives them; two of one
+    subclass are equal if their attributes are.
+    """
+
+    c_extract_filters = True
 
     def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
         return value
 
     def is_super(self, otype: Type) -> bool | None:
-        return True
+        if type(self) is not Generic:
+            return super().is_super(otype)
+        declares: Any = getattr(type(otype), "c_declare", None)
+        # Values of a type without C stay Python objects there.
+        return True if declares in (None, CType.c_declare, Generic.c_declare) else None
+
+    def convert_variable(self, var: Variable) -> Variable | None:
+        if type(self) is Generic and not self.is_super(var.type):
+            return graphs().as_object(var)
+        return super().convert_variable(var)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
+        if type(self) is not type(other):
+            return False
+        return type(self) is Generic or attributes_key(self) == attributes_key(other)
 
     def __hash__(self) -> int:
-        return hash(type(self).__qualname__)
+        return hash(type(self))
 
     def __str__(self) -> str:
         return "object"

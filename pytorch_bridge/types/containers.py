@@ -20,6 +20,8 @@ class Optional(SchemaType):
     to a variable beside it, and a result is two: the value, and whether there is one.
     """
 
+    c_extract_filters = True
+
     nullable = True
 
     def __init__(self, elem: SchemaType) -> None:
@@ -125,6 +127,8 @@ class ListArg(SchemaType):
     own.
     """
 
+    c_extract_filters = True
+
     nullable = True
 
     def __init__(self, elem: SchemaType, size: int = 0) -> None:
@@ -212,6 +216,8 @@ if ({n}) {{
 class BoolArray(SchemaType):
     """bool[N]: exactly N of them, which C knows."""
 
+    c_extract_filters = True
+
     c, size = "const bool *", 0
 
     def __init__(self, elem: SchemaType, size: int) -> None:
@@ -251,6 +257,8 @@ class BoolArray(SchemaType):
 class OptionalTensor(Optional, TensorArg):
     """A tensor or None; in a graph, what may turn out to be none at run time."""
 
+    c_extract_filters = True
+
     def c_support_code(self) -> Sequence[str]:
         return c_support.HELPERS
 
@@ -268,6 +276,8 @@ class OptionalTensor(Optional, TensorArg):
 class TensorList(ListArg):
     """Tensors, some of which may be None where the schema says `Tensor?[]`. In a graph an op takes
     them one by one; a variable of this type is one list, which owns them."""
+
+    c_extract_filters = True
 
     function = "tensors"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 
@@ -86,15 +87,27 @@ class DType(str):
 _DTYPES = {name: DType(name) for name in DTYPES}
 
 
+_PYTHON = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
+
+
+def _text_of(dtype: Any) -> str:
+    """The text of what stands for a dtype: a class that is only called as one is none."""
+    if isinstance(dtype, str):
+        return dtype
+    if isinstance(dtype, type):
+        numpy: Any = sys.modules.get("numpy")
+        of_numpy = numpy is not None and issubclass(dtype, numpy.generic)
+        return numpy.dtype(dtype).name if of_numpy else _PYTHON.get(dtype, "")
+    known = [sys.modules[m].dtype for m in ("numpy", "torch") if m in sys.modules]
+    return str(dtype) if isinstance(dtype, tuple(known)) else ""
+
+
 def dtype_name(dtype: Any) -> DType:
     """The name of a dtype given as torch, NumPy or text has it. ValueError for any other."""
     if type(dtype) is DType:
         return dtype
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
-    name = name.removeprefix("torch.")
-    if not isinstance(dtype, str) and name in ("float", "int", "complex"):
-        name = {"float": "float64", "int": "int64", "complex": "complex128"}[name]
-    name = {"bool_": "bool"}.get(name, _ALIASES.get(name, name))
+    name = _text_of(dtype).removeprefix("torch.")
+    name = _ALIASES.get(name, name)
     if name not in DTYPES:
         raise ValueError(f"{dtype!r} is no dtype; dtypes are float32, int64, bool and so on")
     return _DTYPES[name]

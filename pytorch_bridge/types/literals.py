@@ -63,15 +63,6 @@ def nan(value: float) -> str:
     return f"-{text}" if sign else text
 
 
-def spelt(value: complex) -> str:
-    """A Python number as text, in which no two differ only by a bit."""
-    text = repr(value)
-    if value == value:
-        return text
-    whole = complex(value)
-    return text + struct.pack("<dd", whole.real, whole.imag).hex()
-
-
 def number(kind: str, value: Any) -> str:
     """A Python number in C."""
     if kind == "bool":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 from . import literals
@@ -17,6 +18,8 @@ _C = {"int": "int64_t", "float": "double", "bool": "bool"}
 class NumberArg(Plain):
     """float, bool, and what is one of those or an int in Python and C: SymInt, SymBool,
     DeviceIndex, QScheme. `kind` says which."""
+
+    c_extract_filters = True
 
     def __init__(self, schema: str, kind: str) -> None:
         super().__init__(schema)
@@ -60,6 +63,8 @@ class NumberArg(Plain):
 class ScalarArg(Plain):
     """Scalar: a number that brings its kind along."""
 
+    c_extract_filters = True
+
     c = "Scalar"
     kind = function = "scalar"
 
@@ -90,11 +95,19 @@ def is_number(t: Type) -> bool:
     return isinstance(t, (NumberArg, ScalarArg))
 
 
+_SCALARS = (
+    ("numpy", "generic"), ("numpy", "ndarray"), ("torch", "Tensor"), ("torch", "SymInt"),
+    ("torch", "SymFloat"), ("torch", "SymBool"),
+)  # fmt: skip
+
+
 def item(value: Any) -> Any:
     """The Python number of a NumPy or torch scalar; anything else as it is."""
-    if type(value).__module__.partition(".")[0] in ("numpy", "torch"):
+    known = [getattr(sys.modules.get(m), kind, None) for m, kind in _SCALARS]
+    if isinstance(value, tuple(k for k in known if k is not None)):
+        number: Any = value
         try:
-            return value.item()
+            return number.item()
         except (AttributeError, ValueError, RuntimeError, TypeError):
             return value
     return value

@@ -23,6 +23,8 @@ ENUMS: dict[str, tuple[str, str, dict[str, int]]] = {
 class Enum(Plain):
     """ScalarType, Layout, MemoryFormat and Device: small values with a name."""
 
+    c_extract_filters = True
+
     def __init__(self, schema: str) -> None:
         super().__init__(schema)
         self.c = schema
@@ -60,6 +62,8 @@ class Enum(Plain):
 class String(Plain):
     """str. In a graph the memory is that of the Python string."""
 
+    c_extract_filters = True
+
     c, function, nullable = "const char *", "str", True
 
     def holds(self, value: Any) -> bool:
@@ -83,6 +87,8 @@ class String(Plain):
 class Handle(SchemaType):
     """Generator and Storage: objects of libtorch that C refers to. Graphs have none in C."""
 
+    c_extract_filters = True
+
     nullable = True
 
     def __init__(self, schema: str) -> None:
@@ -97,6 +103,8 @@ class Handle(SchemaType):
 
 class StreamArg(Plain):
     """Stream, a struct in C."""
+
+    c_extract_filters = True
 
     c, function = "Stream", "stream"
 

@@ -25,6 +25,7 @@ class SchemaType(CType):
     form in C. What a target language makes of it is said there: see `faces`."""
 
     c = ""  # the C type of a value
+    c_extract_filters = True
     nullable = False  # a C pointer, or some: NULL can stand for None
 
     def __init__(self, schema: str) -> None:
@@ -41,7 +42,7 @@ class SchemaType(CType):
     @property
     def key(self) -> tuple[Any, ...]:
         """What tells this type from others. Symbolic sizes are integers there."""
-        return (type(self).__name__, self.schema.replace("SymInt", "int").replace("Sym", ""))
+        return (type(self), self.schema.replace("SymInt", "int").replace("Sym", ""))
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, SchemaType) and self.key == other.key)

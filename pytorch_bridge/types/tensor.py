@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BridgeTypeError, BridgeValueError
+from ..sameness import key
 from . import c_support
-from .base import Sub, Type, graphs
+from .base import Sub, Type, graphs, same_form
 from .enums import C_ELEMENTS, DEVICES, DTYPES, device_parts, dtype_name
 from .schema import SchemaType, converted, input_name
 
@@ -31,6 +33,9 @@ TOLERANCES = {
     "complex64": (1e-4, 1e-5),
     "complex32": (1e-2, 1e-3),
 }
+
+
+_SIZES = "shape is a tuple of sizes, with None for an open one, or None"
 
 
 class TensorArg(SchemaType):
@@ -59,8 +64,10 @@ class TensorType(TensorArg):
     `TensorType("float32", (None, 784))` has matrices with any number of rows. `dtype` is a name,
     and torch's and NumPy's dtypes are taken as well. A dtype or shape of None leaves it open:
     `TensorType()` is what the schema calls Tensor. `broadcastable` is the older way to give the
-    shape: True is a 1, False any size.
+    shape: True is a 1, False any size; `shape` may have these, too.
     """
+
+    c_extract_filters = True
 
     if TYPE_CHECKING:
 
@@ -76,16 +83,20 @@ class TensorType(TensorArg):
         device: Any = None,
     ) -> None:
         super().__init__("Tensor")
+        flags: Iterable[Any] = ()
+        if shape is not None:
+            flags = shape = tuple(_listed(shape, _SIZES))
         if broadcastable is not None:
             if shape is not None:
                 raise BridgeTypeError("TensorType takes shape or broadcastable, not both")
+            flags = tuple(_listed(broadcastable, "broadcastable is a list of bools"))
+            shape = tuple(1 if b else None for b in flags)
+        if broadcastable is not None or any(map(_is_bool, flags)):
             warnings.warn(
                 "broadcastable= is the old style: give shape= with None for what is not a 1",
                 DeprecationWarning,
                 stacklevel=2,
             )
-            flags = _listed(broadcastable, "broadcastable is a list of bools")
-            shape = tuple(1 if b else None for b in flags)
         try:
             self.dtype = None if dtype is None else dtype_name(dtype)
             parts = None if device is None else device_parts(device)
@@ -96,8 +107,7 @@ class TensorType(TensorArg):
         if parts == ("cpu", 0):
             parts = ("cpu", -1)
         self.device = None if parts is None else parts[0] + (f":{parts[1]}" if parts[1] > 0 else "")
-        sizes = "shape is a tuple of sizes, with None for an open one, or None"
-        self.shape = None if shape is None else tuple(map(_dim, _listed(shape, sizes)))
+        self.shape: Shape | None = None if shape is None else tuple(map(_dim, shape))
         self.name = name
 
     @property
@@ -122,11 +132,16 @@ class TensorType(TensorArg):
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
-            isinstance(other, TensorType)
+            type(self) is type(other)
             and self.shape == other.shape
             and self.dtype == other.dtype
             and self.device == other.device
+            and (type(self) is TensorType or self._others() == other._others())
         )
+
+    def _others(self) -> Hashable:
+        """The attributes that a subclass has added."""
+        return key({k: v for k, v in sorted(vars(self).items()) if k not in _OWN})
 
     def __hash__(self) -> int:
         return hash((self.dtype, self.shape))
@@ -279,8 +294,11 @@ class TensorType(TensorArg):
         )
 
     def is_super(self, otype: Type) -> bool | None:
-        """True if otype is this type with perhaps more of it known; None if it is not."""
-        if not isinstance(otype, TensorType):
+        """True if otype is this type with perhaps more of it known; None if it is not. A type of a
+        subclass is one of this class, as long as its values look like tensors in C."""
+        if not isinstance(otype, type(self)) or not same_form(self, otype):
+            return None
+        if type(self) is not TensorType and self._others() != otype._others():
             return None
         for mine, theirs in ((self.dtype, otype.dtype), (self.device, otype.device)):
             if mine is not None and mine != theirs:
@@ -390,9 +408,16 @@ def _listed(value: Any, wanted: str) -> Iterable[Any]:
     return value
 
 
+def _is_bool(value: Any) -> bool:
+    numpy: Any = sys.modules.get("numpy")
+    return isinstance(value, bool) or (numpy is not None and isinstance(value, numpy.bool_))
+
+
 def _dim(size: Any) -> int | None:
     if size is None:
         return None
+    if _is_bool(size):
+        return 1 if size else None
     try:
         n = int(size.__index__())
     except AttributeError:
@@ -498,3 +523,6 @@ def _extents(t: torch.Tensor) -> list[tuple[Any, int, int]]:
             else:
                 found.append((part.device, start, start + size))
     return found
+
+
+_OWN = frozenset(vars(TensorType()))

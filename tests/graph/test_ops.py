@@ -36,6 +36,7 @@ from pytorch_bridge.link.python import PythonLinker
 from pytorch_bridge.ops import Composite, Elemwise, Reduce, quiet, scalar
 from pytorch_bridge.ops.native import native
 from pytorch_bridge.ops.op import Op
+from pytorch_bridge.ops.signatures import method_names
 from pytorch_bridge.rewrite.merge import merge
 
 int64, float64 = schema_type("int"), schema_type("float")
@@ -339,6 +340,17 @@ class AlwaysEqual(Scale):
 
 class AlwaysEqualToo(AlwaysEqual):
     pass
+
+
+def test_a_method_of_tensors_is_one_of_tensor_variables():
+    assert not {*dir(pb.Variable)}.intersection(method_names())
+    x = vector("x")
+    for y in (x.clone(), ops.constant(torch.ones(3)).clone(memory_format=torch.contiguous_format)):
+        assert str(y.owner.op).startswith("clone")
+    value, (g,) = (x.clone() * 3).sum(), pb.grad((x.clone() * 3).sum(), [x])
+    value, g = function([x], [value, g])(torch.ones(2))
+    assert value == 6
+    assert torch.equal(g, torch.full((2,), 3.0))
 
 
 def test_b3_an_op_that_equals_all_is_none_of_them():

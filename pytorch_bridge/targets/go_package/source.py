@@ -9,7 +9,7 @@ from typing import Any
 from ... import ops
 from ...compiled import CompiledFunction, function
 from ...errors import BridgeTypeError, BridgeValueError
-from ...exported import from_exported
+from ...exported import from_exported, is_program
 from ...extending.jitted import Jit, _key
 from ...graph.basic import Constant, Variable
 from ...graph.function_graph import FunctionGraph
@@ -102,7 +102,7 @@ def source(graph: Any, example: Sequence[Any] | None, device: str | None = None)
 def _source(graph: Any, example: Sequence[Any] | None) -> Source:
     if isinstance(graph, CompiledModel):
         graph = graph.model
-    if type(graph).__name__ == "ExportedProgram":
+    if is_program(graph):
         graph = from_exported(graph)
     if isinstance(graph, Model):
         return _model(graph)

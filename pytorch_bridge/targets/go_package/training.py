@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import BridgeTypeError, BridgeValueError
-from ...exported import from_exported
+from ...exported import from_exported, is_program
 from ...graph.basic import Variable
 from ...model import CompiledModel, Model
 from ...training import (
@@ -32,7 +32,7 @@ def trained_package(
 ) -> Package:
     """The package of a model and its training step. BridgeTypeError for what is no model."""
     model = graph.model if isinstance(graph, CompiledModel) else graph
-    if type(model).__name__ == "ExportedProgram":
+    if is_program(model):
         model = from_exported(model)
     if not isinstance(model, Model):
         raise BridgeTypeError(
