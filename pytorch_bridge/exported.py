@@ -435,19 +435,19 @@ class _Memory:
         """Takes note of what a node views and writes."""
         op = node.op
         for o, inputs in op.view_map.items():
-            out, roots = node.outputs[o], dict[Variable, int]()
+            v, roots = node.outputs[o], dict[Variable, int]()
             for i in inputs:
                 roots.update(self._roots.get(node.inputs[i]) or self._own(node.inputs[i]))
             if isinstance(op, NativeOp) and op.arguments[0] is IN:
-                view = _is_view(op.native, op.arguments, node.inputs[0].type, out.type)
+                view = _is_view(op.native, op.arguments, node.inputs[0].type, v.type)
                 if view is False:
                     continue
                 if view is None and op.name in _PERHAPS and not op.destroy_map:
-                    self._perhaps_view(out, node, out)
+                    self._perhaps_view(v, node, v)
                     continue
                 if view:
-                    self._views[out] = node
-            self._roots[out] = roots
+                    self._views[v] = node
+            self._roots[v] = roots
         for out, inputs in op.destroy_map.items():
             if out is None:
                 raise _NeedsFunctional(f"{op} writes into {node.inputs[inputs[0]]}")
