@@ -201,7 +201,8 @@ class CompiledFunction(CopiedAsItself):
         from .rewrite.prepare import written_inputs
 
         self._written = written_inputs(inputs, outputs, self.mutable)
-        self._previous: list[Any] = [None] * len(inputs)
+        # By input: the values of calls that are over, whose memory the next may take.
+        self._previous: list[list[Any]] = [[] for _ in inputs]
         checked = bool(getattr(linker, "checks_inputs", False))
         checked = checked and all(_filtered_in_c(v.type) for v in inputs)
         direct = getattr(self.thunk, "call", None) if checked else None
@@ -240,7 +241,13 @@ class CompiledFunction(CopiedAsItself):
         values = self._bind(args, kwargs)
         filtered = [self._filter(i, v) for i, v in enumerate(values)]
         self._check_recorded(filtered)
-        results = self._tracked(filtered) if self._is_tracked(filtered) else self.run(filtered)
+        if self._is_tracked(filtered):  # the backward pass will read them
+            results = self._tracked(filtered)
+        else:
+            results = self.run(filtered)
+            for v, previous, value in zip(self.inputs, self._previous, filtered, strict=True):
+                if not previous and hasattr(v.type, "filter_inplace"):
+                    previous.append(value)
         return results[0] if self._single else results
 
     def _check_recorded(self, values: Sequence[Any]) -> None:
@@ -329,9 +336,11 @@ class CompiledFunction(CopiedAsItself):
             if i in self._written:
                 return strictly(v.type, value)
             if inplace is not None:
-                value = inplace(value, self._previous[i])
-                self._previous[i] = value
-                return value
+                try:
+                    storage = self._previous[i].pop()  # so that no other call takes it
+                except IndexError:
+                    storage = None
+                return inplace(value, storage)
             return v.type.filter(value)
         except (TypeError, ValueError) as e:
             kind = BridgeTypeError if isinstance(e, TypeError) else BridgeValueError

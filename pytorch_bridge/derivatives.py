@@ -664,7 +664,8 @@ def _orderings(
                 others.append(other)
             if len(others) == 2:
                 break
-        if not all(map(right, others)):
+        # What no other sizes show to be needless stays.
+        if not others or not all(map(right, others)):
             demanded.append(condition)
     return tuple(demanded)
 

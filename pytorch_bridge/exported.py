@@ -9,13 +9,15 @@ functional (`run_decompositions({})`), which takes longer.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .errors import BridgeTypeError
 from .fx import (
+    CHECKS,
     Importer,
     UnsupportedNode,
+    full_name,
     known_size,
     outputs_of,
     placeholders,
@@ -28,7 +30,8 @@ from .model import Fixed, Model
 from .ops.basic import deep_copy_op
 from .ops.checks import CheckSizes, Require
 from .ops.conditions import Condition, parse
-from .ops.functions import IN
+from .ops.functions import IN, corrected
+from .ops.in_place import is_dense
 from .ops.library import LibraryOp
 from .ops.native import (
     NativeFunction,
@@ -39,6 +42,7 @@ from .ops.native import (
     native_op,
     results_of,
 )
+from .ops.strides import IfView, with_strides
 from .ops.written import assigns, scattering
 from .ranges import bounds, linear, size_rules, sizes_of
 from .types import TensorType
@@ -90,6 +94,7 @@ def from_exported(program: ExportedProgram, name: str | None = None) -> Model:
     try:
         return _Program(program).model(name)
     except _NeedsFunctional as reason:
+        _refuse_unsure(program, str(reason))
         sizes = _known_sizes(program)
         try:
             functional = program.run_decompositions({})
@@ -117,6 +122,68 @@ def from_exported(program: ExportedProgram, name: str | None = None) -> Model:
         ) from None
 
 
+def _refuse_unsure(program: Any, reason: str) -> None:
+    """UnsupportedNode where the program writes into what may be a view of something else, or may be
+    none: torch, as it makes a program functional, decides by the example, or forgets it."""
+    import torch
+
+    groups: dict[Any, Any] = {}  # nodes that may share memory
+
+    def group(node: Any) -> Any:
+        while node in groups:
+            node = groups[node]
+        return node
+
+    def join(node: Any, others: Iterable[Any]) -> None:
+        for other in others:
+            if group(other) is not group(node):
+                groups[group(other)] = group(node)
+
+    written: list[Any] = []
+    unsure: list[Any] = []
+
+    def look(module: Any) -> None:
+        for node in module.graph.nodes:
+            if node.op != "call_function":
+                continue
+            schema = getattr(node.target, "_schema", None)
+            if schema is None:  # a graph inside the graph, getitem, or arithmetic of sizes
+                join(node, node.all_input_nodes)
+                for n in node.all_input_nodes:
+                    inner = getattr(module, str(n.target), None) if n.op == "get_attr" else None
+                    if isinstance(inner, torch.fx.GraphModule):
+                        for p in placeholders(inner.graph):
+                            join(node, [p])
+                        look(inner)
+                continue
+            name = full_name(schema) if schema.name.startswith("aten::") else ""
+            corrections = corrected("views", name) or ()
+            aliases = False
+            for i, a in enumerate(schema.arguments):
+                value = node.args[i] if i < len(node.args) else node.kwargs.get(a.name)
+                nodes = [n for n in _pytree.tree_leaves(value) if isinstance(n, torch.fx.Node)]
+                if corrections is True or a.name in corrections or a.alias_info is not None:
+                    aliases = True
+                    join(node, nodes)
+                if a.alias_info is not None and a.alias_info.is_write:
+                    written.extend(nodes)
+            if aliases and (corrections or name in _PERHAPS):
+                unsure.append(node)
+
+    from torch.utils import _pytree
+
+    look(program.graph_module)
+    groups_written = {group(n) for n in written}
+    for node in unsure:
+        if group(node) in groups_written:
+            what, _, where = reason.partition("\n")
+            raise UnsupportedNode(
+                f"{what}, and the program writes into what may be a view for some inputs and a "
+                f"copy for others ({node.format_node()}): let the module write into a clone\n"
+                f"{where or written_at(node)}"
+            )
+
+
 def _known_sizes(program: Any) -> list[tuple[str, int | None]]:
     """The sizes of a program's inputs, with their names; None for open ones."""
     found = []
@@ -131,15 +198,51 @@ def _known_sizes(program: Any) -> list[tuple[str, int | None]]:
 # what has been written into that, the same function is the view.
 _VIEWS = frozenset(
     """slice.Tensor select.int diagonal narrow unbind.int split.Tensor split_with_sizes chunk
-    transpose.int permute t unsqueeze squeeze.dim squeeze.dims squeeze view expand movedim.int
-    movedim.intlist swapaxes swapdims numpy_T mT detach
+    transpose.int permute t unsqueeze squeeze.dim squeeze.dims squeeze view view_as unflatten.int
+    expand movedim.int movedim.intlist swapaxes swapdims numpy_T mT detach alias atleast_1d
+    atleast_2d atleast_3d
+    """.split()  # noqa: SIM905
+)
+# Functions that may return a view of their first argument, or that argument, or a copy: by its
+# strides, its dtype, or what else they are told.
+_PERHAPS = frozenset(
+    """reshape reshape_as flatten.using_ints ravel contiguous to.dtype to.device to.other
+    to.dtype_layout type_as positive conj_physical resolve_conj resolve_neg
+    dropout feature_dropout alpha_dropout feature_alpha_dropout
+    """.split()  # noqa: SIM905
+)
+# Those whose elements stand in the order of the argument's: a reshape takes them back.
+_ORDERED = _PERHAPS | frozenset(
+    """view view_as unflatten.int squeeze.dim squeeze.dims squeeze
+    atleast_1d atleast_2d atleast_3d
     """.split()  # noqa: SIM905
 )
 
 
-def _is_view(v: Variable) -> bool:
-    node = v.owner
-    return node is not None and isinstance(node.op, NativeOp) and node.op.name in _VIEWS
+def _is_view(function: NativeFunction, arguments: Sequence[Any], x: Any, out: Any) -> bool | None:
+    """Whether a function, with these arguments, returns a view of its first one, of type `x`, as a
+    result of type `out`. None where only a call can tell."""
+    import torch
+
+    name = function.name
+    if name in _VIEWS:
+        return True
+    if name not in _PERHAPS or not isinstance(x, TensorType) or not isinstance(out, TensorType):
+        return None
+    given = {a.name: v for a, v in zip(function.function.arguments, arguments, strict=True)}
+    shape = x.shape is not None and None not in x.shape and x.shape == out.shape
+    if name.startswith("to.") or name == "type_as":
+        if given.get("copy") or (x.dtype, x.device) != (out.dtype, out.device):
+            return None if None in (x.dtype, out.dtype) else False
+        return True if given.get("memory_format") in (None, torch.preserve_format) else None
+    if "dropout" in name:
+        return given["train"] is False or given["p"] == 0
+    if name in ("conj_physical", "resolve_conj"):
+        real = x.dtype is not None and not x.dtype.startswith("complex")
+        return real or (False if name == "conj_physical" and x.dtype is not None else None)
+    if name == "positive" or (shape and name in ("reshape", "reshape_as", "flatten.using_ints")):
+        return True
+    return None
 
 
 # Views that are taken back by the same function again.
@@ -187,14 +290,16 @@ def _with_part(part: Variable, new: Variable) -> Variable | None:
         back = name, (IN, tuple(map(order.index, range(len(order)))))
     elif name == "unsqueeze":
         back = "squeeze.dim", arguments
-    elif name == "detach":
-        return _copied(x, new)
+    elif name in ("detach", "alias"):
+        return _laid_out(x, new)
     elif name == "squeeze.dim" and isinstance(arguments[1], int) and shape[arguments[1]] == 1:
         back = "unsqueeze", arguments
+    elif name in _ORDERED:
+        return _laid_out(x, _reshaped(new, x))
     if back is not None:
         op = native_op(native(back[0]), back[1], (), ())
         turned = Apply(op, [new, *node.inputs[1:]], [x.type.make_variable()]).outputs[0]
-        return _copied(x, turned)
+        return _laid_out(x, turned)
     view, numbers = node.op, node.inputs[1:]
     alone = _alone(part)
     if alone is not None:
@@ -208,38 +313,79 @@ def _with_part(part: Variable, new: Variable) -> Variable | None:
     return Apply(function, [x, new, *numbers], [x.type.make_variable()]).outputs[0]
 
 
-def _copied(x: Variable, new: Variable) -> Variable:
+def _reshaped(new: Variable, x: Variable) -> Variable:
+    """`new` with the sizes of x."""
+    function = native("reshape")
+    applied = function.apply(function.bind([new, list(x.shape)], {}))  # type: ignore[attr-defined]
+    applied.outputs[0].type = x.type
+    return applied.outputs[0]
+
+
+def _laid_out(x: Variable, new: Variable) -> Variable:
     """`new` with the strides of x."""
-    op = native_op(native("copy"), (IN, IN, False), (), ())
-    return Apply(op, [x, new], [x.type.make_variable()]).outputs[0]
+    made = with_strides.make_node(x, new).outputs[0]
+    made.type = x.type
+    return made
 
 
 class _Memory:
-    """Which variable has what a variable's memory holds by now."""
+    """Which variable has what a variable's memory holds by now.
+
+    What may be a view, or may not, lies in the memory of what it would be a view of, and in memory
+    of its own."""
 
     def __init__(self) -> None:
         self._became: dict[Variable, Variable] = {}
         self._roots: dict[Variable, dict[Variable, int]] = {}  # and how often they were written
         self._written: dict[Variable, int] = {}
+        self._views: dict[Variable, Apply] = {}  # what made them, or what is in their place now
+        self._perhaps: dict[Variable, Variable] = {}  # such views: their own memory's name
+        self.bases: set[Variable] = set()  # the roots of these
+        self._destroyed: dict[Variable, int] = {}  # what was written where it is, and when
 
-    def current(self, v: Variable) -> Variable:
-        """v, or what has been written into its memory. _NeedsFunctional where that has been done
-        elsewhere, and v is no view of what is known."""
+    def is_view(self, v: Variable) -> bool:
+        """Whether v is a view, or may be, of which it is known what has been written."""
+        return v in self._views
+
+    def may_be_another(self, x: Variable) -> bool:
+        """Whether a function may have returned its argument itself, that or as x."""
+        return any(
+            node.op.name in _PERHAPS and (v is x or node.inputs[0] is x)  # type: ignore[attr-defined]
+            for v, node in self._views.items()
+        )
+
+    def latest(self, v: Variable) -> Variable:
+        """What v has become, as far as that has been found."""
         first = v
         while v in self._became:
             v = self._became[v]
         if first is not v:
             self._became[first] = v
+        return v
+
+    def current(self, v: Variable) -> Variable:
+        """v, or what has been written into its memory. _NeedsFunctional where that has been done
+        elsewhere, and v is no view of what is known."""
+        v = self.latest(v)
         roots = self._roots.get(v, {v: 0})
         if all(self._written.get(root, 0) == times for root, times in roots.items()):
             return v
-        if not _is_view(v):
+        if not self.is_view(v):
             raise _NeedsFunctional(f"{v} is used after its memory was written into elsewhere")
-        node = v.owner
-        assert node is not None
+        node = self._views[v]
+        x = self.current(node.inputs[0])
+        again = Apply(
+            node.op, [x, *node.inputs[1:]], [o.type.make_variable() for o in node.outputs]
+        )
+        own = self._perhaps.get(v)
+        if own is not None:
+            if any(self._destroyed.get(root, 0) > times for root, times in roots.items()):
+                raise _NeedsFunctional(f"{v} may be a view of what was written into")
+            found = IfView(node.op).make_node(*node.inputs, again.outputs[0], v).outputs[0]  # type: ignore[arg-type]
+            self._perhaps_view(found, node, own)
+            self._became[v] = found
+            return found
         assert v.index is not None
-        inputs = [self.current(node.inputs[0]), *node.inputs[1:]]
-        again = Apply(node.op, inputs, [o.type.make_variable() for o in node.outputs])
         self.applied(again)
         self._became.update(zip(node.outputs, again.outputs, strict=True))
         return again.outputs[v.index]
@@ -248,14 +394,38 @@ class _Memory:
         """`new` has been written into a view: what the view is now. None where it is not known how
         to say so."""
         at, value = part, new
+        passed: list[tuple[Variable, Variable]] = []  # what may be a view, and what it is now
         while not self.lies_alone(at):
-            found = _with_part(at, value) if _is_view(at) else None
+            if not self.is_view(at):
+                return None
+            node = self._views[at]
+            if at in self._perhaps:
+                passed.append((at, value))
+                x = self.current(node.inputs[0])
+                back = _laid_out(x, _reshaped(value, x))
+                at, value = x, IfView(node.op).make_node(*node.inputs, back, x).outputs[0]  # type: ignore[arg-type]
+                continue
+            found = _with_part(at, value)
             if found is None:
                 return None
-            assert at.owner is not None
-            at, value = at.owner.inputs[0], found
+            at, value = node.inputs[0], found
         self.became(at, value, same=False)
+        for old, _ in passed:
+            own = self._perhaps[old]
+            self._written[own] = self._written.get(own, 0) + 1
+        for old, now in reversed(passed):
+            self._perhaps_view(now, self._views[old], self._perhaps[old])
+            self._became[old] = now
         return self.current(part)
+
+    def _perhaps_view(self, v: Variable, node: Apply, own: Variable) -> None:
+        """Takes note of what may be the view that a node makes, or lies in memory of its own."""
+        self._views[v] = node
+        self._perhaps[v] = own
+        x = self.current(node.inputs[0])
+        roots = self._roots.get(x) or self._own(x)
+        self.bases.update(roots)
+        self._roots[v] = {r: self._written.get(r, 0) for r in (*roots, own)}
 
     def lies_alone(self, v: Variable) -> bool:
         """Whether v is no view of anything."""
@@ -265,10 +435,19 @@ class _Memory:
         """Takes note of what a node views and writes."""
         op = node.op
         for o, inputs in op.view_map.items():
-            roots: dict[Variable, int] = {}
+            v, roots = node.outputs[o], dict[Variable, int]()
             for i in inputs:
                 roots.update(self._roots.get(node.inputs[i]) or self._own(node.inputs[i]))
-            self._roots[node.outputs[o]] = roots
+            if isinstance(op, NativeOp) and op.arguments[0] is IN:
+                view = _is_view(op.native, op.arguments, node.inputs[0].type, v.type)
+                if view is False:
+                    continue
+                if view is None and op.name in _PERHAPS and not op.destroy_map:
+                    self._perhaps_view(v, node, v)
+                    continue
+                if view:
+                    self._views[v] = node
+            self._roots[v] = roots
         for out, inputs in op.destroy_map.items():
             if out is None:
                 raise _NeedsFunctional(f"{op} writes into {node.inputs[inputs[0]]}")
@@ -285,7 +464,9 @@ class _Memory:
         for root in roots:
             self._written[root] = self._written.get(root, 0) + 1
         if same:
-            self._roots[new] = {root: self._written[root] for root in roots}
+            self._destroyed.update((root, self._written[root]) for root in roots)
+            if set(roots) != {old}:
+                self._roots[new] = {root: self._written[root] for root in roots}
         self._became[old] = new
 
 
@@ -296,7 +477,8 @@ class _Importer(Importer):
         super().__init__({}, typed=True)
         self.memory = _Memory()
         self.functional = functional
-        self.pending: list[tuple[str, Any]] = []  # conditions that nothing has been put behind
+        self.asserted: dict[tuple[str, Any], None] = {}  # messages and conditions, in their order
+        self.dense: set[Variable] = set()  # inputs without gaps between their elements
         self._graphs: dict[Any, Any] = {}  # of get_attr nodes
 
     def value(self, argument: Any) -> Any:
@@ -339,7 +521,7 @@ class _Importer(Importer):
         if getattr(target, "namespace", "") == "higher_order":
             self.values[node] = self._higher_order(node, name)
             return
-        if schema is not None and schema.name.startswith(("aten::_assert", "aten::sym_constrain")):
+        if schema is not None and schema.name in CHECKS:
             self._check(node, schema, places)
             self.values[node] = None
             return
@@ -370,9 +552,13 @@ class _Importer(Importer):
     # Native functions
 
     def apply(self, function: NativeFunction, args: Any, kwargs: Any, node: Any) -> Apply:
-        new = None if self.functional else self._functional(function, args, kwargs, node)
-        if new is not None:
-            return new
+        if self.functional:
+            # torch has made a view of what was one for the example.
+            function = native("reshape") if function.name == "view" else function
+        else:
+            new = self._functional(function, args, kwargs, node)
+            if new is not None:
+                return new
         applied = super().apply(function, args, kwargs, node)
         if applied.op.destroy_map or applied.op.view_map:
             self.memory.applied(applied)
@@ -407,20 +593,20 @@ class _Importer(Importer):
     ) -> Apply | None:
         """`x.add_(y)` as a new value, `x.add(y)`, where the two are of one type, and x lies in
         memory of its own or is a view of what does; None otherwise."""
-        base, _, overload = function.name.partition(".")
-        if not base.endswith("_") or base.startswith("_") or not args:
+        if function.name.startswith("_") or not args or not isinstance(args[0], Variable):
             return None
         x = args[0]
-        packet = find_packet(base[:-1])
-        if packet is None or not isinstance(x, Variable):
-            return None
         alone = self.memory.lies_alone(x)
-        form = packet.overloads.get(overload)
-        if form is None or form.random or (alone and not form.pointwise):
+        form = function.functional
+        if form is None or form.random:
+            return None
+        if "inplace_view" in function.function.tags and form.name in _VIEWS:
+            return self._turned(x, form.apply(form.bind(args, kwargs)))
+        if alone and not form.pointwise and x not in self.memory.bases:
             return None
         if alone:
             applied = form.apply(form.bind(args, kwargs))
-        elif not _is_view(x):
+        elif not self.memory.is_view(x):
             return None
         else:
             known = ((x.type,), ()) if assigns(form) else None
@@ -437,11 +623,14 @@ class _Importer(Importer):
                 return None
             out.type = mine
         if alone:
+            if self._may_move(x, form):
+                applied = with_strides.make_node(x, out)
+                (out,) = applied.outputs
             self.memory.became(x, out, same=False)
             return applied
-        assert isinstance(x.owner.op, NativeOp)  # type: ignore[union-attr]
-        view = _alone(x)
-        if x.owner.op.lists and view is None:  # type: ignore[union-attr]
+        lists = getattr(x.owner.op, "lists", ())  # type: ignore[union-attr]
+        view = _alone(x) if lists else None
+        if lists and view is None:
             return None  # what comes back is a node, and a node of these returns a list
         now = self.memory.part_became(x, out)
         if now is None or view is None:
@@ -450,12 +639,30 @@ class _Importer(Importer):
         self.memory.applied(single)
         return single
 
+    def _turned(self, x: Variable, applied: Apply) -> Apply:
+        """A tensor is now what a view of it is (`x.t_()`), in the same memory."""
+        if self.memory.may_be_another(x):
+            raise _NeedsFunctional(f"{x} gets other sizes, and may be one tensor with another")
+        self.memory.applied(applied)
+        for node, value in self.values.items():
+            if isinstance(value, Variable) and self.memory.latest(value) is x:
+                self.values[node] = applied.outputs[0]
+        return applied
+
+    def _may_move(self, x: Variable, form: NativeFunction) -> bool:
+        """Whether what a pointwise function makes of x may have other strides than x."""
+        from .rewrite.layout import dense, row_major
+
+        if corrected("own_layout", form.name):
+            return not row_major(x)
+        return not form.pointwise or (not dense(x) and x not in self.dense)
+
     # Checks
 
     def _check(self, node: Any, schema: Any, places: Mapping[Any, int]) -> None:
         """What a check checks is known, or checked when the graph runs, before whatever uses the
         values that it is about."""
-        name = schema.name.removeprefix("aten::")
+        name = schema.name.removeprefix("aten::").removeprefix("_functional_")
         args = self.value(node.args)
         kwargs = self.value(node.kwargs)
         if name == "_assert_tensor_metadata":
@@ -489,9 +696,11 @@ class _Importer(Importer):
             raise UnsupportedNode(f"{node.format_node()}: {args[0]} is a {t}")
 
     def _require(self, node: Any, condition: Any, message: str, places: Mapping[Any, int]) -> None:
-        """Puts a condition before the uses of what it was computed from."""
+        """Puts a condition before the uses of what it was computed from. It is put before the
+        results, too: what is used need not be needed for them."""
+        self.asserted[message, condition] = None
         here = places.get(node, -1)
-        pending, seen, done = list(node.all_input_nodes), set(), False
+        pending, seen = list(node.all_input_nodes), set()
         while pending:
             n = pending.pop()
             if n in seen:
@@ -504,11 +713,8 @@ class _Importer(Importer):
                 checked = Require(message).make_node(old, condition)
                 self.memory.applied(checked)
                 self.values[n] = checked.outputs[0]
-                done = True
             else:
                 pending.extend(n.all_input_nodes)
-        if not done:
-            self.pending.append((message, condition))
 
 
 def _decomposed(target: Any, node: Any) -> Any:
@@ -631,6 +837,8 @@ class _Program:
         else:
             v = t.make_variable(spec.target)
             self.targets[node.name] = spec.target
+            if is_dense(self._tensor(spec.target)):
+                self.importer.dense.add(v)
         self.importer.values[node] = v
         self._given[node.name] = v, v
 
@@ -749,7 +957,7 @@ class _Program:
                 updates[self.targets[name]] = now
             else:
                 mutations[numbers[given]] = now
-        leaves = self._with_pending(leaves)
+        self._assert_before(leaves, updates, mutations)
         outputs: list[Variable] = []
         places: list[int | Fixed] = []
         for value in leaves:
@@ -760,15 +968,28 @@ class _Program:
                 places.append(Fixed(value))
         return outputs, places, _apart(updates, outputs), mutations
 
-    def _with_pending(self, leaves: list[Any]) -> list[Any]:
-        """The results, behind the conditions that no node is behind."""
-        for i, value in enumerate(leaves):
-            if isinstance(value, Variable):
-                for message, condition in self.importer.pending:
-                    value = Require(message)(value, condition)
-                leaves[i] = value
-                break
-        return leaves
+    def _assert_before(
+        self, leaves: list[Any], updates: dict[str, Variable], mutations: dict[int, Variable]
+    ) -> None:
+        """Puts everything that the program asserts before one of its results, or else before what
+        it writes."""
+        if not self.importer.asserted:
+            return
+        results: list[tuple[Any, Any]] = [
+            *((leaves, i) for i, value in enumerate(leaves) if isinstance(value, Variable)),
+            *((updates, name) for name in updates),
+            *((mutations, i) for i in mutations),
+            *((leaves, i) for i, value in enumerate(leaves) if type(value) in (bool, int, float)),
+        ]
+        if not results:
+            message, _ = next(iter(self.importer.asserted))
+            raise UnsupportedNode(
+                f"the program asserts something ({message}), and returns nothing that a graph "
+                "could compute: return a tensor or a number"
+            )
+        of, place = results[0]
+        for message, condition in self.importer.asserted:
+            of[place] = Require(message)(constant(of[place]), condition)
 
     # Parameters and buffers
 
@@ -787,7 +1008,7 @@ class _Program:
             tensor = self._tensor(target)
             if target in updates:
                 state[target] = v
-                values[target] = tensor.detach().clone()
+                values[target] = _cloned(tensor.detach())
                 continue
             known = constants.get(id(tensor))
             if known is None:
@@ -833,6 +1054,15 @@ class _Program:
             if target in table:
                 return table[target]
         raise UnsupportedNode(f"the program has no value for {target!r}")
+
+
+def _cloned(t: Any) -> Any:
+    """A copy of a tensor, with its strides where there are gaps between its elements."""
+    import torch
+
+    if t.layout != torch.strided or is_dense(t) or 0 in t.stride():
+        return t.clone()
+    return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t)
 
 
 def _span(t: Any) -> tuple[int, int]:

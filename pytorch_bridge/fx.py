@@ -56,10 +56,17 @@ _IDENTITIES = (
     "aten::detach_",
     "aten::alias",
     "aten::lift_fresh",
-    "aten::lift_fresh_copy",
 )
-# Nodes that only check: what they check is known, or is checked by the ops themselves.
-_CHECKS = ("_assert", "sym_constrain", "_assert_scalar", "_assert_async", "_assert_tensor_metadata")
+# Nodes that only check.
+CHECKS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("_assert_async", "_assert_scalar", "_assert_tensor_metadata"),
+        *("sym_constrain_range", "sym_constrain_range_for_size"),
+        *("_functional_assert_async", "_functional_assert_scalar"),
+        *("_functional_sym_constrain_range", "_functional_sym_constrain_range_for_size"),
+    )
+)
 
 Handler = Callable[["Importer", Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -155,17 +162,16 @@ class Importer:
             for d in args[0].shape:
                 total = total * d
             return total
-        # Of a program, kernels are chosen by whether a tensor requires a gradient.
-        if schema.name in _IDENTITIES and not (self.typed and schema.name == "aten::detach"):
+        # Of a program, kernels are chosen by whether a tensor requires a gradient, and each tensor
+        # may get other sizes (`unsqueeze_`).
+        apart = self.typed and schema.name in ("aten::detach", "aten::alias")
+        if schema.name in _IDENTITIES and not apart:
             return args[0]
-        if any(c in schema.name for c in _CHECKS):
-            return None
+        if schema.name in CHECKS:
+            return None  # of a gradient: the op itself has checked it
         if not schema.name.startswith("aten::"):
             return self.foreign(target, args, kwargs, node)
-        full = schema.name.removeprefix("aten::")
-        if schema.overload_name:
-            full += f".{schema.overload_name}"
-        return results_of(self.apply(native(full), args, kwargs, node))
+        return results_of(self.apply(native(full_name(schema)), args, kwargs, node))
 
     def foreign(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any) -> Any:
         """What an operator returns that is none of PyTorch's."""
@@ -180,6 +186,12 @@ class Importer:
             if kind is not None:  # a number that later nodes compute with
                 return NumberOf(kind).make_node(applied.outputs[0])
         return applied
+
+
+def full_name(schema: Any) -> str:
+    """The name by which the schemas here have a function of PyTorch."""
+    name: str = schema.name.removeprefix("aten::")
+    return f"{name}.{schema.overload_name}" if schema.overload_name else name
 
 
 def _is_node(value: Any) -> bool:

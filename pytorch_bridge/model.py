@@ -90,12 +90,22 @@ class Model:
                 raise BridgeValueError(
                     f"{self.name}: {name!r} is not what a call changes; that is {known}"
                 )
-            self.state_values[name] = self.state[name].type.filter(value).detach().clone()
+            given = self.state[name].type.filter(value).detach()
+            self.state_values[name] = _laid_out(self.state_values[name], given.clone())
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{v}: {v.type}" for v in self.inputs)
         outputs = ", ".join(str(v.type) for v in self.outputs)
         return f"Model {self.name}({inputs}) -> ({outputs})"
+
+
+def _laid_out(old: Any, new: Any) -> Any:
+    """The new value of a buffer, with the strides of the old one, which kernels look at."""
+    import torch
+
+    if new.layout != torch.strided or new.stride() == old.stride():
+        return new
+    return torch.ops.aten.copy(old, new)
 
 
 class CompiledModel:
@@ -148,7 +158,7 @@ class CompiledModel:
         for i, value in zip(model.mutations, results[m:], strict=True):
             given[i].copy_(value)
         for name, value in zip(model.updates, results[n:m], strict=True):
-            model.state_values[name] = value.detach()
+            model.state_values[name] = _laid_out(model.state_values[name], value.detach())
         return self._out.nested(results[:n])
 
     def _before_writing(self, given: Sequence[Any]) -> Sequence[Any]:

@@ -301,32 +301,41 @@ def temporary() -> AbstractContextManager[None]:
 
 
 _loaded = False
+_loading = False
 
 
 def load_extensions() -> None:
     """Imports the modules that installed packages name in their entry points `pytorch_bridge.
     extensions`, and calls those that are functions; once. One that fails is as if it were not
-    there, with an ExtensionWarning that says why."""
-    global _loaded
+    there, with an ExtensionWarning that says why. Other threads wait for it."""
+    global _loaded, _loading
     if _loaded:
         return
     with _lock:
-        if _loaded:
+        if _loaded or _loading:  # what is imported may compile something
             return
-        _loaded = True  # what is imported may compile something
-        from importlib.metadata import entry_points
+        _loading = True
+        try:
+            _load()
+            _loaded = True
+        finally:
+            _loading = False
 
-        for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
-            try:
-                with transaction():
-                    found = point.load()
-                    if callable(found):
-                        found()
-            except Exception as e:
-                package = f" of {point.dist.name}" if point.dist is not None else ""
-                warnings.warn(
-                    f"the extension {point.name!r}{package} ({point.value}) was not loaded: "
-                    f"{type(e).__name__}: {e}",
-                    ExtensionWarning,
-                    stacklevel=3,
-                )
+
+def _load() -> None:
+    from importlib.metadata import entry_points
+
+    for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
+        try:
+            with transaction():
+                found = point.load()
+                if callable(found):
+                    found()
+        except Exception as e:
+            package = f" of {point.dist.name}" if point.dist is not None else ""
+            warnings.warn(
+                f"the extension {point.name!r}{package} ({point.value}) was not loaded: "
+                f"{type(e).__name__}: {e}",
+                ExtensionWarning,
+                stacklevel=4,
+            )

@@ -22,7 +22,7 @@ from .errors import BridgeTypeError, BridgeValueError
 from .gradient import grad
 from .graph.basic import Variable, toposort
 from .ops import scalar
-from .ops.in_place import SHORT
+from .ops.native import SHORT
 from .types import TensorType, schema_type
 
 if TYPE_CHECKING:

@@ -19,31 +19,25 @@ from ..types import TensorType
 from ..types.base import Sub
 from ..types.tensor import TensorArg
 from .functions import corrected
-from .native import NativeFunction, NativeOp, native, native_op
+from .native import SHORT, NativeFunction, NativeOp, native_op
 from .op import CallsTorch, Names, Storages, Values, closed
 
 
 @cache
 def writing_form(function: NativeFunction) -> NativeFunction | None:
     """The overload that writes into its argument self and is the same function otherwise:
-    `add_.Tensor` for `add.Tensor`. None where there is none, and for what is neither pointwise nor
-    writes into a copy."""
-    base, dot, overload = function.name.partition(".")
+    `add_.Tensor` for `add.Tensor`, `pow_.Scalar` for `pow.Tensor_Scalar`. None where there is none,
+    and for what is neither pointwise nor writes into a copy."""
     if not (function.pointwise or writes_into_a_copy(function)) or len(function.results) != 1:
         return None
-    if corrected("own_layout", function.name):
+    found = function.in_place
+    if corrected("own_layout", function.name) or found is None or found.returns_written:
         return None
     try:
-        found = native(f"{base}_{dot}{overload}")
         _ = found.torch_op
     except BridgeTypeError:
         return None
-    f, g = function.function, found.function
-    mine = [(a.name, a.type, a.kwarg_only) for a in f.arguments]
-    theirs = [(a.name, a.type, a.kwarg_only) for a in g.arguments]
-    written = [a.name for a in g.arguments if a.written]
-    same = mine == theirs and written == ["self"] and not found.returns_written
-    return found if same and len(g.returns) == 1 else None
+    return found
 
 
 def writes_into_a_copy(function: NativeFunction) -> bool:
@@ -87,7 +81,7 @@ class InPlace(CallsTorch):
             return False
         if x.dtype is None or x.dtype != y.dtype or x.device != "cpu" or y.device != "cpu":
             return False
-        if not rounds_alike(x.dtype) or (x.dtype in SHORT and rounds_number(self.op.native)):
+        if not rounds_alike(x.dtype) or (x.dtype in SHORT and self.writing.native.rounds_number):
             return False
         if x.shape is None or y.shape is None or len(x.shape) != len(y.shape):
             return False
@@ -144,15 +138,6 @@ class InPlace(CallsTorch):
 
     def c_support_code(self) -> Sequence[str]:
         return [_SUPPORT, _ROW_MAJOR] if self.copying else [_SUPPORT]
-
-
-SHORT = ("float16", "bfloat16")
-
-
-def rounds_number(function: NativeFunction) -> bool:
-    """Whether PyTorch's function that writes into its argument rounds a number to that one's dtype
-    first: mul_ with a number, unlike mul, and unlike mul_ in Python, which makes a tensor of it."""
-    return function.name in ("mul.Scalar", "multiply.Scalar")
 
 
 def rounds_alike(dtype: str | None) -> bool:

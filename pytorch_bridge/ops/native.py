@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _V = TypeVar("_V", bound=Variable)
 
+SHORT = ("float16", "bfloat16")
+
 
 class Derivatives(NamedTuple):
     """What ops ask of gradients, which are above them and register it: those of a node's inputs,
@@ -184,14 +186,41 @@ class NativeFunction:
 
     @cached_property
     def functional(self) -> NativeFunction | None:
-        """The function that does the same as this in-place one, and writes nothing."""
-        base, dot, overload = self.name.partition(".")
-        name = base.removesuffix("_") + dot + overload
-        if name == self.name or name not in lines():
+        """The function that does the same as this in-place one, and writes nothing. The arguments
+        tell: overloads that belong together may have other names."""
+        base = self.name.partition(".")[0]
+        if not base.endswith("_") or base.endswith("__"):
             return None
-        found = native(name)
-        same = [a.name for a in found.function.arguments] == list(self._places)
-        return found if same else None
+        return self._alike(base[:-1], False)
+
+    @cached_property
+    def in_place(self) -> NativeFunction | None:
+        """The function that does the same as this one, and writes the result into its first
+        argument."""
+        return self._alike(f"{self.name.partition('.')[0]}_", True)
+
+    def _alike(self, base: str, written: bool) -> NativeFunction | None:
+        """The overload of another function that takes the same arguments, and writes into the
+        first, or into none."""
+
+        def taken(f: NativeFunction) -> list[Any]:
+            return [(a.name, a.type, a.kwarg_only) for a in f.function.arguments]
+
+        for name in overloads().get(base, ()):
+            try:
+                found = native(name)
+            except BridgeTypeError:
+                continue  # named tensors
+            marks = [a.written for a in found.function.arguments]
+            if marks == [written, *[False] * (len(marks) - 1)] and taken(found) == taken(self):
+                return found
+        return None
+
+    @property
+    def rounds_number(self) -> bool:
+        """Whether it rounds a number to the dtype of the argument that it writes into, before it
+        computes, unlike the method: that makes a tensor of the number."""
+        return self.name in ("mul_.Scalar", "multiply_.Scalar")
 
     def __repr__(self) -> str:
         return f"ops.{self.function.schema}"
@@ -282,6 +311,8 @@ class NativeFunction:
             if name not in lines() or name == self.name:
                 continue
             form = native(name)
+            if form.rounds_number:
+                continue
             mine = [(a.name, a.type) for a in self.function.arguments]
             theirs = [(a.name, a.type) for a in form.function.arguments]
             changed = [i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b]
@@ -515,8 +546,14 @@ class Packet:
             only = next(iter(candidates.values()))
             return only, only.bind(args, kwargs)
         reasons = {}
-        for strict in (True, False):
-            for function in candidates.values():
+        # The method makes a tensor of a number. That of a variable takes the overload for numbers,
+        # where nothing is rounded.
+        dtype = getattr(getattr(args[0] if args else None, "type", None), "dtype", None)
+        rounding = [f for f in candidates.values() if f.rounds_number]
+        plain = [f for f in candidates.values() if not f.rounds_number]
+        exact = [] if dtype is None or dtype in SHORT else rounding
+        for strict, tried in ((True, plain), (False, [*plain, *exact])):
+            for function in tried:
                 try:
                     values = function.bind(args, kwargs)
                     function.split(values, strict)

@@ -64,8 +64,7 @@ def assigning_form(function: NativeFunction) -> NativeFunction | None:
     there is none."""
     if not assigns(function):
         return writing_form(function)
-    base, dot, overload = function.name.partition(".")
-    return native(f"{base}_{dot}{overload}")
+    return function.in_place
 
 
 @closed

@@ -20,6 +20,7 @@ from ..graph.function_graph import FunctionGraph
 from ..ops.basic import deep_copy_op
 from ..ops.native import NativeOp
 from ..ops.separate import Separate
+from ..ops.strides import with_strides
 from ..types import TensorType
 from ..types.containers import Optional
 from ..types.tensor import TensorArg
@@ -74,7 +75,10 @@ def protect(fgraph: FunctionGraph, kept: set[Variable]) -> None:
     destroyed = {root for root, _ in memory.destroyers}
     for v in list(fgraph.variables):
         if v in destroyed and (v in kept or isinstance(v, Constant)):
-            fgraph.replace(v, deep_copy_op(v), "protect")
+            copied = deep_copy_op(v)
+            if isinstance(v.type, TensorArg) and not isinstance(v.type, Optional):
+                copied = with_strides(v, copied)  # which may have gaps, that a copy has not
+            fgraph.replace(v, copied, "protect")
     memory = Memory(toposort(fgraph.outputs, fgraph.inputs))
     for i, out in enumerate(fgraph.outputs):
         if any(

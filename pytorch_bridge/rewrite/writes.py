@@ -19,7 +19,7 @@ from ..graph.basic import Apply, Variable, among
 from ..graph.function_graph import OUTPUT, FunctionGraph
 from ..ops.element import Expression, form
 from ..ops.functions import IN
-from ..ops.native import NativeOp
+from ..ops.native import SHORT, NativeOp
 from ..ops.written import Written, assigning_form, scatters, view_of
 from .layout import dense
 from .rules import owner
@@ -150,9 +150,12 @@ def _is_source(node: Apply, path: _Path) -> bool:
     op = node.op
     if not isinstance(op, NativeOp) or op.places.get("self") != [0]:
         return False
-    if assigning_form(op.native) is None:
+    writing = assigning_form(op.native)
+    if writing is None:
         return False
     types = [v.type for v in [*node.inputs, *node.outputs]]
+    if writing.rounds_number and getattr(types[0], "dtype", None) in SHORT:
+        return False
     if op.native.pointwise:
         dtypes = [str(getattr(t, "dtype", None)) for t in types]
         if any(getattr(t, "device", None) != "cpu" for t in types) or dtypes[0] != dtypes[-1]:

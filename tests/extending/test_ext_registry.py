@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from pytorch_bridge import registry
 from pytorch_bridge.extending import (
     DuplicateError,
     NativeValue,
@@ -289,3 +292,37 @@ def test_misuse_is_a_type_error_that_says_so(register, message):
     with pytest.raises(RegistrationError, match=message):
         register()
     assert issubclass(RegistrationError, TypeError)
+
+
+def test_a_second_thread_waits_until_extensions_are_loaded(monkeypatch):
+    """What it compiles meanwhile has their rewrites."""
+    begun, first_is_in = threading.Event(), threading.Event()
+
+    class Point:
+        name, value, dist = "slow", "slow:register", None
+
+        def load(self):
+            return self.register
+
+        def register(self):
+            begun.set()
+            registry.load_extensions()  # what is imported may compile something
+            first_is_in.wait(0.2)  # longer than the second thread takes where nothing stops it
+            loaded.append(self.name)
+
+    loaded, found = [], []
+
+    def second():
+        begun.wait(60)
+        registry.load_extensions()
+        found.extend(loaded)
+        first_is_in.set()
+
+    monkeypatch.setattr(registry, "_loaded", False)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [Point()])
+    threads = [threading.Thread(target=t) for t in (registry.load_extensions, second)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert found == loaded == ["slow"]

@@ -483,10 +483,11 @@ def test_golden_values_are_those_of_the_module(module, zoo, name):
     from safetensors.torch import load_file
 
     values = load_file(module / "zoo" / name / "testdata/golden.safetensors")
-    with one_thread(), torch.no_grad():
-        results = zoo[name].module()(values["in.0"])
-    for i, result in enumerate(_pytree.tree_leaves(results)):
-        assert torch.equal(result, values[f"out.{i}"])
+    for call in ("", "again."):
+        with one_thread(), torch.no_grad():
+            results = zoo[name].module()(values[f"{call}in.0"])
+        for i, result in enumerate(_pytree.tree_leaves(results)):
+            assert torch.equal(result, values[f"{call}out.{i}"])
 
 
 def test_golden_values_have_what_a_call_writes(module):
@@ -494,6 +495,7 @@ def test_golden_values_have_what_a_call_writes(module):
 
     counted = load_file(module / "counter/testdata/golden.safetensors")
     assert counted["after.0"].item() == 1
+    assert counted["again.after.0"].item() == 2
     summed = load_file(module / "accumulate/testdata/golden.safetensors")
     assert torch.equal(summed["after.0"], summed["in.0"] + summed["in.1"])
     for name, checked in (

@@ -24,6 +24,7 @@ from pytorch_bridge import (
 )
 from pytorch_bridge.derivatives import native_grad
 from pytorch_bridge.graph.basic import toposort
+from pytorch_bridge.ops.checks import CheckSizes
 from pytorch_bridge.ops.native import native, native_op
 from pytorch_bridge.ops.op import Op
 
@@ -701,3 +702,11 @@ def test_the_gradient_of_a_product_of_nothing_has_no_elements(shape, dim):
         b = a.prod() if dim is None else a.prod(dim)
         (expected,) = torch.autograd.grad(b.sum(), a)
         torch.testing.assert_close(f(a.detach()), expected)
+
+
+def test_a_guard_stays_where_no_sizes_show_it_to_be_needless():
+    """The op refuses all that are on its other side, so that none could be tried."""
+    x = TensorType("float32", (None,))("x")
+    (g,) = grad(ops.sum(ops.narrow(x, 0, 0, 3)), [x])
+    checks = [n.op for n in toposort([g]) if isinstance(n.op, CheckSizes)]
+    assert [c.text for op in checks for c in op.conditions] == ["-3 + x0.shape[0] >= 0"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -23,7 +25,7 @@ from pytorch_bridge import (
     ops,
     schema_type,
 )
-from pytorch_bridge.graph.basic import toposort
+from pytorch_bridge.graph.basic import Apply, toposort
 from pytorch_bridge.graph.function_graph import FunctionGraph
 from pytorch_bridge.ops.basic import SpecifyShape
 from pytorch_bridge.ops.op import Op
@@ -293,6 +295,36 @@ def test_e11_filter_inplace_gets_the_old_storage():
     assert f(1, 2.0) == 3.0
     assert f(5.0, 6.0) == 11.0
     assert seen == [None, None, 1.0, 2.0]
+
+
+def test_calls_at_the_same_time_share_no_old_storage():
+    both_are_in = threading.Barrier(2, timeout=60)
+
+    class Cell(DoubleType):
+        """A list of one number, which is used again."""
+
+        def filter(self, value, strict=False, allow_downcast=None):
+            return value
+
+        def filter_inplace(self, value, storage, strict=False, allow_downcast=None):
+            storage = storage if storage is not None else [None]
+            storage[0] = value
+            return storage
+
+    class Read(Op):
+        def make_node(self, x):
+            return Apply(self, [x], [DoubleType()()])
+
+        def perform(self, node, inputs, output_storage):
+            if inputs[0][0]:
+                both_are_in.wait()
+            output_storage[0][0] = inputs[0][0]
+
+    x = Cell()("x")
+    f = function(x, Read()(x), mode="py")
+    f(0.0)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(f, [1.0, 2.0])) == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """Random modules that write into views, exported and held to themselves.
 
-.venv/bin/python tests/graph/writing_modules.py 0:500      # seeds; prints those that fail
+.venv/bin/python tests/graph/writing_modules.py 0:500         # seeds; prints those that fail
+.venv/bin/python tests/graph/writing_modules.py 0:500 c 600   # compiled, for ten minutes
 """
 
 from __future__ import annotations
 
 import random
 import sys
+import time
 from typing import Any
 
 import torch
@@ -15,6 +17,10 @@ import written_parts
 import pytorch_bridge as pb
 from pytorch_bridge.fx import UnsupportedNode
 
+torch.library.define("writing::_assert_scaled", "(Tensor x) -> Tensor")
+torch.library.impl("writing::_assert_scaled", "default", lambda x: x * 3)
+torch.library.register_fake("writing::_assert_scaled", lambda x: torch.empty_like(x))
+
 
 class Writes(torch.nn.Module):
     """A seed's steps: views, writes into them, and what reads either, in any order."""
@@ -22,30 +28,57 @@ class Writes(torch.nn.Module):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.seed = seed
-        self.register_buffer("kept", torch.arange(12.0).reshape(3, 4))
+        kept = torch.arange(24.0).reshape(3, 8)
+        self.register_buffer("kept", kept[:, ::2] if seed % 4 == 1 else kept[:, :4].contiguous())
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
         rng = random.Random(self.seed)
-        start = rng.choice((x, x, self.kept)) if rng.random() < 0.4 else x * 2
+        start = rng.choice((x, x, self.kept)) if rng.random() < 0.5 else self.made(rng, x)
         pool, read = [start], []
         for _ in range(rng.randint(3, 9)):
             v = rng.choice(pool[-4:])
-            kind = rng.randrange(5)
+            kind = rng.randrange(6)
             if kind < 2:
                 pool += self.views(rng, v)
             elif kind < 4:
                 self.write(rng, v, y)
+            elif kind == 4:
+                read.append(rng.choice((lambda v: v * 3, lambda v: v.sum(0) if v.dim() else +v))(v))
+                read[-1] = read[-1] + 0
             else:
-                read.append(v * 3)
+                self.others(rng, v, y, pool, read)
         if rng.random() < 0.3:
             read.append(pool[-1])
         return [*read, start + 0, *(v * 1 for v in pool)]
 
+    def made(self, rng: random.Random, x: torch.Tensor) -> torch.Tensor:
+        """A tensor of the model's own."""
+        kind = rng.randrange(4)
+        if kind == 0:
+            return torch.tensor([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0], [9.0, 0.0, 1.0, 2.0]])
+        return x.new_tensor([[0.5, -1.0], [2.0, 3.0]]) if kind == 1 else x * 2
+
+    def others(self, rng: Any, v: Any, y: Any, pool: list[Any], read: list[Any]) -> None:
+        """What is neither a view nor a write: custom operators, constants, assertions."""
+        kind = rng.randrange(4)
+        if kind == 0:
+            read.append(torch.ops.writing._assert_scaled(v))
+        elif kind == 1:
+            t = torch.tensor(rng.choice((0.5, 2.0)))
+            t += y[0, 0]
+            pool.append(t)
+        elif kind == 2:
+            t = torch.as_tensor([1.0, -1.0, 0.25])
+            t[1:].mul_(y[0, 1])
+            read.append(t)
+        else:
+            torch._assert((y == y).all(), "y has a NaN")
+
     def views(self, rng: random.Random, v: torch.Tensor) -> list[torch.Tensor]:
         if v.dim() == 0:
-            return []
+            return [v.reshape(1)]
         d = rng.randrange(v.dim())
-        kind = rng.randrange(10)
+        kind = rng.randrange(14)
         if kind < 4:
             return [
                 v.narrow(d, 0, v.shape[d])[(slice(None),) * d + (slice(rng.randint(0, 1), None),)]
@@ -60,10 +93,18 @@ class Writes(torch.nn.Module):
             return [v.diagonal(rng.choice((0, 1)), 0, 1)]
         if kind == 8 and 0 < v.shape[d] < 5:
             return list(v.unbind(d))[:2] if rng.random() < 0.5 else list(v.split(2, d))[:2]
-        return [v.reshape(-1) if rng.random() < 0.3 else v[None, ...]]
+        if kind == 9 and v.dim() > 1:
+            return [v.flatten(0, 1)]
+        if kind == 10:
+            return [rng.choice((v.contiguous, v.ravel, lambda: v.to(torch.float32)))()]
+        if kind == 11:
+            return [rng.choice((lambda: v.type_as(v), lambda: +v, lambda: v.detach()))()]
+        if kind == 12 and v.dim() > 1:
+            return [v.transpose(0, 1).reshape(-1)]
+        return [v.reshape(-1) if rng.random() < 0.5 else v[None, ...]]
 
     def write(self, rng: random.Random, v: torch.Tensor, y: torch.Tensor) -> None:
-        kind = rng.randrange(9)
+        kind = rng.randrange(13)
         if kind == 0:
             v.fill_(2)
         elif kind == 1:
@@ -81,18 +122,46 @@ class Writes(torch.nn.Module):
             v.neg_()
         elif kind == 7 and v.dim() and v.shape[0]:
             v.index_fill_(0, torch.tensor([0]), 4.0)
+        elif kind == 8:
+            v.pow_(2).clamp_(-9, 9)
+        elif kind == 9:
+            v.masked_fill_(v > 1, 0.75)
+        elif kind == 10 and v.dim() and v.shape[0]:
+            v.index_add_(0, torch.tensor([0]), v[:1] * 2)
+        elif kind == 11:
+            v.sub_(v.detach() * 0.25)
         else:
             v.add_(y[1, 1])
 
 
-def check(seed: int) -> bool:
+# How an argument may lie in memory.
+LAYOUTS = (
+    lambda t: t,
+    lambda t: t.t().contiguous().t(),
+    lambda t: torch.cat([t, t], 1)[:, ::2].copy_(t),
+    lambda t: torch.cat([t, t], 0)[1 : 1 + len(t)].copy_(t),
+)
+
+
+def again(t: torch.Tensor) -> torch.Tensor:
+    """A copy that lies in memory alike."""
+    return torch.ops.aten.copy(t, t)
+
+
+def strides(t: torch.Tensor) -> list[int]:
+    """Those that anything depends on."""
+    return [s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1] if t.numel() else []
+
+
+def check(seed: int, mode: str = "py") -> bool:
     """Whether the program was imported as it is. AssertionError where a result, an argument or a
     buffer differs from the module's."""
+    rng = random.Random(seed)
     module = Writes(seed)
-    example = torch.randn(3, 4), torch.randn(2, 2)
+    example = LAYOUTS[rng.randrange(4)](torch.randn(3, 4)), torch.randn(2, 2)
     rows = ({0: torch.export.Dim.AUTO}, None) if seed % 3 else None
     program = torch.export.export(
-        Writes(seed), tuple(t.clone() for t in example), dynamic_shapes=rows
+        Writes(seed), tuple(again(t) for t in example), dynamic_shapes=rows
     )
     decomposed = 0
     original = torch.export.ExportedProgram.run_decompositions
@@ -106,34 +175,45 @@ def check(seed: int) -> bool:
     try:
         model = pb.from_exported(program)
     except UnsupportedNode as e:
-        # torch, as it makes the program functional, leaves fewer sizes open.
-        if rows is None or "fixes x.size()[0]" not in str(e):
+        # torch, as it makes the program functional, leaves fewer sizes open, or decides by strides.
+        known = "fixes x.size()[0]", "may be a view for some inputs"
+        if not any(text in str(e) for text in known):
             raise
         return False
     finally:
         torch.export.ExportedProgram.run_decompositions = original
-    compiled = model.compile("py")
+    compiled = model.compile(mode)
     theirs = program.module()
-    for _ in range(2):
-        given = [torch.randn(3, 4), torch.randn(2, 2)]
-        mine, their, plain = ([t.clone() for t in given] for _ in range(3))
+    alike = True
+    for _ in range(3):
+        given = [LAYOUTS[rng.randrange(4)](torch.randn(3, 4)), torch.randn(2, 2)]
+        # torch.export takes x.contiguous() for x where the example is contiguous.
+        alike = alike and example[0].is_contiguous() == given[0].is_contiguous()
+        mine, their, plain = ([again(t) for t in given] for _ in range(3))
         with torch.no_grad():
             got, want, eager = compiled(*mine), theirs(*their), module(*plain)
         for r, s, t in zip(got, want, eager, strict=True):
-            assert written_parts.facts(r)[-1] == written_parts.facts(s)[-1]
-            assert written_parts.facts(r)[-1] == written_parts.facts(t)[-1]
+            a, b, c = (written_parts.facts(v)[-1] for v in (r, s, t))
+            assert a == b
+            assert b == c or not alike
         for a, b in zip(mine, their, strict=True):
             assert torch.equal(a, b)
-    assert torch.equal(model.state_dict()["kept"], module.kept)
+        kept = model.state_dict()["kept"]
+        assert torch.equal(kept, theirs.get_buffer("kept"))
+        assert strides(kept) == strides(theirs.get_buffer("kept"))
     return not decomposed
 
 
-def main(seeds: str) -> int:
+def main(seeds: str, mode: str = "py", seconds: str = "inf") -> int:
     start, end = map(int, seeds.split(":"))
     failed = direct = 0
+    until = time.monotonic() + float(seconds)
     for seed in range(start, end):
+        if time.monotonic() > until:
+            end = seed
+            break
         try:
-            direct += check(seed)
+            direct += check(seed, mode)
         except Exception as e:
             failed += 1
             print(seed, type(e).__name__, str(e)[:400])

@@ -11,7 +11,6 @@ from ... import __version__, toolchain
 from ...rewrite.devices import device_name
 from . import abi, folder, go_file, go_names, golden, weights
 from .c_file import PackageFunction
-from .crossing import Crossing
 from .go_file import GoFunction, Package
 from .source import Source, source
 from .training import trained_package
@@ -170,23 +169,21 @@ def _files(
 
 def _golden(package: Package, made: Source, given: Sequence[Any] | None) -> dict[str, str | bytes]:
     given = made.example if given is None else given
-    values = golden.example(made.inputs, given)
-    results = golden.expected(made.run, values, random=given is None)
-    results, after = results[: len(made.outputs)], results[len(made.outputs) :]
+    calls = golden.expected(made.calls, golden.example(made.inputs, given), random=given is None)
     crossings = package.functions[0].c
     tensors: dict[str, Any] = {}
-    pairs: list[tuple[str, Crossing, Any]] = [
-        *((f"in.{i}", c, v) for i, (c, v) in enumerate(zip(crossings.takes, values, strict=True))),
-        *(
-            (f"out.{i}", c, v)
-            for i, (c, v) in enumerate(zip(crossings.gives, results, strict=True))
-        ),
-    ]
-    for name, crossing, value in pairs:
-        tensors |= golden.stored(name, crossing, value)
-    tensors |= {f"after.{i}": t for i, t in enumerate(after)}
+    for before, (values, found) in zip(golden.CALLS, calls, strict=True):
+        results, after = found[: len(made.outputs)], found[len(made.outputs) :]
+        for name, crossed, of in (
+            ("in", crossings.takes, values),
+            ("out", crossings.gives, results),
+        ):
+            for i, (crossing, value) in enumerate(zip(crossed, of, strict=True)):
+                tensors |= golden.stored(f"{before}{name}.{i}", crossing, value)
+        tensors |= {f"{before}after.{i}": t for i, t in enumerate(after)}
     if package.train is not None:
-        tensors |= package.train(values, results)
+        values, found = calls[0]
+        tensors |= package.train(values, found[: len(made.outputs)])
     return {
         golden.FILE: golden.contents(tensors),
         "golden_test.go": _formatted(go_file.test_file(package, made.written)),

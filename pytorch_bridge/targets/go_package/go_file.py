@@ -449,10 +449,7 @@ def test_file(package: Package, written: Sequence[str | int]) -> str:
     """golden_test.go: the first function against the golden values. `written` are the weights, by
     name, and the inputs, by number, that a call writes into."""
     f = package.functions[0]
-    crossings = f.takes
-    reads = [golden.read(f"in.{i}", c) for i, c in enumerate(crossings)]
     lines = [_load_golden(package)]
-    target = f"{f.name}({', '.join(reads)})"
     if package.loaded:
         lines += [
             'net, err := Load(".")',
@@ -461,21 +458,25 @@ def test_file(package: Package, written: Sequence[str | int]) -> str:
             "}",
             "defer net.Close()",
         ]
-        target = f"net.{target}"
     names = [f"out{i}" for i in range(len(f.results.types))]
     if not f.c.gives:
         names = ["_"] * len(names)
-        lines.append(f"{', '.join(names)} = {target}" if names else target)
-        lines.append("_ = golden")
-    else:
-        lines.append(f"{', '.join(names)} := {target}")
-    for i, (leaf, c) in enumerate(zip(f.results.leaves, f.c.gives, strict=True)):
-        lines += golden.compared(f"out.{i}", c, leaf)
-    for i, w in enumerate(written):
-        x = f"net.Weights()[{go_names.quoted(w)}]" if isinstance(w, str) else reads[w]
-        lines.append(f'golden.Check("after.{i}", {x})')
+    for call in golden.CALLS:
+        reads = [golden.read(f"{call}in.{i}", c) for i, c in enumerate(f.takes)]
+        target = f"{'net.' if package.loaded else ''}{f.name}({', '.join(reads)})"
+        if not f.c.gives:
+            lines.append(f"{', '.join(names)} = {target}" if names else target)
+            lines += ["_ = golden"] if call == golden.CALLS[0] else []
+        else:
+            lines.append(f"{', '.join(names)} {':' if call == golden.CALLS[0] else ''}= {target}")
+        for i, (leaf, c) in enumerate(zip(f.results.leaves, f.c.gives, strict=True)):
+            lines += golden.compared(f"{call}out.{i}", c, leaf)
+        for i, w in enumerate(written):
+            x = f"net.Weights()[{go_names.quoted(w)}]" if isinstance(w, str) else reads[w]
+            lines.append(f'golden.Check("{call}after.{i}", {x})')
     body = (
-        f"// What Go computes is what Python computed.\nfunc {GOLDEN}(t *testing.T) {{\n"
+        "// What Go computes is what Python computed, at a first call and at another with other\n"
+        f"// inputs.\nfunc {GOLDEN}(t *testing.T) {{\n"
         f"{_indented(lines)}\n}}"
     )
     if package.trained:

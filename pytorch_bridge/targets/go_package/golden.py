@@ -1,4 +1,5 @@
-"""The golden test of a generated package: inputs, and what Python computed from them.
+"""The golden test of a generated package: the inputs of two calls, and what Python computed from
+them.
 
 Values are bit for bit the same where the same torch runs on the same kind of processor; elsewhere
 libtorch takes other kernels, and the test compares as torch.testing.assert_close does.
@@ -30,6 +31,7 @@ from .crossing import Crossing
 FILE = "testdata/golden.safetensors"
 OPEN = 3  # the size that open dimensions get
 STEPS = 3  # of training
+CALLS = ("", "again.")  # before the names of their values
 
 
 # By these the kernels of libtorch, oneDNN and MKL are chosen.
@@ -137,23 +139,52 @@ def _owned(value: Any) -> Any:
     return value
 
 
-def expected(run: Callable[..., Any], values: Sequence[Any], random: bool) -> list[Any]:
-    """What Python computes; `random` says that the inputs were drawn."""
+def varied(values: Sequence[Any]) -> list[Any]:
+    """Other values of the same types, for another call. Numbers, and integers in one dimension,
+    stay as they are: they may be sizes and offsets, of which few go together."""
     import torch
 
-    with one_thread(), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        try:
-            return list(run(*[_owned(v) for v in values]))
-        except BridgeError:
+    def other(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [other(v) for v in value]
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+            return value
+        if value.is_floating_point() or value.is_complex():
+            value = value * 0.75
+        elif value.dim() < 2:
+            return value
+        return value.flip(list(range(value.dim())))
+
+    return [other(v) for v in values]
+
+
+def expected(
+    calls: Callable[[], Callable[..., Any]], values: Sequence[Any], random: bool
+) -> list[tuple[Sequence[Any], list[Any]]]:
+    """The inputs of two calls, and what Python computes; `random` says that the inputs were drawn.
+    The second has other values, if the graph can run with them: its results are wrong where
+    something of the first call stays behind."""
+    import torch
+
+    def run(*given: Sequence[Any]) -> list[tuple[Sequence[Any], list[Any]]]:
+        with one_thread(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            call = calls()
+            return [(g, [_owned(r) for r in call(*(_owned(v) for v in g))]) for g in given]
+
+    try:
+        with contextlib.suppress(RuntimeError, ValueError, IndexError, TypeError):
+            return run(values, varied(values))
+        return run(values, values)
+    except BridgeError:
+        raise
+    except (RuntimeError, ValueError, IndexError, TypeError) as e:
+        if not random:
             raise
-        except (RuntimeError, ValueError, IndexError, TypeError) as e:
-            if not random:
-                raise
-            raise BridgeValueError(
-                "export_go: the golden test needs inputs with which the graph can run, and random "
-                f"ones will not do; give example=: {e}"
-            ) from e
+        raise BridgeValueError(
+            "export_go: the golden test needs inputs with which the graph can run, and random "
+            f"ones will not do; give example=: {e}"
+        ) from e
 
 
 # In the file: a tensor for each number, list and tensor.

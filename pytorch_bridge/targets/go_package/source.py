@@ -74,10 +74,11 @@ class Source:
         became = dict(zip(inputs, ins, strict=True))
         return prepared(ins, outs, [became[v] for v in mutable], passes)
 
-    def run(self, *values: Any) -> list[Any]:
-        """What Python computes for these inputs: the outputs, and what has been written."""
+    def calls(self) -> Callable[..., list[Any]]:
+        """What computes as Python does: the outputs, and what has been written. Its calls share the
+        state, which begins as it is now."""
         if self.call is not None:
-            return self.call(*values)
+            return self.call
         compiled = function(
             [*self.inputs, *self.state.values()],
             [*self.outputs, *self.hidden],
@@ -85,7 +86,7 @@ class Source:
             name=self.title,
         )
         state = [self.values[n].clone() for n in self.state]
-        return list(compiled(*values, *state))
+        return lambda *values: list(compiled(*values, *state))
 
 
 def source(graph: Any, example: Sequence[Any] | None, device: str | None = None) -> Source:
