@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from .branches import Branch, Cond
 from .errors import BridgeTypeError
 from .fx import (
     Importer,
@@ -345,15 +346,51 @@ class _Importer(Importer):
 
     # Graphs inside graphs
 
+    def _cond(self, node: Any) -> Any:
+        """torch.cond: a node with both graphs in it; only the one that is taken is computed."""
+        condition, *graphs, operands = self.value(node.args)
+        if isinstance(getattr(condition, "type", None), TensorType):
+            condition = results_of(_packet("is_nonzero").make_node(condition))
+        values = node.meta.get("val")
+        types = [type_of(v) for v in values] if isinstance(values, (list, tuple)) else []
+        given = [v for v in operands if isinstance(v, Variable)]
+        if not types or not all(isinstance(t, TensorType) for t in types):
+            raise UnsupportedNode(f"{node.format_node()}: the branches return no tensors alone")
+        branches = [self._branch(node, g, operands) for g in graphs]
+        if not isinstance(condition, Variable):
+            condition = constant(bool(condition))
+        made = Cond(branches, types).make_node(condition, *given)  # type: ignore[arg-type]
+        return tuple(made.outputs)
+
+    def _branch(self, node: Any, module: Any, operands: Sequence[Any]) -> Branch:
+        importer = _Importer(self.functional)
+        places = [n for n in module.graph.nodes if n.op == "placeholder"]
+        values = [v.type.make_variable() if isinstance(v, Variable) else v for v in operands]
+        importer.values.update(zip(places, values, strict=True))
+        importer.run(module)
+        outputs = list(importer.value(outputs_of(module.graph)))
+        inputs = [v for v in values if isinstance(v, Variable)]
+        if any(importer.memory.current(v) is not v for v in inputs):
+            raise UnsupportedNode(f"{node.format_node()}: a branch writes into its operands")
+        if not all(isinstance(v, Variable) for v in outputs):
+            raise UnsupportedNode(f"{node.format_node()}: a branch returns what is no tensor")
+        for message, holds in importer.pending:
+            outputs[0] = Require(message)(outputs[0], holds)
+        return Branch(inputs, outputs)
+
     def _higher_order(self, node: Any, name: str) -> Any:
+        import torch
+
+        if node.target is torch.ops.higher_order.cond:
+            return self._cond(node)
         if name in _FUNCTIONALIZED and not self.functional:
             raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
         if name not in _CALLS and not self.functional:
             raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
         if name not in _CALLS:
             raise UnsupportedNode(
-                f"{node.format_node()}: {name} has no counterpart; a graph has no branches and "
-                "loops that depend on values: use torch.where, or a loop of fixed length, or "
+                f"{node.format_node()}: {name} has no counterpart; a graph has no loops that "
+                "depend on values: use torch.cond or torch.where, or a loop of fixed length, or "
                 f"export the parts apart{written_at(node)}"
             )
         args = self.value(node.args)

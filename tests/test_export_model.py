@@ -142,9 +142,13 @@ def test_go_gets_what_pytorch_computes(opener, tmp_path):
     pb.export_model(model_zoo.decoder(), decoder)
     tokens = [torch.tensor([n]) for n in (3, *model_zoo.decoded(100))]
     golden(decoder, [([a], [b]) for a, b in itertools.pairwise(tokens)])
-    folders = [model, counter, decoder]
+    branching = tmp_path / "branching"
+    program = model_zoo.branching()
+    pb.export_model(program, branching)
+    golden(branching, [([x], [program.module()(x)]) for x in model_zoo.branching_runs()])
+    folders = [model, counter, decoder, branching]
     seed = 0
-    while len(folders) <= GRAPHS + 1:
+    while len(folders) <= GRAPHS + 2:
         folder = tmp_path / f"g{seed}"
         if exported(seed, folder):
             folders.append(folder)

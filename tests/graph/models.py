@@ -209,3 +209,43 @@ def decoded(steps):
             token = module(token)
             found.append(token.item())
     return found
+
+
+class Branching(nn.Module):
+    """A branch within a branch, with parameters, a buffer, a constant and what is around them."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.register_buffer("kept", torch.arange(4.0))
+
+    def forward(self, x):
+        y = x * 2
+
+        def inner(x):
+            return torch.cond(
+                x[0, 0] > 0,
+                lambda x: torch.relu(self.a(x)) * self.kept,
+                lambda x: torch.linalg.inv(x) @ x + 1,
+                (x,),
+            )
+
+        z = torch.cond(
+            x.sum() > 0, inner, lambda x: self.b(x) + y + torch.tensor([1.0, 2, 3, 4]), (x,)
+        )
+        return self.head(z)
+
+
+def branching():
+    with torch.random.fork_rng():
+        torch.manual_seed(12)
+        return torch.export.export(Branching().eval(), (torch.rand(4, 4),))
+
+
+def branching_runs():
+    """Arguments that take each way; the third has no inverse, and its branch needs none."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.rand(4, 4, generator=generator)
+    other = x.clone()
+    other[0, 0] = -0.1
+    return [x, -x, torch.ones(4, 4), other]

@@ -297,6 +297,7 @@ def module(library, models, zoo, tmp_path_factory) -> Path:
     export_go(transposed(), root / "transposed", example=TRANSPOSED_EXAMPLE)
     export_go(exported(Accumulate(), torch.ones(2), torch.randn(2)), root / "accumulate")
     export_go(model_zoo.decoder(), root / "decoder")
+    export_go(model_zoo.branching(), root / "branching")
     (root / "tokens.json").write_text(json.dumps(model_zoo.decoded(100)))
     guarded(root)
     export_go(plain_function(), root / "plain")
@@ -421,6 +422,7 @@ PACKAGES = [
         "heads",
         "counter",
         "decoder",
+        "branching",
         "accumulate",
         "transposed",
         "plain",
