@@ -24,7 +24,7 @@ from .ops import scalar
 from .ops.basic import specify_shape
 from .ops.checks import CheckSizes, SizeRule
 from .ops.conditions import Condition, parse
-from .ops.native import NativeOp, constant, native
+from .ops.native import NativeOp, constant, draws_nothing, native
 from .ops.quiet import quiet
 from .ops.samples import Samples
 from .ops.samples import example as number
@@ -320,12 +320,20 @@ def _check_random(op: NativeOp, trace: _Trace, known: set[Any]) -> None:
             continue
         seen.add(n)
         tags = getattr(n.target, "tags", ())
-        if torch.Tag.nondeterministic_seeded in tags:
+        if torch.Tag.nondeterministic_seeded in tags and not _draws_nothing(n):
             raise MissingMethodError(
                 f"{op} has no gradient here: it draws random numbers that it does not return "
                 f"({n.target}); use an op that returns them, such as ops.native_dropout"
             )
         pending.extend(n.all_input_nodes)
+
+
+def _draws_nothing(node: Any) -> bool:
+    """Whether the arguments of a call say that it draws nothing."""
+    arguments = node.target._schema.arguments
+    named = {a.name: a.default_value for a in arguments if a.has_default_value()}
+    named.update(zip((a.name for a in arguments), node.args, strict=False))
+    return any(draws_nothing(name, v) for name, v in {**named, **node.kwargs}.items())
 
 
 def _looks_at_values() -> tuple[type[Exception], ...]:
@@ -416,12 +424,6 @@ def decompose(node: Apply) -> list[Variable]:
     op = node.op
     assert isinstance(op, NativeOp)
     types = tuple(v.type for v in node.inputs)
-    p = op.arguments[1] if op.name == "dropout" and _is_open(types) else None
-    if isinstance(p, float) and 0 < p < 1:
-        # Its kernel asks for sizes that are numbers, and does this, whatever they are.
-        (x,) = node.inputs
-        noise = native("bernoulli.p")(x, 1 - p)
-        return [native("mul.Tensor")(x, native("div.Scalar")(noise, 1 - p))]
     key = (op._key, types)
     if key not in _decompositions:
         _decompositions[key] = _forward(op, types)
@@ -442,7 +444,11 @@ def _forward(op: NativeOp, types: Sequence[Type]) -> tuple[list[Any], list[Any],
     import torch.fx.experimental._config as fx_config
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    example, _ = next(_examples(op, types))
+    example, ties = next(_examples(op, types), (None, None))
+    if example is None or ties:
+        raise MissingMethodError(
+            f"{op} for {', '.join(map(str, types))}: there is no example of such inputs"
+        )
 
     def run(*values: Any) -> list[Any]:
         return _flat(op, list(values))
@@ -465,7 +471,32 @@ def _forward(op: NativeOp, types: Sequence[Type]) -> tuple[list[Any], list[Any],
             f"{op} for {', '.join(map(str, types))}: what it draws depends on open sizes; "
             f"give them in the type ({_first(e)})"
         ) from None
+    if symbolic:
+        try:
+            _check_sizes(types, module, {})
+            _check_guards(types, module)
+        except _TooSpecial as e:
+            raise MissingMethodError(f"{op} for {', '.join(map(str, types))}: {e}") from None
     return list(placeholders(module.graph)), list(outputs_of(module.graph)), module
+
+
+def _check_guards(types: Sequence[Type], module: Any) -> None:
+    """Refuses a record that depends on how open sizes compare, but for those that are equal."""
+    from sympy import Eq
+
+    env = module.shape_env
+    known: dict[Any, int] = {}
+    for t, node in zip(types, placeholders(module.graph), strict=False):
+        for d, size in enumerate((t.shape or ()) if isinstance(t, TensorType) else ()):
+            expression = getattr(getattr(node.meta["val"].shape[d], "node", None), "expr", None)
+            if size is not None and expression is not None:
+                known[env.replace(expression)] = size
+    for guard in env.guards:
+        expression = env.replace(guard.expr)
+        if set(known) >= expression.free_symbols:
+            continue
+        if not isinstance(expression.subs(known), Eq):
+            raise _TooSpecial(f"what is called depends on {expression}; give sizes in the type")
 
 
 class _NoGradient(Exception):
@@ -534,7 +565,9 @@ def _examples(
         example = tied(ties)
         if not _runs(op, example):
             continue
-        others = (tied({**ties, place: n}) for place in ties for n in (0, 1, *sizes[:2]))
+        # einsum takes 1 for any size, too: its gradient refuses that when it runs.
+        tried = (0, *sizes[:2]) if op.native.function.family == "einsum" else (0, 1, *sizes[:2])
+        others = (tied({**ties, place: n}) for place in ties for n in tried)
         if _any_size(op) or not any(_runs(op, other) for other in others):
             yield example, ties
             return

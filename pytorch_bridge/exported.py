@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from .branches import Branch, Cond
 from .errors import BridgeTypeError
 from .fx import (
     CHECKS,
@@ -26,7 +28,7 @@ from .fx import (
 )
 from .graph.basic import Apply, Constant, Variable, toposort
 from .graph.destroy import Memory
-from .model import Fixed, Model
+from .model import Fixed, Model, leaf_paths
 from .ops.basic import deep_copy_op
 from .ops.checks import CheckSizes, Require
 from .ops.conditions import Condition, parse
@@ -45,7 +47,7 @@ from .ops.native import (
 from .ops.strides import IfView, with_strides
 from .ops.written import assigns, scattering
 from .ranges import bounds, linear, size_rules, sizes_of
-from .types import TensorType
+from .types import TensorType, schema_type
 from .variables import TensorConstant
 
 if TYPE_CHECKING:
@@ -521,6 +523,9 @@ class _Importer(Importer):
         if getattr(target, "namespace", "") == "higher_order":
             self.values[node] = self._higher_order(node, name)
             return
+        # What vmap, jvp and grad of torch.func call: torch resolves it as it resolves mutations.
+        if getattr(target, "__module__", "") == "torch._functorch.predispatch":
+            raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
         if schema is not None and schema.name in CHECKS:
             self._check(node, schema, places)
             self.values[node] = None
@@ -529,13 +534,51 @@ class _Importer(Importer):
 
     # Graphs inside graphs
 
+    def _cond(self, node: Any) -> Any:
+        """torch.cond: a node with both graphs in it; only the one that is taken is computed."""
+        condition, *graphs, operands = self.value(node.args)
+        if isinstance(getattr(condition, "type", None), TensorType):
+            condition = results_of(_packet("is_nonzero").make_node(condition))
+        values = node.meta.get("val")
+        types = [type_of(v) for v in values] if isinstance(values, (list, tuple)) else []
+        given = [v for v in operands if isinstance(v, Variable)]
+        if not types or not all(isinstance(t, TensorType) for t in types):
+            raise UnsupportedNode(f"{node.format_node()}: the branches return no tensors alone")
+        branches = [self._branch(node, g, operands) for g in graphs]
+        if not isinstance(condition, Variable):
+            condition = constant(bool(condition))
+        made = Cond(branches, types).make_node(condition, *given)  # type: ignore[arg-type]
+        return tuple(made.outputs)
+
+    def _branch(self, node: Any, module: Any, operands: Sequence[Any]) -> Branch:
+        importer = _Importer(self.functional)
+        places = [n for n in module.graph.nodes if n.op == "placeholder"]
+        values = [v.type.make_variable() if isinstance(v, Variable) else v for v in operands]
+        importer.values.update(zip(places, values, strict=True))
+        importer.run(module)
+        outputs = list(importer.value(outputs_of(module.graph)))
+        inputs = [v for v in values if isinstance(v, Variable)]
+        if any(importer.memory.current(v) is not v for v in inputs):
+            raise UnsupportedNode(f"{node.format_node()}: a branch writes into its operands")
+        if not all(isinstance(v, Variable) for v in outputs):
+            raise UnsupportedNode(f"{node.format_node()}: a branch returns what is no tensor")
+        for message, holds in importer.asserted:
+            outputs[0] = Require(message)(outputs[0], holds)
+        return Branch(inputs, outputs)
+
     def _higher_order(self, node: Any, name: str) -> Any:
+        import torch
+
+        if node.target is torch.ops.higher_order.cond:
+            return self._cond(node)
         if name in _FUNCTIONALIZED and not self.functional:
+            raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
+        if name not in _CALLS and not self.functional:
             raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
         if name not in _CALLS:
             raise UnsupportedNode(
-                f"{node.format_node()}: {name} has no counterpart; a graph has no branches and "
-                "loops that depend on values: use torch.where, or a loop of fixed length, or "
+                f"{node.format_node()}: {name} has no counterpart; a graph has no loops that "
+                "depend on values: use torch.cond or torch.where, or a loop of fixed length, or "
                 f"export the parts apart{written_at(node)}"
             )
         args = self.value(node.args)
@@ -551,11 +594,53 @@ class _Importer(Importer):
 
     # Native functions
 
+    def call(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any = None
+    ) -> Any:
+        import torch
+
+        if target in _conversions() and _converts_nothing(args, kwargs, node):
+            return args[0]
+        if target is torch.ops.aten.instance_norm.default and args[3] is not None and args[5]:
+            return self._instance_norm(*args)
+        return super().call(target, args, kwargs, node)
+
+    def _instance_norm(
+        self, x: Any, weight: Any, bias: Any, mean: Any, var: Any, use: bool, momentum: Any,
+        eps: Any, cudnn: bool,
+    ) -> Any:  # fmt: skip
+        """instance_norm that keeps statistics, which it writes: a batch norm of rows and channels
+        together, as PyTorch has it."""
+        n, c, *others = x.shape
+
+        def repeated(v: Any) -> Any:
+            return None if v is None else native("repeat")(v, [n])
+
+        rows = native("view")(native("contiguous")(x), [1, n * c, *others])
+        y, _, _, *news = native("_native_batch_norm_legit_functional")(
+            rows,
+            repeated(weight),
+            repeated(bias),
+            repeated(mean),
+            repeated(var),
+            True,
+            momentum,
+            eps,
+        )
+        for old, new in zip((mean, var), news, strict=True):
+            kept = native("mean.dim")(native("view")(new, [n, c]), [0])
+            self.memory.became(old, kept, same=False)
+        return native("view")(y, list(x.shape))
+
     def apply(self, function: NativeFunction, args: Any, kwargs: Any, node: Any) -> Apply:
         if self.functional:
             # torch has made a view of what was one for the example.
             function = native("reshape") if function.name == "view" else function
         else:
+            if _cast(args, kwargs, node):
+                raise _NeedsFunctional(
+                    f"{node.format_node()} was exported under torch.autocast{written_at(node)}"
+                )
             new = self._functional(function, args, kwargs, node)
             if new is not None:
                 return new
@@ -576,17 +661,21 @@ class _Importer(Importer):
             self.run(parts)
             return self.value(outputs_of(parts.graph))
         value = node.meta.get("val")
+        returns = target._schema.returns
         several = isinstance(value, (tuple, list))
-        types = [type_of(v) for v in (value if several else (value,))]
-        known = [t for t in types if isinstance(t, TensorType)]
-        if not types or len(known) != len(types):
+        types = [type_of(v) for v in (value if several else (value,))] if returns else []
+        if value is None and len(returns) == 1 and str(returns[0].type) in ("int", "float", "bool"):
+            types = [schema_type(str(returns[0].type))]  # a number that torch knows already
+        known = [t for t in types if t is not None]
+        if len(known) != len(types) or (not known and not target._schema.is_mutable):
             raise UnsupportedNode(
                 f"{target._schema.name} is no native function of PyTorch, and of other operators "
-                "only those can be called that return tensors"
+                "only those can be called that return tensors and numbers, or write into tensors"
             )
         applied = LibraryOp.of(target, args, kwargs, written_at(node)).node(known, args, kwargs)
         self.memory.applied(applied)
-        return list(applied.outputs) if several else applied.outputs[0]
+        results = applied.outputs[: len(known)]
+        return list(results) if several else results[0] if results else None
 
     def _functional(
         self, function: NativeFunction, args: Any, kwargs: Any, node: Any
@@ -715,6 +804,52 @@ class _Importer(Importer):
                 self.values[n] = checked.outputs[0]
             else:
                 pending.extend(n.all_input_nodes)
+
+
+def _cast(args: tuple[Any, ...], kwargs: Mapping[str, Any], node: Any) -> bool:
+    """Whether a result of a program has another dtype than PyTorch gives it by itself, as far as
+    the arguments say: floating point numbers of one kind become those of another."""
+    import torch
+
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
+        return False
+    given = [*args, *kwargs.values()]
+    given += [v for a in given if isinstance(a, (list, tuple)) for v in a]
+    if any(isinstance(v, torch.dtype) for v in given):
+        return False
+    types = [v.type for v in given if isinstance(v, Variable) and isinstance(v.type, TensorType)]
+    known = [t.torch_dtype for t in types if t.dtype is not None]
+    floating = [d for d in known if d.is_floating_point or d.is_complex]
+    return (
+        bool(floating)
+        and value.dtype not in floating
+        and not any(d.is_complex for d in floating)
+        and node.target is not torch.ops.aten.view.dtype
+    )
+
+
+@cache
+def _conversions() -> frozenset[Any]:
+    """Functions that return their very argument where it is already as it is to be."""
+    from torch.ops import aten
+
+    to = aten.to
+    return frozenset([to.dtype, to.dtype_layout, to.device, to.other, aten.type_as.default])
+
+
+def _converts_nothing(args: tuple[Any, ...], kwargs: Mapping[str, Any], node: Any) -> bool:
+    """Whether a conversion returns its argument for certain."""
+    import torch
+
+    x, wanted = getattr(args[0], "type", None), type_of(node.meta.get("val"))
+    if not isinstance(x, TensorType) or not isinstance(wanted, TensorType):
+        return False
+    given = [*args[1:], *kwargs.values()]
+    # A copy that is asked for, or another order of elements.
+    if any(v is True or isinstance(v, torch.memory_format) for v in given):
+        return False
+    return None not in (x.dtype, x.device) and (x.dtype, x.device) == (wanted.dtype, wanted.device)
 
 
 def _decomposed(target: Any, node: Any) -> Any:
@@ -890,21 +1025,24 @@ class _Program:
         from torch.utils import _pytree
 
         numbers = {n.name: i for i, n in enumerate(nodes)}
-        spec = self.program.call_spec.in_spec
         call = self.program.module_call_graph[0].signature
         names = list(getattr(call, "forward_arg_names", None) or ())
-        example = spec.unflatten(list(range(len(self.leaves))))
         found: dict[str, tuple[int, str]] = {}
-        for path, leaf in _pytree.tree_flatten_with_path(example)[0]:
-            name = self.leaves[leaf]
+        spec = self.program.call_spec.in_spec
+        paths = leaf_paths(spec, self.in_leaves, [v.type for v in self.inputs])
+        for leaf, name in enumerate(self.leaves):
             if name not in numbers:
                 continue
             place = numbers[name], name
+            found[f"L['flat_args'][{leaf}]"] = place
+            if paths is None:
+                continue
+            path = paths[leaf]
             argument = getattr(path[1], "idx", getattr(path[1], "key", None))
             if isinstance(argument, int):
                 argument = names[argument] if argument < len(names) else name
             rest = _pytree.keystr(path[2:])
-            found[f"L[{argument!r}]{rest}"] = found[f"L['flat_args'][{leaf}]"] = place
+            found[f"L[{argument!r}]{rest}"] = place
             # What the module takes as *args.
             base, _, number = str(argument).rpartition("_")
             if base and number.isdigit():

@@ -42,6 +42,8 @@ _SCALARS: dict[Any, str] = {
     operator.ne: "ne",
     operator.and_: "bitwise_and",
     operator.or_: "bitwise_or",
+    operator.lshift: "bitwise_left_shift",
+    operator.rshift: "bitwise_right_shift",
     math.floor: "floor",
     math.ceil: "ceil",
     math.trunc: "trunc",
@@ -153,6 +155,8 @@ class Importer:
                 raise UnsupportedNode(f"{target} has no counterpart")
             if not any(isinstance(a, Variable) for a in args):
                 return target(*args)
+            if target is round and args[1:] == (None,):
+                args = args[:1]
             return getattr(scalar, form)(*args)
         if schema.name in ("aten::sym_size", "aten::size") and len(args) == 2:
             ndim = args[0].type.ndim

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .errors import BridgeTypeError, BridgeValueError
-from .graph.basic import Constant, Variable
+from .graph.basic import Constant, Variable, toposort
+from .graph.destroy import Memory
+from .ops.basic import deep_copy_op
+from .ops.checks import CheckSizes, Require
+from .ops.native import NativeOp, native
 from .sameness import same
+from .types import TensorType, Type
 
 if TYPE_CHECKING:
     from .compiled import CompiledFunction
@@ -223,7 +228,7 @@ class _Arguments:
         else:
             leaves, spec = _pytree.tree_flatten((args, kwargs))
             if spec != self.spec:
-                self._misfit(args, kwargs)
+                leaves = self._reordered(args, kwargs)
         found: list[Any] = []
         for number, (place, leaf) in enumerate(zip(self.leaves, leaves, strict=True)):
             if not isinstance(place, Fixed):
@@ -238,15 +243,9 @@ class _Arguments:
         return found
 
     def _leaf_name(self, number: int) -> str:
-        from torch.utils import _pytree
-
-        if self.spec is None:
-            return str(number)
-        example = self.spec.unflatten(list(range(len(self.leaves))))
-        for path, leaf in _pytree.tree_flatten_with_path(example)[0]:
-            if leaf == number:
-                return self._path_name(path)
-        return str(number)
+        types = [v.type for v in self.model.inputs]
+        paths = None if self.spec is None else leaf_paths(self.spec, self.leaves, types)
+        return str(number) if paths is None else self._path_name(paths[number])
 
     def _path_name(self, path: Sequence[Any]) -> str:
         from torch.utils import _pytree
@@ -275,7 +274,19 @@ class _Arguments:
                 raise BridgeTypeError(f"{name} has no argument {n!r}; it has {known}")
         return tuple(values), {n: left[n] for n in [*self.keywords, *left] if n in left}
 
-    def _misfit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _reordered(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The leaves of arguments whose dicts may have their keys in another order."""
+        from torch.utils import _pytree
+
+        try:
+            leaves: list[Any] = self.spec.flatten_up_to((args, kwargs))
+        except ValueError:
+            self._misfit(args, kwargs)
+        if not all(_pytree.tree_structure(leaf).is_leaf() for leaf in leaves):
+            self._misfit(args, kwargs)
+        return leaves
+
+    def _misfit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
         """Raises what is wrong with arguments that nest in another way than the program's."""
         positional = self.spec.child(0).children()
         keywords = dict(zip(self.keywords, self.spec.child(1).children(), strict=True))
@@ -324,6 +335,107 @@ class _Results:
             return values[0]
         leaves = [p.value if isinstance(p, Fixed) else values[p] for p in self.leaves]
         return leaves if self.spec is None else self.spec.unflatten(leaves)
+
+
+def leaf_paths(
+    spec: Any, leaves: Sequence[int | Fixed], types: Sequence[Type]
+) -> list[tuple[Any, ...]] | None:
+    """The way to each leaf in the arguments of a model, by its spec, its leaves and the types of
+    its inputs; None where that is not known. An object has to be asked for the way, and is made of
+    tensors without data."""
+    from torch.utils import _pytree
+
+    values = [p.value if isinstance(p, Fixed) else _stand_in(types[p]) for p in leaves]
+    try:
+        found, again = _pytree.tree_flatten_with_path(spec.unflatten(values))
+    except Exception:  # of a class that takes no such tensors
+        return None
+    return [path for path, _ in found] if again == spec else None
+
+
+def _stand_in(t: Type) -> Any:
+    """A value that a type may have, a tensor without data."""
+    import torch
+
+    if not isinstance(t, TensorType):
+        return 1
+    return torch.empty(
+        [1 if n is None else n for n in t.shape or ()], dtype=t.torch_dtype, device="meta"
+    )
+
+
+def substituted(
+    outputs: Sequence[Variable], replacements: Mapping[Variable, Variable]
+) -> list[Variable]:
+    """The outputs with some of the variables that they depend on replaced by others."""
+    became: dict[Variable, Variable] = dict(replacements)
+    for node in toposort(outputs, became):
+        copied = node.clone([became.get(v, v) for v in node.inputs])
+        became.update(zip(node.outputs, copied.outputs, strict=True))
+    return [became.get(v, v) for v in outputs]
+
+
+def written_back(
+    outputs: Sequence[Variable], updates: Sequence[tuple[Variable, Variable]]
+) -> tuple[list[Variable], list[Variable]]:
+    """The graph that writes each new value into the input that it is of, in pairs of both. Returns
+    the outputs, in memory apart from these inputs, and for each pair the variable to ask for.
+
+    A value that is made in the input's memory, such as a cache with a row written by index_copy_,
+    stays there. Others are copied into it, after all that reads what was there before.
+    """
+    inputs = [x for x, _ in updates]
+    news = [_made_in(x, new) for x, new in updates]
+    # An input that is written into on the way to a value which lies elsewhere keeps its elements
+    # until that value is known.
+    destroyed = {
+        root for root, _ in Memory(toposort([*outputs, *(v for _, v in updates)])).destroyers
+    }
+    copied = {
+        x: deep_copy_op(x)
+        for x, new in zip(inputs, news, strict=True)
+        if new is None and x in destroyed
+    }
+    plain = [v if new is None else new for (_, v), new in zip(updates, news, strict=True)]
+    found = substituted([*outputs, *plain], copied)
+    outputs, plain = found[: len(outputs)], found[len(outputs) :]
+    memory = Memory(toposort(found))
+    here = set(inputs)
+
+    def apart(v: Variable) -> Variable:
+        return deep_copy_op(v) if any(root in here for root, _ in memory.of(v)) else v
+
+    written = [
+        native("copy_")(x, apart(v)) if new is None else v
+        for x, v, new in zip(inputs, plain, news, strict=True)
+    ]
+    return list(map(apart, outputs)), written
+
+
+def _made_in(x: Variable, new: Variable) -> Variable | None:
+    """The variable that has the new value of an input in all of the input's memory, None where
+    that is not how it is made."""
+    if new.owner is not None and new.owner.op == deep_copy_op:
+        new = new.owner.inputs[0]  # kept apart from a result, which is copied instead
+    v: Variable | None = new
+    while v is not None and v is not x:
+        v = _overwritten(v)
+    return None if v is None or v is new else new
+
+
+def _overwritten(v: Variable) -> Variable | None:
+    """What lies in the very memory of v, with its sizes and strides; None where nothing is known
+    to."""
+    node = v.owner
+    if node is None or v.index is None:
+        return None
+    op, out = node.op, v.index
+    if isinstance(op, (CheckSizes, Require)):
+        return node.inputs[op.view_map[out][0]]
+    if isinstance(op, NativeOp) and "inplace_view" not in op.native.function.tags:
+        places = op.destroy_map.get(out, ())
+        return node.inputs[places[0]] if len(places) == 1 else None
+    return None
 
 
 def _shape_of(spec: Any) -> str:

@@ -20,7 +20,8 @@ from . import ops
 from .compiled import function
 from .errors import BridgeTypeError, BridgeValueError
 from .gradient import grad
-from .graph.basic import Variable, toposort
+from .graph.basic import Variable
+from .model import Model, substituted, written_back
 from .ops import scalar
 from .ops.native import SHORT
 from .types import TensorType, schema_type
@@ -28,7 +29,6 @@ from .types import TensorType, schema_type
 if TYPE_CHECKING:
     import torch
 
-    from .model import Model
     from .variables import TensorVariable, ValueVariable
 
 
@@ -251,17 +251,6 @@ class StepGraph:
         return [self.step, *self.inputs, *self.targets, self.lr, *self.tensors.values()]
 
 
-def substituted(
-    outputs: Sequence[Variable], replacements: Mapping[Variable, Variable]
-) -> list[Variable]:
-    """The outputs with some of the variables that they depend on replaced by others."""
-    became: dict[Variable, Variable] = dict(replacements)
-    for node in toposort(outputs, became):
-        copied = node.clone([became.get(v, v) for v in node.inputs])
-        became.update(zip(node.outputs, copied.outputs, strict=True))
-    return [became.get(v, v) for v in outputs]
-
-
 def weights_as_inputs(model: Model) -> tuple[dict[str, Variable], dict[Variable, Variable]]:
     """An input for each weight of a model, under its first name, and what each constant becomes."""
     inputs: dict[str, Variable] = {}
@@ -338,8 +327,11 @@ def step_graph(model: Model, training: Training | bool = True) -> StepGraph:
                 f"{len(kept)} tensors of its state, got {len(found)}"
             )
         written += found
-    for name, new in zip(model.updates, results[n:], strict=True):
-        written.append(ops.copy_(model.state[name], new))
+    changed = [
+        (model.state[name], new) for name, new in zip(model.updates, results[n:], strict=True)
+    ]
+    (loss, *written), buffers = written_back([loss, *written], changed)
+    written += buffers
     values = {n: c.data for n, c in model.weights.items() if n in weights}
     return StepGraph(
         step=step,

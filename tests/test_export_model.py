@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+from graph import models as model_zoo
 from graph import random_graphs
 from safetensors import safe_open
 from safetensors.torch import save, save_file
@@ -136,9 +138,17 @@ def test_go_gets_what_pytorch_computes(opener, tmp_path):
     pb.export_model(torch.export.export(Counter(), (x,)), counter)
     assert manifest(counter)["changes"]
     golden(counter, [([x], [x + n]) for n in (1, 2, 3)])
-    folders = [model, counter]
+    decoder = tmp_path / "decoder"
+    pb.export_model(model_zoo.decoder(), decoder)
+    tokens = [torch.tensor([n]) for n in (3, *model_zoo.decoded(100))]
+    golden(decoder, [([a], [b]) for a, b in itertools.pairwise(tokens)])
+    branching = tmp_path / "branching"
+    program = model_zoo.branching()
+    pb.export_model(program, branching)
+    golden(branching, [([x], [program.module()(x)]) for x in model_zoo.branching_runs()])
+    folders = [model, counter, decoder, branching]
     seed = 0
-    while len(folders) <= GRAPHS:
+    while len(folders) <= GRAPHS + 2:
         folder = tmp_path / f"g{seed}"
         if exported(seed, folder):
             folders.append(folder)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
@@ -335,6 +335,11 @@ class Emitter:
 
     # Nodes
 
+    def _c_code(
+        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
+    ) -> str:
+        return written(node.op, "c_code", node.op.c_code(node, name, inputs, outputs, sub))
+
     def _node(self, i: int, node: Apply) -> tuple[Block, bool]:
         """The block of a node, and whether it needs the interpreter."""
         op = node.op
@@ -349,7 +354,7 @@ class Emitter:
             fail = self._fail(GraphPlace("code", node=node), label)
             sub = {"fail": fail}
             try:
-                code = written(op, "c_code", op.c_code(node, name, inputs, outputs, sub))
+                code = self._c_code(node, name, inputs, outputs, sub)
                 self._loops |= not op.only_calls and has_loop(code)
             except NotImplementedError as e:
                 in_c = False

@@ -39,6 +39,7 @@ _CALLS = {
     "math.trunc": "trunc",
     "math.floor": "floor",
     "math.ceil": "ceil",
+    "round": "round",
     "math.sqrt": "sqrt",
     "torch._sym_sqrt": "sqrt",
     "torch.sym_sqrt": "sqrt",
@@ -52,6 +53,7 @@ _CALLS = {
     "abs": "abs",
 }
 _ARITHMETIC = frozenset(["+", "-", "*", "/", "//", "%", "max", "min"])
+_WHOLE = ("trunc", "floor", "ceil", "round")  # whole numbers of others
 _EXACT = 1 << 53  # up to here a double has every whole number
 _POWERS = 64  # the largest exponent
 
@@ -139,6 +141,12 @@ class _Reader:
             return found
         if isinstance(e, ast.Constant) and type(e.value) in (int, float, bool):
             return ("truth" if isinstance(e.value, bool) else "number", e.value)
+        if isinstance(e, ast.BinOp) and isinstance(e.op, (ast.LShift, ast.RShift)):
+            by = self.tree(e.right)
+            if by[0] != "number" or not isinstance(by[1], int) or not 0 <= by[1] < 62:
+                raise BridgeTypeError(f"{ast.unparse(e)} has no counterpart")
+            name = "*" if isinstance(e.op, ast.LShift) else "//"
+            return _checked((name, self.tree(e.left), ("number", 1 << by[1])))
         if isinstance(e, ast.BinOp) and type(e.op) in _BINARY:
             return self._operation(_BINARY[type(e.op)], [e.left, e.right])
         if isinstance(e, ast.UnaryOp) and isinstance(e.op, (ast.USub, ast.UAdd)):
@@ -191,7 +199,7 @@ def _kind(tree: Tree) -> str:
     name = tree[0]
     if name == "number":
         return type(tree[1]).__name__
-    if name in ("size", "trunc", "floor", "ceil"):
+    if name == "size" or name in _WHOLE:
         return "int"
     if name in ("/", "float", "sqrt"):
         return "float"
@@ -271,6 +279,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
         "trunc": math.trunc,
         "floor": math.floor,
         "ceil": math.ceil,
+        "round": round,
     }
 
 
@@ -285,7 +294,7 @@ class InC:
         self.size = size
         self.lines: list[str] = []
         self.count = 0
-        self.needs_libm = "'sqrt'" in repr(condition.tree)
+        self.needs_libm = any(f"'{name}'" in repr(condition.tree) for name in ("sqrt", "round"))
         self.result = self._of(condition.tree)
 
     def code(self, otherwise: str) -> str:
@@ -328,7 +337,7 @@ class InC:
         if name == "sqrt":
             self.lines.append(f"if ({values[0]} < 0) break;")
             return self._new("volatile double", f"sqrt({values[0]})")
-        if name in ("trunc", "floor", "ceil"):
+        if name in _WHOLE:
             return values[0] if kinds == ["int"] else self._whole(name, values[0])
         if name == "**":
             return self._power(values[0], operands[1][1])
@@ -358,6 +367,8 @@ class InC:
     def _whole(self, name: str, value: str) -> str:
         """A whole number of a double; conversions of C cut off."""
         self.lines.append(f"if (!({value} > -0x1p62 && {value} < 0x1p62)) break;")
+        if name == "round":  # to the even one of two that are as near
+            return self._new("int64_t", f"(int64_t)nearbyint({value})")
         found = self._new("int64_t", f"(int64_t){value}")
         if name == "floor":
             self.lines.append(f"{found} -= (double){found} > {value};")

@@ -130,7 +130,8 @@ class LibraryOp(Op):
             places[i] = list(range(n, n + count))
             n += count
         views: dict[int, list[int]] = {}
-        written: list[int] = []
+        self.written_inputs: list[int] = []
+        written = self.written_inputs
         for i, argument in enumerate(schema.arguments):
             info = argument.alias_info
             if info is None:
@@ -143,19 +144,29 @@ class LibraryOp(Op):
                     info.before_set & result.alias_info.before_set
                 ):
                     views.setdefault(o, []).extend(places[i])
-        return views, {None: written} if written else {}
+        # What is written into is there as further outputs, behind the results.
+        n = len(schema.returns)
+        if any("[]" in str(r.type) or "List" in str(r.type) for r in schema.returns):
+            return views, {None: written} if written else {}
+        return views, {n + k: [i] for k, i in enumerate(written)}
 
     def node(
         self, types: Sequence[Type], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Apply:
         """The call as a node whose results have these types."""
         inputs = [v for v in _flat((args, dict(kwargs))) if isinstance(v, Variable)]
-        return Apply(self, inputs, [t.make_variable() for t in types])
+        written = [] if None in self.destroy_map else self.written_inputs
+        outputs = [*types, *(inputs[i].type for i in written)]
+        return Apply(self, inputs, [t.make_variable() for t in outputs])
 
     def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         values = iter(inputs)
         result = self.overload(*_filled(self.args, values), **_filled(self.kwargs, values))
-        results = result if isinstance(result, (tuple, list)) else [result]
+        if not self.overload._schema.returns:
+            result = ()
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        if None not in self.destroy_map:
+            results += [inputs[i] for i in self.written_inputs]
         for storage, value in zip(output_storage, results, strict=True):
             storage[0] = value
 
@@ -166,6 +177,11 @@ class LibraryOp(Op):
         if is_python(self.overload):
             advice = _ADVICE.get(schema.name, _GENERAL)
             raise MissingMethodError(f"it is written in Python; {advice}{self.written}")
+        written = [] if None in self.destroy_map else self.written_inputs
+        outputs, places = (
+            outputs[: len(outputs) - len(written)],
+            outputs[len(outputs) - len(written) :],
+        )
         if not all(isinstance(v.type, TensorType) for v in node.outputs):
             raise MissingMethodError(f"its results are no tensors{self.written}")
         given = iter(list(zip(inputs, (v.type for v in node.inputs), strict=True)))
@@ -177,10 +193,11 @@ class LibraryOp(Op):
             f"const char *const libraries[] = {{{', '.join([*libraries, 'NULL'])}}};",
             f"const Value values[] = {{{', '.join(values) or '{ValueNone, 0, {0}}'}}};",
             f"const char *const names[] = {{{', '.join(map(_c_name, names)) or 'NULL'}}};",
-            f"Tensor *outputs[] = {{{', '.join('&' + o for o in outputs)}}};",
+            f"Tensor *outputs[] = {{{', '.join('&' + o for o in outputs) or 'NULL'}}};",
             f"pb_error = pb_call_operator({text(schema.name)}, {text(schema.overload_name)}, "
             f"libraries, values, {len(values)}, names, {len(names)}, outputs, {len(outputs)});",
             f"if (pb_error) {sub['fail']}",
+            *(f"{o} = RetainTensor({inputs[i]});" for o, i in zip(places, written, strict=True)),
         ]
         return "{\n" + "\n".join(lines) + "\n}"
 
@@ -224,7 +241,7 @@ class LibraryOp(Op):
         return False  # a kernel that needs it takes it
 
     def c_code_cache_version(self) -> tuple[Any, ...]:
-        return (2,)
+        return (3,)
 
 
 def _number(kind: str, c: str) -> str:

@@ -7,13 +7,14 @@ numbers that are variables, are its inputs; everything else is a parameter of th
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from inspect import Signature
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
-from ..errors import BridgeTypeError, ContractError
+from ..errors import BridgeTypeError, ContractError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable, among
 from ..sameness import key, same
 from ..schema.functions import Argument, SchemaFunction
@@ -160,12 +161,8 @@ class NativeFunction:
         """Whether it draws random numbers, with these arguments."""
         if not self.random:
             return False
-        for a, v in zip(self.function.arguments, arguments, strict=True):
-            if a.name in ("train", "training") and v is False:
-                return False
-            if a.name in ("dropout", "dropout_p") and v == 0.0:
-                return False
-        return True
+        named = zip((a.name for a in self.function.arguments), arguments, strict=True)
+        return not any(draws_nothing(name, value) for name, value in named)
 
     @cached_property
     def elementwise(self) -> bool:
@@ -286,9 +283,19 @@ class NativeFunction:
         gradient can use what was drawn. The node is the last, with the function's result."""
         if not all(isinstance(v.type, TensorType) and v.type.shape for v in node.inputs):
             return node
-        if any(None in v.type.shape for v in node.inputs):  # type: ignore[attr-defined]
-            return _open_dropout(node) or node
-        (result,) = derivatives().decompose(node)
+        if self.name in _DROPOUTS:
+            if (apart := _dropout(node)) is not None:
+                return apart
+            if any(None in v.type.shape for v in node.inputs):  # type: ignore[attr-defined]
+                return node
+            (result,) = derivatives().decompose(node)
+        else:
+            if any(v.type.device != "cpu" for v in node.inputs):  # type: ignore[attr-defined]
+                return node  # other devices have kernels that draw
+            try:
+                (result,) = derivatives().decompose(node)
+            except MissingMethodError:
+                return node  # it runs, and has no gradient
         # With p=0 nothing is drawn, and the result is the input.
         drawn = result.owner is not None and not among(result, node.inputs)
         return result.owner if drawn and result.owner is not None else node
@@ -339,12 +346,16 @@ class NativeFunction:
         return None
 
 
-_DECOMPOSED = frozenset(["dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"])
+_DROPOUTS = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+_DECOMPOSED = frozenset([*_DROPOUTS, "scaled_dot_product_attention"])
 
 
-def _open_dropout(node: Apply) -> Apply | None:
-    """A dropout of a tensor whose sizes are open, taken apart as PyTorch does it on a CPU; None
-    where it is of another kind, or draws nothing."""
+_ALPHA = 1.7580993408473766  # of SELU: its scale times its alpha
+
+
+def _dropout(node: Apply) -> Apply | None:
+    """A dropout taken apart as PyTorch does it on a CPU, whatever the sizes and strides of its
+    tensor; None where it is elsewhere, or draws nothing."""
     (x,) = node.inputs
     op, t = node.op, x.type
     assert isinstance(op, NativeOp)
@@ -353,16 +364,23 @@ def _open_dropout(node: Apply) -> Apply | None:
     p = op.arguments[1]
     if t.device != "cpu" or p in (0.0, 1.0):
         return None
-    if op.name == "dropout":
-        drawn = native("empty_like")(x)
-    elif op.name == "feature_dropout" and len(t.shape) >= 2:
+    if not op.name.startswith("feature"):
+        noise = native("empty_like")(x)
+    elif len(t.shape) >= 2:
         n, c, *others = x.shape  # type: ignore[attr-defined]
         sizes = [n, c, *(1 for _ in others)]
-        drawn = native("empty.memory_format")(sizes, dtype=t.torch_dtype)
+        noise = native("empty.memory_format")(sizes, dtype=t.torch_dtype)
     else:
         return None
-    drawn = native("bernoulli.p")(drawn, 1 - p)
-    return native("mul.Tensor").make_node(x, native("div.Scalar")(drawn, 1 - p))
+    # In place: what is drawn goes into the elements in the order of the memory.
+    noise = native("bernoulli_.float")(noise, 1 - p)
+    times, plus = native("mul.Tensor"), native("add.Scalar")
+    if "alpha" not in op.name:
+        return times.make_node(x, native("div.Scalar")(noise, 1 - p))
+    a = 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p))
+    scaled = native("mul.Scalar")
+    shift = plus(scaled(plus(noise, -1), _ALPHA * a), _ALPHA * a * p)
+    return native("add.Tensor").make_node(times(x, scaled(noise, a)), shift)
 
 
 class _Missing:
@@ -466,6 +484,13 @@ def _take(t: SchemaType, value: Any, inputs: list[Variable], strict: bool) -> An
 
 
 @cache
+def draws_nothing(name: str, value: Any) -> bool:
+    """Whether a function that may draw random numbers draws none, by one of its arguments."""
+    if name in ("train", "training"):
+        return value is False
+    return name in ("dropout", "dropout_p") and type(value) in (int, float) and value == 0
+
+
 def native(name: str) -> NativeFunction:
     """The function of a full schema name, "add.Tensor". BridgeTypeError for an unknown one."""
     if name not in lines():

@@ -9,7 +9,7 @@ from ..errors import BridgeTypeError
 from ..graph.basic import Apply, Variable, toposort
 from ..types import TensorType
 from ..types.base import Sub
-from .native import constant, derivatives, native, results_of
+from .native import NativeFunction, constant, derivatives, native, results_of
 from .op import CallsTorch, Gradients, Names, Storages, Values, Variables, closed
 from .scalar import ScalarOp
 
@@ -50,11 +50,15 @@ class Reduce(CallsTorch):
             raise BridgeTypeError(f"{self}: an axis is named twice")
         return sorted(found)
 
+    def _function(self) -> NativeFunction:
+        name = self.scalar_op.entry.reduction
+        assert name is not None  # __init__ has asked
+        return native(name)
+
     def expand(self, x: Any) -> Variable:
         """The same in native ops."""
         axes = self._axes(x.type)
-        name = self.scalar_op.entry.reduction
-        function = native(name)
+        function = self._function()
         if not axes:
             return native("clone")(x)
         if "int[" in function.types[1].schema:
@@ -73,7 +77,7 @@ class Reduce(CallsTorch):
     def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
         (x,) = inputs
         axes = self._axes(TensorType(x.dtype, x.shape, device=x.device))
-        function = native(self.scalar_op.entry.reduction)
+        function = self._function()
         if not axes:
             output_storage[0][0] = x.clone()
             return

@@ -187,6 +187,8 @@ class Samples:
 
     def tied(self) -> Iterator[dict[tuple[int, int], int]]:
         """Ways to give open sizes the values of sizes and numbers that are known."""
+        if aligned := self._aligned():
+            yield aligned
         known: dict[int, None] = {}
         for t in self.inputs:
             if isinstance(t, TensorType):
@@ -211,6 +213,36 @@ class Samples:
             for chosen in itertools.product(known, repeat=n)
         )
         yield from itertools.islice(ways, _ATTEMPTS)
+
+    def _aligned(self) -> dict[tuple[int, int], int]:
+        """The sizes that other tensors have in the place of an open one, counted from the last
+        dimension as what broadcasts does, or for einsum those of the same letter."""
+        places: dict[Any, list[tuple[int, int, int | None]]] = {}
+        terms = self._letters()
+        for i, t in enumerate(self.inputs):
+            if not isinstance(t, TensorType) or t.shape is None:
+                continue
+            for d, size in enumerate(t.shape):
+                key = terms[i][d] if terms is not None else d - len(t.shape)
+                places.setdefault(key, []).append((i, d, size))
+        found = {}
+        for same in places.values():
+            known = {size for _, _, size in same if size is not None and size != 1}
+            if len(known) == 1:
+                (size,) = known
+                found.update({(i, d): size for i, d, old in same if old is None})
+        return found
+
+    def _letters(self) -> list[str] | None:
+        """The letters of the dimensions of einsum's tensors."""
+        if self.function.name != "einsum" or not isinstance(self.template[0], str):
+            return None
+        terms = self.template[0].replace(" ", "").partition("->")[0].split(",")
+        fits = len(terms) == len(self.inputs) and all(
+            isinstance(t, TensorType) and t.shape is not None and len(t.shape) == len(term)
+            for t, term in zip(self.inputs, terms, strict=True)
+        )
+        return terms if fits else None
 
     def _along(self, sizes: list[int]) -> dict[tuple[int, int], int]:
         """A list of sizes that are those of the last dimensions of every tensor."""

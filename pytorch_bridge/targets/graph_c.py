@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..branches import Cond
 from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable
 from ..link.blocks import Block, indented, remark, shown
@@ -142,6 +143,22 @@ class CEmitter(Emitter):
             if out is v
         )
 
+    def _c_code(
+        self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
+    ) -> str:
+        op = node.op
+        if not isinstance(op, Cond):
+            return super()._c_code(node, name, inputs, outputs, sub)
+        calls = []
+        for k, branch in enumerate(op.branches):
+            inner = CFunction(branch.fgraph, f"{self.linker.name}_{name}_{k}")
+            self.support.append(inner.static())
+            for owner in inner._code.owners:
+                self._own(owner)
+            given = [*op.taken(k, inputs), *(f"&{o}" for o in outputs)]
+            calls.append(f"{inner.name}({', '.join(given)})")
+        return f"pb_error = {inputs[0]} ? {calls[0]} : {calls[1]};\nif (pb_error) {sub['fail']}"
+
     def _perform(self, i: int, node: Apply, label: str) -> str:
         raise AssertionError("a C function demands C code")
 
@@ -230,6 +247,21 @@ class CFunction(CLinker):
             parts.append(f"static const char *const pb_places[] = {{\n{places},\n}};")
         parts.append(f"{code.attributes}{self.prototype()} {{\n{code.body}\n}}")
         return indented("\n\n".join(parts))
+
+    def static(self) -> str:
+        """The function without what its file has around it, for a file of others."""
+        code = self._code
+        if self.constants:
+            raise MissingMethodError(f"{self.name}: a branch has no tensors of its own")
+        mine = f"{self.name}_places"
+        parts = [*code.support]
+        if code.places:
+            places = ",\n".join(literals.string(self._where(p), "replace") for p in code.places)
+            parts.append(f"static const char *const {mine}[] = {{\n{places},\n}};")
+        body = code.body.replace("pb_places", mine)
+        parts.append(f"static {self.prototype()} {{\n{body}\n}}")
+        # Nodes have numbers, in each function its own.
+        return re.sub(r"\bnode_(\d+)", rf"{self.name}_node_\1", "\n\n".join(parts))
 
     def source(self) -> str:
         """The C file. It needs cgotorch.h and nothing else that its ops do not bring."""

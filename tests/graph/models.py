@@ -163,3 +163,89 @@ def make(name, seed=0):
     torch.manual_seed(seed)
     model = build().eval()
     return model, torch.export.export(model, inputs(3), dynamic_shapes=dynamic)
+
+
+class Decoder(nn.Module):
+    """Attention over a cache of keys and values: a call takes a token, writes its row into the cache
+    and returns the most probable next one."""
+
+    def __init__(self, tokens=29, width=16, heads=2, length=128):
+        super().__init__()
+        self.heads, self.length = heads, length
+        self.token, self.place = nn.Embedding(tokens, width), nn.Embedding(length, width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.head = nn.Linear(width, tokens)
+        for name in ("keys", "values"):
+            self.register_buffer(name, torch.zeros(heads, length, width // heads))
+        self.register_buffer("at", torch.zeros(1, dtype=torch.int64))
+
+    def forward(self, token):
+        x = self.token(token) + self.place(self.at)
+        q, k, v = (t.view(1, self.heads, -1).transpose(0, 1) for t in self.qkv(x).chunk(3, -1))
+        self.keys.index_copy_(1, self.at, k)
+        self.values.index_copy_(1, self.at, v)
+        seen = torch.arange(self.length) <= self.at
+        y = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=seen)
+        self.at.add_(1)
+        return self.head(x + self.out(y.transpose(0, 1).reshape(1, -1))).argmax(-1)
+
+
+def _decoder():
+    with torch.random.fork_rng():
+        torch.manual_seed(11)
+        return Decoder().eval()
+
+
+def decoder():
+    """The program of a Decoder, whose cache is empty."""
+    return torch.export.export(_decoder(), (torch.tensor([3]),))
+
+
+def decoded(steps):
+    """The tokens that the module itself gives, beginning with 3."""
+    module, token, found = _decoder(), torch.tensor([3]), []
+    with torch.no_grad():
+        for _ in range(steps):
+            token = module(token)
+            found.append(token.item())
+    return found
+
+
+class Branching(nn.Module):
+    """A branch within a branch, with parameters, a buffer, a constant and what is around them."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.register_buffer("kept", torch.arange(4.0))
+
+    def forward(self, x):
+        y = x * 2
+
+        def inner(x):
+            return torch.cond(
+                x[0, 0] > 0,
+                lambda x: torch.relu(self.a(x)) * self.kept,
+                lambda x: torch.linalg.inv(x) @ x + 1,
+                (x,),
+            )
+
+        z = torch.cond(
+            x.sum() > 0, inner, lambda x: self.b(x) + y + torch.tensor([1.0, 2, 3, 4]), (x,)
+        )
+        return self.head(z)
+
+
+def branching():
+    with torch.random.fork_rng():
+        torch.manual_seed(12)
+        return torch.export.export(Branching().eval(), (torch.rand(4, 4),))
+
+
+def branching_runs():
+    """Arguments that take each way; the third has no inverse, and its branch needs none."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.rand(4, 4, generator=generator)
+    other = x.clone()
+    other[0, 0] = -0.1
+    return [x, -x, torch.ones(4, 4), other]

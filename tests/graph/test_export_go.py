@@ -296,6 +296,9 @@ def module(library, models, zoo, tmp_path_factory) -> Path:
     export_go(exported(Counter(), torch.ones(2)), root / "counter")
     export_go(transposed(), root / "transposed", example=TRANSPOSED_EXAMPLE)
     export_go(exported(Accumulate(), torch.ones(2), torch.randn(2)), root / "accumulate")
+    export_go(model_zoo.decoder(), root / "decoder")
+    export_go(model_zoo.branching(), root / "branching")
+    (root / "tokens.json").write_text(json.dumps(model_zoo.decoded(100)))
     guarded(root)
     export_go(plain_function(), root / "plain")
     # Packages of one name in one program: with the same function, and with another.
@@ -418,6 +421,8 @@ PACKAGES = [
         "mlp",
         "heads",
         "counter",
+        "decoder",
+        "branching",
         "accumulate",
         "transposed",
         "plain",
@@ -524,6 +529,29 @@ def test_training_steps_in_half_precision_are_those_of_torch_optim():
         opt.step()
         step(x, t, lr=0.05)
     assert torch.equal(step.checkpoint()["model_state_dict"]["weight"], module.weight)
+
+
+def test_a_transformer_trains_as_torch_does():
+    """With dropout too, whose strides are those of its tensor, not those of an example."""
+    for rate, options in ((0.0, batch()), (0.1, {}), (0.1, batch())):
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(8, 2, 12, rate, batch_first=True)
+        module = nn.Sequential(layer, nn.Flatten(), nn.Linear(24, 5)).train()
+        x, t = torch.randn(4, 3, 8), torch.randint(5, (4,))
+        step = pb.training_step(
+            exported(copy.deepcopy(module), x, **options), pb.Training(), mode="py"
+        )
+        opt = torch.optim.SGD(module.parameters(), lr=0.05)
+        for k in range(2):
+            torch.manual_seed(k)
+            loss = nn.functional.cross_entropy(module(x), t)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            torch.manual_seed(k)
+            assert torch.equal(step(x, t, lr=0.05), loss)
+        for n, p in module.state_dict().items():
+            assert torch.equal(step.state_dict()[n], p)
 
 
 def test_training_steps_are_those_of_torch_optim(models):

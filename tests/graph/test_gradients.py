@@ -710,3 +710,96 @@ def test_a_guard_stays_where_no_sizes_show_it_to_be_needless():
     (g,) = grad(ops.sum(ops.narrow(x, 0, 0, 3)), [x])
     checks = [n.op for n in toposort([g]) if isinstance(n.op, CheckSizes)]
     assert [c.text for op in checks for c in op.conditions] == ["-3 + x0.shape[0] >= 0"]
+
+
+ATTENTION = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "scaled": {"scale": 0.3},
+    "dropout of 0": {"dropout_p": 0.0},
+    "grouped": {"kv": 2, "enable_gqa": True},
+    "bool mask": {"mask": torch.bool},
+    "float mask": {"mask": torch.float32},
+    "half": {"dtype": torch.bfloat16},
+    "dropout": {"dropout_p": 0.4},
+    "causal dropout": {"is_causal": True, "dropout_p": 0.4},
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "known"),
+    [*((case, True) for case in ATTENTION), ("plain", False), ("causal dropout", False)],
+)
+def test_attention_has_the_gradient_of_autograd(case, known):
+    options = dict(ATTENTION[case])
+    mask, kv = options.pop("mask", None), options.pop("kv", 4)
+    dtype = options.pop("dtype", torch.float32)
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(2, 4, 7, 8), (2, kv, 7, 8), (2, kv, 7, 8)]
+    values = [torch.randn(s, generator=generator).to(dtype) for s in shapes]
+    if mask is not None:
+        values.append((torch.randn(7, 7, generator=generator) > -0.5).to(mask))
+        values[-1][:, 0] = True
+    weight = torch.randn(shapes[0], generator=generator).to(dtype)
+
+    def variable(x):
+        sizes = [n if known or i % 2 else None for i, n in enumerate(x.shape)]
+        return TensorType(x.dtype, sizes if x.dim() == 4 else x.shape)()
+
+    variables, w = [variable(v) for v in values], variable(weight)
+    y = ops.scaled_dot_product_attention(*variables, **options)
+    found = function([*variables, w], [y, *grad((y * w).sum(), variables[:3])], mode="py")
+    torch.manual_seed(1)
+    got = found(*values, weight)
+    leaves = [v.clone().requires_grad_(i < 3) for i, v in enumerate(values)]
+    torch.manual_seed(1)
+    out = torch.nn.functional.scaled_dot_product_attention(*leaves, **options)
+    want = [out.detach(), *torch.autograd.grad((out * weight).sum(), leaves[:3])]
+    assert all(map(torch.equal, got, want))
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        *(("dropout", True), ("dropout", False), ("alpha_dropout", True)),
+        *(("feature_dropout", True), ("feature_alpha_dropout", False)),
+    ],
+)
+def test_dropout_draws_in_the_order_of_the_memory(name, known):
+    x = torch.randn(6, 4, 5).permute(1, 2, 0).requires_grad_()
+    v = TensorType("float32", x.shape if known else (None,) * 3)()
+    y = getattr(ops, name)(v, 0.3, True)
+    torch.manual_seed(1)
+    got, g = function(v, [y, grad((y * y).sum(), v)], mode="py")(x.detach())
+    torch.manual_seed(1)
+    want = getattr(torch, name)(x, 0.3, True)
+    assert torch.equal(got, want)
+    assert got.stride() == want.stride()
+    assert torch.equal(g, torch.autograd.grad((want * want).sum(), x)[0])
+
+
+def test_gradients_of_open_sizes_that_must_be_known_ones():
+    """Where one tensor has a known size and the other an open one in the same place."""
+    torch.manual_seed(0)
+    for name, first, second, sizes in (
+        ("mul", (None, 4, None, 8), (None,) * 4, [(3, 4, 5, 8), (3, 4, 5, 8)]),
+        ("mul", (None, 4, None, 8), (None,) * 4, [(3, 4, 5, 8), (1, 4, 1, 1)]),
+        ("add", (None,) * 4, (5, 4, 3, 8), [(5, 4, 3, 8), (5, 4, 3, 8)]),
+        ("mul", (None, 4, None, 8), (None, None), [(3, 4, 5, 8), (5, 8)]),
+        ("ij,jk->ik", (None, 4), (None, None), [(3, 4), (4, 6)]),
+        ("bhld,bhsd->bhls", (2, None, 4, 8), (None,) * 4, [(2, 3, 4, 8), (2, 3, 5, 8)]),
+    ):
+        variables = [TensorType("float32", s)() for s in (first, second)]
+        x, z = map(torch.randn, sizes)
+
+        def call(module, a, b, name=name):
+            if "->" not in name:
+                return getattr(module, name)(a, b)
+            return module.einsum(name, [a, b])
+
+        y = call(ops, *variables)
+        got = function(variables, grad((y * y).sum(), variables), mode="py")(x, z)
+        leaves = [v.clone().requires_grad_() for v in (x, z)]
+        out = call(torch, *leaves)
+        for a, b in zip(got, torch.autograd.grad((out * out).sum(), leaves), strict=True):
+            torch.testing.assert_close(a, b)

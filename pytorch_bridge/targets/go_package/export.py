@@ -183,7 +183,7 @@ def _golden(package: Package, made: Source, given: Sequence[Any] | None) -> dict
         tensors |= {f"{before}after.{i}": t for i, t in enumerate(after)}
     if package.train is not None:
         values, found = calls[0]
-        tensors |= package.train(values, found[: len(made.outputs)])
+        tensors |= package.train(list(values), found[: len(made.outputs)])
     return {
         golden.FILE: golden.contents(tensors),
         "golden_test.go": _formatted(go_file.test_file(package, made.written)),

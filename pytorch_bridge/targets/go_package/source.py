@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ... import ops
 from ...compiled import CompiledFunction, function
 from ...errors import BridgeTypeError, BridgeValueError
 from ...exported import from_exported, is_program
 from ...extending.jitted import Jit
 from ...graph.basic import Constant, Variable
 from ...graph.function_graph import FunctionGraph
-from ...model import CompiledModel, Model
+from ...model import CompiledModel, Model, written_back
 from ...rewrite import names
 from ...rewrite.devices import located
 from ...rewrite.prepare import prepared
@@ -187,14 +186,13 @@ def _model(model: Any) -> Source:
     inputs = list(model.inputs)
     names = _names(inputs)
     state = dict(model.state)
-    hidden: list[Variable] = [
-        *(ops.copy_(state[n], new) for n, new in model.updates.items()),
-        *(ops.copy_(inputs[i], new) for i, new in model.mutations.items()),
-    ]
+    changed = [(state[n], new) for n, new in model.updates.items()]
+    changed += [(inputs[i], new) for i, new in model.mutations.items()]
+    given, hidden = written_back(model.outputs, changed)
     return Source(
         f"is the model {model.name}.",
         inputs,
-        list(model.outputs),
+        given,
         results.of_model(model),
         names,
         weights=model.weights,

@@ -7,15 +7,8 @@ from typing import Any
 from ...errors import BridgeTypeError, BridgeValueError
 from ...exported import from_exported, is_program
 from ...graph.basic import Variable
-from ...model import CompiledModel, Model
-from ...training import (
-    StepGraph,
-    Training,
-    TrainingStep,
-    step_graph,
-    substituted,
-    weights_as_inputs,
-)
+from ...model import CompiledModel, Model, substituted
+from ...training import StepGraph, Training, TrainingStep, step_graph, weights_as_inputs
 from ...types.tensor import TensorType
 from . import golden, weights
 from .c_file import PackageFunction
