@@ -225,11 +225,12 @@ class Samples:
             for d, size in enumerate(t.shape):
                 key = terms[i][d] if terms is not None else d - len(t.shape)
                 places.setdefault(key, []).append((i, d, size))
-        found = {}
+        found: dict[tuple[int, int], int] = {}
         for same in places.values():
-            known = {size for _, _, size in same} - {None, 1}
+            known = {size for _, _, size in same if size is not None and size != 1}
             if len(known) == 1:
-                found.update({(i, d): known.copy().pop() for i, d, size in same if size is None})
+                (one,) = known
+                found.update({(i, d): one for i, d, size in same if size is None})
         return found
 
     def _letters(self) -> list[str] | None:
