@@ -115,6 +115,11 @@ class Entry:
     spec: ModuleSpec | None  # of the module that is being imported, if one is
     thread: int = field(default_factory=threading.get_ident)
 
+    @property
+    def own(self) -> bool:
+        """Whether this package registered it."""
+        return self.place.file.startswith(_HERE)
+
     def __str__(self) -> str:
         name = getattr(self.thing, "__qualname__", None) or repr(self.thing)
         return f"{name} ({self.place})"

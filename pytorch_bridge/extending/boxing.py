@@ -358,7 +358,7 @@ class BoxContext:
         if not made.owned:  # an expression is evaluated once
             made = b.variable("PyObject *", made)
         wrong = f"{made.text} == NULL"
-        with b.if_(Value(b, wrong if _core(entry) else f"{wrong} || PyErr_Occurred()", "bool")):
+        with b.if_(Value(b, wrong if entry.own else f"{wrong} || PyErr_Occurred()", "bool")):
             why = f"the boxer {entry} returned NULL for a value of type {typ}, and set no exception"
             with b.if_(Value(b, "!PyErr_Occurred()", "bool")):
                 self.pyapi.err_set_string("SystemError", why)
@@ -390,7 +390,7 @@ class BoxContext:
                 self.builder.goto_fail()
         elif made.is_error:
             self.builder.goto_fail()
-        elif not _core(entry):
+        elif not entry.own:
             with self.builder.if_(Value(self.builder, "PyErr_Occurred()", "bool")):
                 self.builder.goto_fail()
         if made.cleanup is None:
@@ -411,11 +411,6 @@ class BoxContext:
     def unbox_value(self, typ: Type, obj: Value) -> Value:
         """The C value alone."""
         return self.unbox(typ, obj).value
-
-
-def _core(entry: Entry) -> bool:
-    """Whether the package itself registered it, so that it reports errors as it should."""
-    return str(getattr(entry.thing, "__module__", "")).startswith("pytorch_bridge.")
 
 
 class _Cleanup:

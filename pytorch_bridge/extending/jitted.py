@@ -401,8 +401,8 @@ def _key(value: Any, sizes: bool, looks: bool = False) -> Any:
             return cls, typeof(value)
         except UnknownTypeError:
             pass
-    if cls.__hash__ is None and cls.__module__ == "builtins":
-        hash(value)
+    if cls in (bytearray, dict, list, set):
+        hash(value)  # raises: it has none
     return cls, state(value)
 
 

@@ -150,7 +150,12 @@ def _hidden(cls: type) -> bool:
     """Whether an object of Python's own library has an inside that is none of ours: a logger, a
     lock."""
     top = (cls.__module__ or "").partition(".")[0]
-    return top in sys.stdlib_module_names and top != "__main__" and cls not in _OPEN
+    if top not in sys.stdlib_module_names or top == "__main__" or cls in _OPEN:
+        return False
+    found: Any = sys.modules.get(cls.__module__)
+    for part in cls.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is cls
 
 
 _OPEN = frozenset(
