@@ -352,7 +352,9 @@ class _Memory:
     def may_be_another(self, x: Variable) -> bool:
         """Whether a function may have returned its argument itself, that or as x."""
         return any(
-            node.op.name in _PERHAPS and (v is x or node.inputs[0] is x)  # type: ignore[attr-defined]
+            isinstance(node.op, NativeOp)
+            and node.op.name in _PERHAPS
+            and (v is x or node.inputs[0] is x)
             for v, node in self._views.items()
         )
 
