@@ -483,7 +483,6 @@ def _take(t: SchemaType, value: Any, inputs: list[Variable], strict: bool) -> An
     return _hashable(t.filter(value))
 
 
-@cache
 def draws_nothing(name: str, value: Any) -> bool:
     """Whether a function that may draw random numbers draws none, by one of its arguments."""
     if name in ("train", "training"):
@@ -491,6 +490,7 @@ def draws_nothing(name: str, value: Any) -> bool:
     return name in ("dropout", "dropout_p") and type(value) in (int, float) and value == 0
 
 
+@cache
 def native(name: str) -> NativeFunction:
     """The function of a full schema name, "add.Tensor". BridgeTypeError for an unknown one."""
     if name not in lines():

@@ -188,7 +188,7 @@ func inferRequest(model string, x float32) *pb.ModelInferRequest {
 }
 
 func TestUnderLoadNoRequestThatWasTakenIsDropped(t *testing.T) {
-	c := startChild(t, "--drain", "400ms", "--log.requests")
+	c := startChild(t, "--drain", "2s", "--log.requests")
 	url := "http://" + c.at["http"]
 	var answered, refused [2]atomic.Int64
 	var stop atomic.Bool
@@ -241,7 +241,7 @@ func TestUnderLoadNoRequestThatWasTakenIsDropped(t *testing.T) {
 	time.Sleep(200 * time.Millisecond)
 	slow := make(chan string, 1)
 	go func() {
-		code, text, err := post(http.DefaultClient, url+"/v2/models/slow", 1.2) // longer than the drain
+		code, text, err := post(http.DefaultClient, url+"/v2/models/slow", 3) // longer than the drain
 		slow <- fmt.Sprint(code, text, err)
 	}()
 	c.waits(t, "slow runs")
