@@ -11,6 +11,7 @@ import linecache
 import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,9 @@ from .errors import TypingError
 
 if TYPE_CHECKING:
     from .tracing import Trace
+
+# The tracing that is running in this thread.
+current: ContextVar[Trace | None] = ContextVar("trace", default=None)
 
 
 def here() -> str:
@@ -397,9 +401,7 @@ def unwrapped(value: Any) -> Any:
     if is_proxy(value):
         return value._pb_variable
     if isinstance(value, torch.Tensor):
-        from .tracing import current
-
-        trace = current()
+        trace = current.get()
         return value if trace is None else trace.constant(value)
     inside = elements(value)
     return value if inside is None else rebuilt(value, [unwrapped(v) for v in inside])

@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from types import BuiltinFunctionType, CellType, FrameType, FunctionType, MethodType
 from typing import Any
 from weakref import ReferenceType, ref
@@ -37,6 +36,7 @@ from .outside import ASKED, Eager, Outside, check_steady, generators, library
 from .overloads import Intrinsic
 from .proxies import (
     Proxy,
+    current,
     described,
     elements,
     here,
@@ -60,7 +60,6 @@ from .signatures import Signature, signature
 from .templates import calls, positions
 from .typeof import typeof_constant
 
-_current: ContextVar[Trace | None] = ContextVar("trace", default=None)
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -69,14 +68,9 @@ class NeedSizes(BaseException):
     known. Not an Exception, so that a traced function does not catch it."""
 
 
-def current() -> Trace | None:
-    """The tracing that is running in this thread."""
-    return _current.get()
-
-
 def call_in_trace(func: Any, /, *args: Any, **kwargs: Any) -> Any:
     """What each call in a traced function has become."""
-    trace = _current.get()
+    trace = current.get()
     if trace is None:
         return func(*args, **kwargs)
     return trace.call(func, args, kwargs)
@@ -121,7 +115,7 @@ class Trace:
 
     def run(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any = None) -> Any:
         """What function returns for proxies."""
-        token = _current.set(self)
+        token = current.set(self)
         before = generators()
         self.running = True
         try:
@@ -138,7 +132,7 @@ class Trace:
             return found
         finally:
             self.running = False
-            _current.reset(token)
+            current.reset(token)
             self._parts.clear()
             self._owners.clear()
 
@@ -730,7 +724,7 @@ class _MissingAttribute(TypingError, AttributeError):
 
 def read_in_trace(value: Any, /) -> Any:
     """What each name, attribute and element that a traced function reads has become."""
-    trace = _current.get()
+    trace = current.get()
     return value if trace is None else trace.read(value)
 
 

@@ -162,7 +162,7 @@ class CheckSizes(_Passes):
         ]
         text = condition.text.replace("%", "%%")
         got = ", ".join(f"{s.replace('%', '%%')} = %ld" for s in sizes)
-        return f"the program asks for {text}, got {got}"
+        return f"the program asks for {text}, got {got}" if got else f"{text} does not hold"
 
     def _refusal(
         self, rule: SizeRule, first: SizeRule | None, symbols: dict[str, int], size: int
@@ -220,9 +220,9 @@ class CheckSizes(_Passes):
         lines += read
 
         def refuse(message: str, arguments: str) -> str:
-            literal = literals.string(message)
+            given = f"{literals.string(message)}, {arguments}".removesuffix(", ")
             return (
-                f"snprintf(text, sizeof text, {literal}, {arguments});\n"
+                f"snprintf(text, sizeof text, {given});\n"
                 f'pb_error = cgotorch_make_error("ValueError", text);\n{sub["fail"]}'
             )
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.export import Dim
 
 import pytorch_bridge as pb
-from pytorch_bridge import BridgeTypeError, BridgeValueError, TensorType
+from pytorch_bridge import BridgeTypeError, BridgeValueError, TensorType, function
 from pytorch_bridge.fx import UnsupportedNode
 from pytorch_bridge.ops.checks import CheckSizes
 from pytorch_bridge.ops.conditions import Condition, parse
@@ -374,3 +374,13 @@ def quiet():
     logging.disable(logging.WARNING)
     yield
     logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("mode", ["py", "c"])
+def test_a_condition_without_sizes_holds_or_not(mode):
+    x = TensorType("float32", (None,))("x")
+    holds = CheckSizes(["x"], [], [parse("1 == 1", {})])
+    assert torch.equal(function([x], holds(x), mode=mode)(torch.ones(2)), torch.ones(2))
+    wrong = function([x], CheckSizes(["x"], [], [parse("1 == 2", {})])(x), mode=mode)
+    with pytest.raises(BridgeValueError, match="1 == 2 does not hold"):
+        wrong(torch.ones(2))
