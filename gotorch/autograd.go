@@ -99,7 +99,8 @@ type GradOptions struct {
 	// MaterializeGrads returns zeros for such an input.
 	MaterializeGrads bool
 	// IsGradsBatched takes GradOutputs with one more dimension, the first, and returns gradients with such a one: a vector-Jacobian
-	// product for each, computed together as functorch.VMap does.
+	// product for each, computed together as functorch.VMap does. PyTorch has an older vmap for it, which computes most functions one
+	// product after another: where a function adds up in another order for all together, the last bits of both differ.
 	IsGradsBatched bool
 }
 

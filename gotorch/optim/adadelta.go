@@ -42,7 +42,7 @@ func Adadelta(params []gotorch.Tensor, opts ...AdadeltaOptions) *AdadeltaOptimiz
 }
 
 // AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
-// An option that is left out is what [Adadelta] was given, as in PyTorch's add_param_group. It panics as [Adadelta] does.
+// An option that is left out is what [Adadelta] was given, as in PyTorch's add_param_group. It panics as [Adadelta] does, but params may be empty.
 func (o *AdadeltaOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdadeltaOptions) *AdadeltaGroup {
 	return o.addGroup(params, args.Option(opts))
 }

@@ -47,7 +47,7 @@ func Adafactor(params []gotorch.Tensor, opts ...AdafactorOptions) *AdafactorOpti
 }
 
 // AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
-// An option that is left out is what [Adafactor] was given, as in PyTorch's add_param_group. It panics as [Adafactor] does.
+// An option that is left out is what [Adafactor] was given, as in PyTorch's add_param_group. It panics as [Adafactor] does, but params may be empty.
 func (o *AdafactorOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdafactorOptions) *AdafactorGroup {
 	return o.addGroup(params, args.Option(opts))
 }

@@ -46,7 +46,7 @@ func Adagrad(params []gotorch.Tensor, opts ...AdagradOptions) *AdagradOptimizer 
 }
 
 // AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
-// An option that is left out is what [Adagrad] was given, as in PyTorch's add_param_group. It panics as [Adagrad] does.
+// An option that is left out is what [Adagrad] was given, as in PyTorch's add_param_group. It panics as [Adagrad] does, but params may be empty.
 func (o *AdagradOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdagradOptions) *AdagradGroup {
 	g := o.addGroup(params, args.Option(opts))
 	// PyTorch wants them in state dicts of all parameters, also of those that have had no gradient yet.

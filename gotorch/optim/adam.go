@@ -67,7 +67,7 @@ func AdamW(params []gotorch.Tensor, opts ...AdamWOptions) *AdamOptimizer {
 }
 
 // AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
-// An option that is left out is what [Adam] or [AdamW] was given, as in PyTorch's add_param_group. It panics as they do.
+// An option that is left out is what [Adam] or [AdamW] was given, as in PyTorch's add_param_group. It panics as they do, but params may be empty.
 func (o *AdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdamOptions) *AdamGroup {
 	return o.addGroup(params, args.Option(opts))
 }

@@ -42,7 +42,7 @@ func Adamax(params []gotorch.Tensor, opts ...AdamaxOptions) *AdamaxOptimizer {
 }
 
 // AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
-// An option that is left out is what [Adamax] was given, as in PyTorch's add_param_group. It panics as [Adamax] does.
+// An option that is left out is what [Adamax] was given, as in PyTorch's add_param_group. It panics as [Adamax] does, but params may be empty.
 func (o *AdamaxOptimizer) AddGroup(params []gotorch.Tensor, opts ...AdamaxOptions) *AdamaxGroup {
 	return o.addGroup(params, args.Option(opts))
 }
@@ -112,7 +112,7 @@ func NAdam(params []gotorch.Tensor, opts ...NAdamOptions) *NAdamOptimizer {
 }
 
 // AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
-// An option that is left out is what [NAdam] was given, as in PyTorch's add_param_group. It panics as [NAdam] does.
+// An option that is left out is what [NAdam] was given, as in PyTorch's add_param_group. It panics as [NAdam] does, but params may be empty.
 func (o *NAdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...NAdamOptions) *NAdamGroup {
 	return o.addGroup(params, args.Option(opts))
 }
@@ -194,7 +194,7 @@ func RAdam(params []gotorch.Tensor, opts ...RAdamOptions) *RAdamOptimizer {
 }
 
 // AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
-// An option that is left out is what [RAdam] was given, as in PyTorch's add_param_group. It panics as [RAdam] does.
+// An option that is left out is what [RAdam] was given, as in PyTorch's add_param_group. It panics as [RAdam] does, but params may be empty.
 func (o *RAdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...RAdamOptions) *RAdamGroup {
 	return o.addGroup(params, args.Option(opts))
 }

@@ -44,7 +44,7 @@ func ASGD(params []gotorch.Tensor, opts ...ASGDOptions) *ASGDOptimizer {
 }
 
 // AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
-// An option that is left out is what [ASGD] was given, as in PyTorch's add_param_group. It panics as [ASGD] does.
+// An option that is left out is what [ASGD] was given, as in PyTorch's add_param_group. It panics as [ASGD] does, but params may be empty.
 func (o *ASGDOptimizer) AddGroup(params []gotorch.Tensor, opts ...ASGDOptions) *ASGDGroup {
 	return o.addGroup(params, args.Option(opts))
 }

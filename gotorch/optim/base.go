@@ -48,6 +48,7 @@ type slot struct {
 	begin    func(p gotorch.Tensor) gotorch.Tensor // nil: the rule makes it
 	unwanted bool                                  // with the group's options; a state dict may have it all the same
 	scalar   bool                                  // it has no dimensions, and not the parameter's shape
+	anyDType bool                                  // of a complex parameter it may be of another dtype
 
 	// shape is what it has in place of the parameter's shape, and whether that parameter has it at all; nil:
 	// all parameters have it, in their shape.
@@ -246,7 +247,7 @@ func (o *Base[G, P]) add(g P, params []gotorch.Tensor) {
 	c := g.common()
 	for _, other := range o.commons() {
 		if other.names != nil {
-			panic(args.ValueError(o.op, "all optimizer param groups should be with/without names. cannot add param group without names to the optimizer: call optim.NameParams after AddGroup"))
+			panic(args.ValueError(o.op, "all optimizer param groups should be with/without names. cannot add param group without names to the optimizer: remove them by optim.NameParams(opt, nil), and name all parameters after AddGroup"))
 		}
 	}
 	c.Params = append([]gotorch.Tensor(nil), params...)

@@ -69,7 +69,8 @@ func (s *ParamState) Tensor(name string, begin func(p gotorch.Tensor) gotorch.Te
 //
 // An option is a bool, a string, an int64, a float64, a [2]float64 or a [3]float64. One of them is "lr", a float64, which
 // schedules change; Momentum of [ParamGroup] is the float64 "momentum" or the first of "betas". The optimiser has
-// everything else that those of this package have. Step panics with a RuntimeError for sparse gradients.
+// everything else that those of this package have. Step panics with a RuntimeError for sparse gradients. A state dict of an
+// optimiser in Python that does not count its steps has no "step": they are then counted from 0.
 //
 // Custom panics with a ValueError if params is empty, or if a parameter is the result of a computation or comes twice, and
 // with a TypeError for a group without "lr", or with an option of another type.
@@ -84,7 +85,7 @@ func Custom[G any, P CustomRule[G]](params []gotorch.Tensor, defaults G) *Custom
 }
 
 // AddGroup adds parameters and returns their group, which has the options that the optimiser was made with, to be changed. It
-// panics as [Custom] does.
+// panics as [Custom] does, but params may be empty.
 func (o *CustomOptimizer[G, P]) AddGroup(params []gotorch.Tensor) *G {
 	g := o.addGroup(params, struct{}{})
 	P(g).custom().update = P(g).Update
@@ -121,7 +122,7 @@ func (c *CustomGroup) step(grads []gotorch.Tensor) {
 }
 
 func (c *CustomGroup) ownState(i int) gotorch.Dict {
-	if s := c.state(i); s.steps > 0 {
+	if s := c.state(i); s.steps > 0 || len(s.tensors) > 0 {
 		return append(gotorch.Dict{{Key: "step", Value: s.steps}}, s.tensors...)
 	}
 	return nil
@@ -135,7 +136,11 @@ func (c *CustomGroup) readOwn(r *reader, i int, state gotorch.Dict) {
 		return
 	}
 	s := c.state(i)
-	s.steps = r.count(state, "step")
+	for _, item := range state {
+		if item.Key == "step" {
+			s.steps = r.count(state, "step")
+		}
+	}
 	for _, item := range state {
 		if name, is := item.Key.(string); !is {
 			r.keep(args.ValueError(r.op, "the state dict has %v in the state of a parameter, where a name is required", item.Key))
@@ -144,7 +149,7 @@ func (c *CustomGroup) readOwn(r *reader, i int, state gotorch.Dict) {
 			if t, is := item.Value.(gotorch.Tensor); is && t.Defined() {
 				shape = t.Shape() // which only the rule knows
 			}
-			s.tensors = append(s.tensors, gotorch.DictItem{Key: name, Value: r.like(state, name, c.Params[i], shape, slot{})})
+			s.tensors = append(s.tensors, gotorch.DictItem{Key: name, Value: r.like(state, name, c.Params[i], shape, slot{anyDType: true})})
 		}
 	}
 }

@@ -204,6 +204,33 @@ func TestACustomOptimizerIsSavedAndLoaded(t *testing.T) {
 	}
 }
 
+// An optimiser of Python that counts no steps has no "step", and real numbers of a complex parameter stay real.
+func TestACustomOptimizerLoadsWhatPythonHas(t *testing.T) {
+	p := gotorch.Ones([]int64{2}, gotorch.TensorOptions{DType: gotorch.Complex64}).RequiresGrad_()
+	opt := optim.Custom([]gotorch.Tensor{p}, lionGroup{LR: 0.1, Betas: [2]float64{0.9, 0.99}})
+	groups := opt.StateDict().Get("param_groups")
+	norm := gotorch.FromSlice([]float64{3, 4})
+	state := gotorch.Dict{{Key: int64(0), Value: gotorch.Dict{{Key: "norm", Value: norm}}}}
+	if err := opt.LoadStateDict(gotorch.Dict{{Key: "state", Value: state}, {Key: "param_groups", Value: groups}}); err != nil {
+		t.Fatal(err)
+	}
+	got := opt.StateDict().Get("state").(gotorch.Dict).Get(int64(0)).(gotorch.Dict)
+	if loaded := got.Get("norm").(gotorch.Tensor); !loaded.Equal(norm) || got.Get("step") != int64(0) {
+		t.Error(got)
+	}
+}
+
+func TestTheZeroParamGroupHasNothing(t *testing.T) {
+	var g optim.ParamGroup
+	if _, is := g.Get("lr"); is || g.LR() != nil || g.Momentum() != nil || g.Names() != nil || g.Params() != nil {
+		t.Error("the zero group has something")
+	}
+	g.Snapshot()()
+	if err := gotorch.Try0(func() { g.Set("lr", 1) }); !errors.Is(err, gotorch.ValueError) {
+		t.Error(err)
+	}
+}
+
 // handMade is an optimiser that has nothing of package optim but the type of its group.
 type handMade struct {
 	group struct {

@@ -101,13 +101,15 @@ func (s *GradScaler) Scale(loss gotorch.Tensor) gotorch.Tensor {
 	return loss.Mul(s.scale.To(loss.Device()))
 }
 
-var scalerOps = sync.OnceValue(func() (ops struct{ unscale, update *gotorch.Operator }) {
-	var err error
-	if ops.unscale, err = gotorch.FindOperator("aten::_amp_foreach_non_finite_check_and_unscale_", ""); err == nil {
-		ops.update, err = gotorch.FindOperator("aten::_amp_update_scale_", "")
-	}
-	if err != nil {
-		panic(err)
+var scalerOps = sync.OnceValue(func() (ops struct{ unscale, update, values *gotorch.Operator }) {
+	for name, op := range map[string]**gotorch.Operator{
+		"aten::_amp_foreach_non_finite_check_and_unscale_": &ops.unscale, "aten::_amp_update_scale_": &ops.update, "aten::_values": &ops.values,
+	} {
+		found, err := gotorch.FindOperator(name, "")
+		if err != nil {
+			panic(err)
+		}
+		*op = found
 	}
 	return ops
 })
@@ -115,7 +117,7 @@ var scalerOps = sync.OnceValue(func() (ops struct{ unscale, update *gotorch.Oper
 // Unscale divides the gradients of an optimiser's parameters by the scale, for those who look at them
 // or clip them before Step, which else does it. Where parameters are those of distributed.FullyShard all ranks must call it, and
 // a gradient that is not finite on one counts on all. It panics with a RuntimeError if it has been called
-// since the last Update, and with a ValueError for gradients of float16 and sparse ones.
+// since the last Update, and with a ValueError for gradients of float16 and those of a compressed sparse layout.
 func (s *GradScaler) Unscale(opt Optimizer) {
 	const op = "optim.GradScaler.Unscale"
 	if s.disabled {
@@ -148,7 +150,11 @@ func (s *GradScaler) Unscale(opt Optimizer) {
 			if grad.DType() == gotorch.Float16 {
 				panic(args.ValueError(op, "attempting to unscale FP16 gradients"))
 			}
-			if grad.Layout() != gotorch.Strided {
+			switch grad.Layout() {
+			case gotorch.Strided:
+			case gotorch.SparseCOO:
+				grad = scalerOps().values.Call(grad)[0].(gotorch.Tensor) // which are the gradient's own
+			default:
 				panic(args.ValueError(op, "gradients that are %s cannot be unscaled", grad.Layout()))
 			}
 			k := kind{grad.Device(), grad.DType()}

@@ -50,7 +50,7 @@ func Muon(params []gotorch.Tensor, opts ...MuonOptions) *MuonOptimizer {
 }
 
 // AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
-// An option that is left out is what [Muon] was given, as in PyTorch's add_param_group. It panics as [Muon] does.
+// An option that is left out is what [Muon] was given, as in PyTorch's add_param_group. It panics as [Muon] does, but params may be empty.
 func (o *MuonOptimizer) AddGroup(params []gotorch.Tensor, opts ...MuonOptions) *MuonGroup {
 	return o.addGroup(params, args.Option(opts))
 }

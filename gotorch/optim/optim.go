@@ -19,6 +19,9 @@
 //		*lr *= 0.9
 //	}
 //
+// A group that is added may have no parameters. A parameter may be the result of a computation if it retains its gradient,
+// by RetainGrad.
+//
 // An optimiser gives the same numbers as PyTorch's, to the last bit where the gradients are the same
 // and the tensors are on a CPU: it does the same arithmetic, in a few calls for all tensors of a group
 // (the _foreach_ functions) rather than some for each. With the option Fused it uses the _fused_
@@ -86,9 +89,9 @@ func areBetas(op string, betas [2]float64) {
 	}
 }
 
-// checkParams panics with a ValueError unless params can be the next group.
+// checkParams panics with a ValueError unless params can be the next group. As in PyTorch only the first has at least one.
 func checkParams(op string, params []gotorch.Tensor, groups []*Common) {
-	if len(params) == 0 {
+	if len(params) == 0 && len(groups) == 0 {
 		panic(args.ValueError(op, "optimizer got an empty parameter list"))
 	}
 	taken := map[uintptr]bool{}
@@ -100,7 +103,7 @@ func checkParams(op string, params []gotorch.Tensor, groups []*Common) {
 		}
 	}
 	for i, p := range params {
-		if !p.IsLeaf() {
+		if !p.IsLeaf() && !p.RetainsGrad() {
 			panic(args.ValueError(op, "can't optimize a non-leaf Tensor: parameter %d is the result of a computation", i))
 		}
 		if handle := uintptr(*p.T); taken[handle] {
@@ -269,9 +272,9 @@ func (r *reader) like(d gotorch.Dict, key string, param gotorch.Tensor, shape []
 	want := fmt.Sprint(shape)
 	if s.scalar {
 		want = "[]"
-		if !param.DType().IsFloatingPoint() {
-			to.DType = v.DType()
-		}
+	}
+	if (s.scalar || s.anyDType) && !param.DType().IsFloatingPoint() {
+		to.DType = v.DType() // as PyTorch, such as a real number of a complex parameter
 	}
 	if got := fmt.Sprint(v.Shape()); got != want {
 		r.keep(args.ValueError(r.op, "the state dict has shape %s for '%s' of a parameter of shape %s", got, key, want))

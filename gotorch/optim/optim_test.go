@@ -738,7 +738,7 @@ func TestParametersHaveNames(t *testing.T) {
 			t.Error(err, names(opt))
 		}
 	}
-	if err := gotorch.Try0(func() { optim.NameParams(opt, nil) }); !errors.Is(err, gotorch.TypeError) {
+	if err := gotorch.Try0(func() { optim.NameParams(nil, net.NamedParameters()) }); !errors.Is(err, gotorch.TypeError) {
 		t.Error(err)
 	}
 	optim.NameParams(opt, net.NamedParameters())
@@ -770,6 +770,66 @@ func TestParametersHaveNames(t *testing.T) {
 					t.Error(bad, err, names(other))
 				}
 			}
+		}
+	}
+}
+
+// Who goes on from a state dict with names may add a group to it.
+func TestAGroupIsAddedToAnOptimizerWithNames(t *testing.T) {
+	net := nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+	opt := optim.SGD(net.Parameters()[:2])
+	opt.AddGroup(nil)
+	optim.NameParams(opt, net.NamedParameters())
+	if got := opt.ParamGroups()[0].Names(); !slices.Equal(got, []string{"0.weight", "0.bias"}) {
+		t.Error(got)
+	}
+	optim.NameParams(opt, nil)
+	if got := opt.ParamGroups()[0].Names(); got != nil {
+		t.Error(got)
+	}
+	opt.AddGroup(net.Parameters()[2:])
+	optim.NameParams(opt, net.NamedParameters())
+	for n, group := range opt.StateDict().Get("param_groups").([]any) {
+		want := [][]any{{"0.weight", "0.bias"}, {}, {"1.weight", "1.bias"}}[n]
+		if got := group.(gotorch.Dict).Get("param_names"); !reflect.DeepEqual(got, want) {
+			t.Errorf("group %d: %v", n, got)
+		}
+	}
+}
+
+func TestAResultThatRetainsItsGradientIsOptimized(t *testing.T) {
+	p := parameter(1, 2).MulScalar(2)
+	p.RetainGrad()
+	opt := optim.SGD([]gotorch.Tensor{p}, optim.SGDOptions{LR: 0.5})
+	p.Square().Sum().Backward()
+	opt.Step()
+	if got := p.Detach(); !got.Equal(gotorch.FromSlice([]float32{0, 0})) {
+		t.Error(got)
+	}
+}
+
+// The values of a sparse gradient are unscaled as they are, also where a place is there twice.
+func TestSparseGradientsAreUnscaled(t *testing.T) {
+	for _, infinite := range []bool{false, true} {
+		table := nn.Embedding(3, 1, nn.EmbeddingOptions{Sparse: true})
+		gotorch.NoGrad(func() { table.Weight.Fill_(1) })
+		opt := optim.SGD([]gotorch.Tensor{table.Weight}, optim.SGDOptions{LR: 0.5})
+		scaler := optim.NewGradScaler(optim.GradScalerOptions{InitScale: 8})
+		loss := table.Forward(gotorch.FromSlice([]int64{2, 2})).Sum()
+		if infinite {
+			loss = loss.MulScalar(math.Inf(1))
+		}
+		scaler.Scale(loss).Backward()
+		want := []float32{1, 1, 0}
+		if infinite {
+			want[2] = 1
+		}
+		if scaler.Step(opt) == infinite || !table.Weight.Detach().Squeeze().Equal(gotorch.FromSlice(want)) {
+			t.Errorf("infinite %t: %v", infinite, table.Weight)
+		}
+		scaler.Update()
+		if got := scaler.GetScale(); infinite != (got == 4) {
+			t.Errorf("infinite %t: the scale is %v", infinite, got)
 		}
 	}
 }

@@ -26,7 +26,12 @@ func (g ParamGroup) Params() []gotorch.Tensor {
 }
 
 // Names returns the names of the group's parameters, in the same order; nil where they have none. See [NameParams].
-func (g ParamGroup) Names() []string { return append([]string(nil), g.common.names...) }
+func (g ParamGroup) Names() []string {
+	if g.common == nil {
+		return nil
+	}
+	return append([]string(nil), g.common.names...)
+}
 
 // NameParams gives all parameters of an optimiser their names, which are in its state dicts then, as where Python's is made
 // with named_parameters():
@@ -34,14 +39,19 @@ func (g ParamGroup) Names() []string { return append([]string(nil), g.common.nam
 //	opt := optim.AdamW(net.Parameters())
 //	optim.NameParams(opt, net.NamedParameters())
 //
-// named may have other tensors, too. A state dict with names that is loaded replaces them. Call it after the last AddGroup,
-// which panics for an optimiser with names. It panics with a ValueError, and changes nothing, where a parameter has no name.
+// named may have other tensors, too. A state dict with names that is loaded replaces them. AddGroup panics for an optimiser
+// with names: nil in place of named removes them before it, and all parameters may get their names after it. NameParams
+// panics with a ValueError, and changes nothing, where a parameter has no name, and with a TypeError for a nil optimiser.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.state_dict.html
 func NameParams(o Optimizer, named iter.Seq2[string, gotorch.Tensor]) {
 	const op = "optim.NameParams"
-	if o == nil || named == nil {
-		panic(args.TypeError(op, "an optimiser and names are required, and one is nil"))
+	groups := groupsOf(op, o)
+	if named == nil {
+		for _, g := range groups {
+			g.common.names = nil
+		}
+		return
 	}
 	names := map[uintptr]string{}
 	for name, t := range named {
@@ -49,9 +59,9 @@ func NameParams(o Optimizer, named iter.Seq2[string, gotorch.Tensor]) {
 			names[uintptr(*t.T)] = name
 		}
 	}
-	groups := o.ParamGroups()
 	of := make([][]string, len(groups))
 	for n, g := range groups {
+		of[n] = []string{} // also of a group without parameters
 		for i, p := range g.common.Params {
 			name, known := "", false
 			if p.Defined() {
@@ -102,6 +112,9 @@ func (g ParamGroup) LR() *float64 { return g.number("lr") }
 // Momentum returns where the momentum is, to be read or changed: the option "momentum", or where "betas" are, the
 // first of them. It is nil for a rule that has none.
 func (g ParamGroup) Momentum() *float64 {
+	if g.common == nil {
+		return nil
+	}
 	for _, f := range optionFields(g.group.Type()) {
 		if f.index < 0 {
 			continue
@@ -139,6 +152,9 @@ func (g ParamGroup) Get(name string) (float64, bool) {
 	if p := g.number(name); p != nil {
 		return *p, true
 	}
+	if g.common == nil {
+		return 0, false
+	}
 	switch v := g.common.extra.Get(name).(type) {
 	case float64:
 		return v, true
@@ -149,8 +165,11 @@ func (g ParamGroup) Get(name string) (float64, bool) {
 }
 
 // Set changes the option of a name, or keeps a number under it beside the options. It panics with a ValueError for
-// the name of an option that is no float, such as "betas" or "nesterov".
+// the name of an option that is no float, such as "betas" or "nesterov", and for the zero ParamGroup.
 func (g ParamGroup) Set(name string, value float64) {
+	if g.common == nil {
+		panic(args.ValueError("optim.ParamGroup.Set", "the group is of no optimiser: take it of ParamGroups, or make it by optim.ParamGroupOf"))
+	}
 	if p := g.number(name); p != nil {
 		*p = value
 		return
@@ -203,6 +222,9 @@ func (r *reader) extra(group reflect.Type, dict gotorch.Dict) (extra gotorch.Dic
 // Snapshot returns a function that makes the options of the group, and what is kept beside them, what they are now.
 // Parameters and what is remembered of them are not touched.
 func (g ParamGroup) Snapshot() (restore func()) {
+	if g.common == nil {
+		return func() {}
+	}
 	type option struct {
 		index int
 		value reflect.Value

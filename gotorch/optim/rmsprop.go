@@ -45,7 +45,7 @@ func RMSprop(params []gotorch.Tensor, opts ...RMSpropOptions) *RMSpropOptimizer 
 }
 
 // AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
-// An option that is left out is what [RMSprop] was given, as in PyTorch's add_param_group. It panics as [RMSprop] does.
+// An option that is left out is what [RMSprop] was given, as in PyTorch's add_param_group. It panics as [RMSprop] does, but params may be empty.
 func (o *RMSpropOptimizer) AddGroup(params []gotorch.Tensor, opts ...RMSpropOptions) *RMSpropGroup {
 	return o.addGroup(params, args.Option(opts))
 }

@@ -40,7 +40,7 @@ func Rprop(params []gotorch.Tensor, opts ...RpropOptions) *RpropOptimizer {
 }
 
 // AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
-// An option that is left out is what [Rprop] was given, as in PyTorch's add_param_group. It panics as [Rprop] does.
+// An option that is left out is what [Rprop] was given, as in PyTorch's add_param_group. It panics as [Rprop] does, but params may be empty.
 func (o *RpropOptimizer) AddGroup(params []gotorch.Tensor, opts ...RpropOptions) *RpropGroup {
 	return o.addGroup(params, args.Option(opts))
 }

@@ -45,7 +45,7 @@ func SGD(params []gotorch.Tensor, opts ...SGDOptions) *SGDOptimizer {
 }
 
 // AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
-// An option that is left out is what [SGD] was given, as in PyTorch's add_param_group. It panics as [SGD] does.
+// An option that is left out is what [SGD] was given, as in PyTorch's add_param_group. It panics as [SGD] does, but params may be empty.
 func (o *SGDOptimizer) AddGroup(params []gotorch.Tensor, opts ...SGDOptions) *SGDGroup {
 	opt := args.Option(opts)
 	momentum, dampening := args.Float(o.op, "Momentum", opt.Momentum, o.defaults.Momentum), args.Float(o.op, "Dampening", opt.Dampening, o.defaults.Dampening)

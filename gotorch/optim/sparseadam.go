@@ -42,7 +42,7 @@ func SparseAdam(params []gotorch.Tensor, opts ...SparseAdamOptions) *SparseAdamO
 }
 
 // AddGroup adds parameters with options of their own and returns their group, whose fields are all of its options.
-// An option that is left out is what [SparseAdam] was given, as in PyTorch's add_param_group. It panics as [SparseAdam] does.
+// An option that is left out is what [SparseAdam] was given, as in PyTorch's add_param_group. It panics as [SparseAdam] does, but params may be empty.
 func (o *SparseAdamOptimizer) AddGroup(params []gotorch.Tensor, opts ...SparseAdamOptions) *SparseAdamGroup {
 	return o.addGroup(params, args.Option(opts))
 }

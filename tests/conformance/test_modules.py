@@ -112,6 +112,23 @@ def test_clipping(harness: Harness, norm_type: float, max_norm: float) -> None:
     assert torch.equal(vector, torch.nn.utils.parameters_to_vector(theirs))
 
 
+def test_clipping_of_two_dtypes(harness: Harness) -> None:
+    """The norms of each dtype's gradients are added up in the same order."""
+    generator = torch.Generator().manual_seed(0)
+    kinds = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+    for at in range(24):
+        pair = kinds[at % 4], kinds[(at + 1 + at // 4 % 3) % 4]
+        values = [torch.randn(3, generator=generator).to(pair[i % 3 % 2]) for i in range(11)]
+        ours, theirs = ([torch.zeros_like(v).requires_grad_() for v in values] for _ in "ab")
+        for params in (ours, theirs):
+            for p, v in zip(params, values, strict=True):
+                p.grad = v.clone()
+        got = under_test.functional(harness, "clip_grad_norm_", Call([ours, 0.5], {}))
+        wanted = torch.nn.utils.clip_grad_norm_(theirs, 0.5)
+        assert torch.equal(got, wanted), (at, pair)
+        assert all(torch.equal(a.grad, b.grad) for a, b in zip(ours, theirs, strict=True)), pair
+
+
 @pytest.mark.parametrize(
     ("name", "option", "value", "seen"),
     [

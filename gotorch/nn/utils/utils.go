@@ -8,6 +8,7 @@ package utils
 
 import (
 	"math"
+	"slices"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
@@ -22,7 +23,8 @@ type ClipGradNormOptions struct {
 // group is tensors on one device, of one dtype, which a foreach function takes.
 type group []gotorch.Tensor
 
-// grouped returns tensors by device and dtype, in the order of the first of each.
+// grouped returns tensors by device and dtype. The group of the first tensor comes last: the norms of several dtypes are
+// added up in this order in PyTorch too.
 func grouped(tensors []gotorch.Tensor) []group {
 	type kind struct {
 		device gotorch.Device
@@ -40,6 +42,7 @@ func grouped(tensors []gotorch.Tensor) []group {
 		}
 		groups[i] = append(groups[i], t)
 	}
+	slices.Reverse(groups)
 	return groups
 }
 

@@ -2,8 +2,9 @@
 
 What PyTorch's database does not have: several groups, dtypes side by side in one, complex numbers,
 no elements, tensors that are not contiguous, gradients that are sparse, not finite, laid out in
-another way than the parameter or missing at first; and states that go from each to the other at any
-step. A step that Python refuses is refused by Go, which has then changed nothing.
+another way than the parameter or missing at first; states that go from each to the other at any
+step; and groups and options that come between two steps. A step that Python refuses is refused by
+Go, which has then changed nothing.
 """
 
 from __future__ import annotations
@@ -52,10 +53,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return bits(value)
     if isinstance(value, dict):
-        left_out = ("foreach", "fused")
+        # The last of them is in groups of every Python optimiser that come after a loaded state.
+        left_out = ("foreach", "fused", "differentiable")
         kept = {k: plain(v) for k, v in value.items() if k not in left_out and v is not None}
         return {k: v for k, v in kept.items() if v != {}}
     return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+Group = tuple[list[torch.Tensor], dict[str, Any]]
 
 
 class Draw:
@@ -142,6 +147,19 @@ class Draw:
             # In Go it is to leave NoNesterov out.
             del given["nesterov"]
 
+    def group(self, least: int = 1) -> Group:
+        """Parameters, and options of their own."""
+        return [self.parameter() for _ in range(self.random.randint(least, 4))], self.some(0.5)
+
+    def changed(self) -> dict[str, Any]:
+        """Options that a group may get between two steps."""
+        found = self.some(0.3)
+        for made_before_the_first_step in ("amsgrad", "centered"):
+            found.pop(made_before_the_first_step, None)
+        if self.name == "RMSprop":
+            found.pop("momentum", None)  # as these
+        return found
+
     def tensor(self, shape: tuple[int, ...], dtype: torch.dtype, wild: bool) -> torch.Tensor:
         r = self.random
         whole = torch.complex128 if dtype.is_complex else torch.float64
@@ -204,17 +222,14 @@ class Runs:
             warnings.simplefilter("ignore")
             for at in range(seed, seed + configurations):
                 draw = Draw(name, at)
-                groups = [
-                    ([draw.parameter() for _ in range(draw.random.randint(1, 4))], draw.some(0.5))
-                    for _ in range(draw.random.choice([1, 1, 2, 3]))
-                ]
+                groups = [draw.group() for _ in range(draw.random.choice([1, 1, 2, 3]))]
                 for _, given in groups[1:]:
                     draw.later(given)
                 if problem := self._one(draw, groups):
                     problems.append(f"{name} #{at} {[o for _, o in groups]}: {problem}")
         return problems
 
-    def _one(self, draw: Draw, groups: list[tuple[list[torch.Tensor], dict[str, Any]]]) -> str:
+    def _one(self, draw: Draw, groups: list[Group]) -> str:
         r, cls = draw.random, getattr(torch.optim, draw.name)
         theirs, ours = ([[like(p).requires_grad_() for p in ps] for ps, _ in groups] for _ in "ab")
         if draw.fused:
@@ -243,7 +258,7 @@ class Runs:
             if any(x.layout is not torch.strided for x in tensors(py.state_dict())):
                 return ""  # Go does not save these
             wanted, got = plain(py.state_dict()), plain(mine.state_dict())
-            return "" if wanted == got else f"the state is {got}, not {wanted}"
+            return "" if wanted == got else f"the state is {different(got, wanted)}"
 
         py, mine = python(), go()
         flat = [p for ps in theirs for p in ps], [p for ps in ours for p in ps]
@@ -252,9 +267,32 @@ class Runs:
                 if problem := states():
                     return f"before step {step}: {problem}"
                 saved = copy.deepcopy(py.state_dict()), mine.state_dict()
-                py, mine = python(), go()
+                if r.random() < 0.5:
+                    for n in range(len(groups)):
+                        changed = draw.changed()
+                        if draw.fused:
+                            changed["fused"] = r.random() < 0.7
+                        for state in saved:
+                            state["param_groups"][n] |= changed
+                if r.random() < 0.8:
+                    py, mine = python(), go()
                 py.load_state_dict(saved[1])
                 mine.load_state_dict(saved[0])
+            if r.random() < 0.15 and len(groups) < 5:
+                ps, o = draw.group(least=0)
+                draw.later(o)
+                if draw.fused:
+                    o["fused"] = r.random() < 0.7
+                groups.append((ps, o))
+                for all_of in (theirs, ours):
+                    all_of.append([like(p).requires_grad_() for p in ps])
+                added = {"params": theirs[-1], **o}
+                if draw.name == "Adagrad":
+                    added = {**groups[0][1], **added}
+                    py.state.update(cls([dict(added)]).state)
+                py.add_param_group(added)
+                mine.add_group(ours[-1], options(draw.name, o))
+                flat = [p for ps in theirs for p in ps], [p for ps in ours for p in ps]
             for a, b in zip(*flat, strict=True):
                 a.grad = draw.gradient(a, sparse)
                 b.grad = None if a.grad is None else like(a.grad)
@@ -279,6 +317,18 @@ class Runs:
                     return f"the gradient {i} has changed in step {step}"
         self.passed += 1
         return states()
+
+
+def different(got: Any, wanted: Any) -> str:
+    """The first part of a state dict in which two differ."""
+    both = list if isinstance(got, list) and isinstance(wanted, list) else dict
+    if isinstance(got, both) and isinstance(wanted, both) and len(got) == len(wanted):
+        for key in range(len(got)) if both is list else got:
+            if both is dict and key not in wanted:
+                break
+            if got[key] != wanted[key]:
+                return f"{key}: {different(got[key], wanted[key])}"
+    return f"{got}, not {wanted}"
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
