@@ -97,6 +97,7 @@ def from_exported(program: ExportedProgram, name: str | None = None) -> Model:
         return _Program(program).model(name)
     except _NeedsFunctional as reason:
         _refuse_unsure(program, str(reason))
+        _refuse_draws(program, str(reason))
         sizes = _known_sizes(program)
         try:
             functional = program.run_decompositions({})
@@ -104,6 +105,12 @@ def from_exported(program: ExportedProgram, name: str | None = None) -> Model:
             raise UnsupportedNode(
                 f"{reason}, and torch cannot make the program functional: {e}"
             ) from e
+        if _count_assertions(functional) < _count_assertions(program):
+            what, _, where = str(reason).partition("\n")
+            raise UnsupportedNode(
+                f"{what}, and torch, as it makes the program functional, drops an assertion "
+                f"without a message: give it one\n{where}"
+            ) from None
         # torch may have fixed a size of the program, which module() leaves open.
         for (place, before), (_, after) in zip(sizes, _known_sizes(functional), strict=True):
             if before != after:
@@ -160,6 +167,8 @@ def _refuse_unsure(program: Any, reason: str) -> None:
                 continue
             name = full_name(schema) if schema.name.startswith("aten::") else ""
             corrections = corrected("views", name) or ()
+            if node.target in _conversions() and _converts(node):
+                continue  # a copy
             aliases = False
             for i, a in enumerate(schema.arguments):
                 value = node.args[i] if i < len(node.args) else node.kwargs.get(a.name)
@@ -184,6 +193,41 @@ def _refuse_unsure(program: Any, reason: str) -> None:
                 f"copy for others ({node.format_node()}): let the module write into a clone\n"
                 f"{where or written_at(node)}"
             )
+
+
+def _calls(program: Any) -> Iterator[Any]:
+    """The nodes of a program, and of the graphs in it, that call operators."""
+    import torch
+
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.nodes:
+                if isinstance(node.target, torch._ops.OpOverload):
+                    yield node
+
+
+def _refuse_draws(program: Any, reason: str) -> None:
+    """UnsupportedNode where the program draws random numbers into a tensor: as torch makes it
+    functional, they are drawn into a new one, in the order of its elements in memory, which may be
+    another."""
+    import torch
+
+    for node in _calls(program):
+        schema = node.target._schema
+        name = full_name(schema) if schema.name.startswith("aten::") else ""
+        draws = torch.Tag.nondeterministic_seeded in node.target.tags
+        if draws and schema.is_mutable and not (name.endswith("dropout_") and not node.args[2]):
+            what, _, where = reason.partition("\n")
+            raise UnsupportedNode(
+                f"{what}, and {node.format_node()} draws random numbers into a tensor, whose "
+                "order in memory torch does not keep as it makes the program functional: let the "
+                f"module draw into a new tensor\n{where or written_at(node)}"
+            )
+
+
+def _count_assertions(program: Any) -> int:
+    """How often a program asserts what is known of tensors when it runs."""
+    return sum("_assert_async" in node.target._schema.name for node in _calls(program))
 
 
 def _known_sizes(program: Any) -> list[tuple[str, int | None]]:
@@ -281,6 +325,8 @@ def _with_part(part: Variable, new: Variable) -> Variable | None:
     """What a view is of, with `new` in the place of the view; None where no function does that."""
     node = part.owner
     assert node is not None
+    if isinstance(node.op, Require):
+        return _laid_out(node.inputs[0], new)
     assert isinstance(node.op, NativeOp)
     x, name, arguments = node.inputs[0], node.op.name, node.op.arguments
     shape = getattr(x.type, "shape", None) or ()
@@ -404,6 +450,7 @@ class _Memory:
                 return None
             node = self._views[at]
             if at in self._perhaps:
+                value = _laid_out(at, value)
                 passed.append((at, value))
                 x = self.current(node.inputs[0])
                 back = _laid_out(x, _reshaped(value, x))
@@ -431,6 +478,11 @@ class _Memory:
         self.bases.update(roots)
         self._roots[v] = {r: self._written.get(r, 0) for r in (*roots, own)}
 
+    def may_share(self, v: Variable, other: Variable) -> bool:
+        """Whether two variables may have memory in common."""
+        mine, theirs = (self._roots.get(x, {x: 0}) for x in (v, other))
+        return not mine.keys().isdisjoint(theirs)
+
     def lies_alone(self, v: Variable) -> bool:
         """Whether v is no view of anything."""
         return set(self._roots.get(v, {v: 0})) == {v}
@@ -451,6 +503,8 @@ class _Memory:
                     continue
                 if view:
                     self._views[v] = node
+            elif isinstance(op, Require):
+                self._views[v] = node
             self._roots[v] = roots
         for out, inputs in op.destroy_map.items():
             if out is None:
@@ -674,10 +728,47 @@ class _Importer(Importer):
                 f"{target._schema.name} is no native function of PyTorch, and of other operators "
                 "only those can be called that return tensors and numbers, or write into tensors"
             )
-        applied = LibraryOp.of(target, args, kwargs, written_at(node)).node(known, args, kwargs)
+        op = LibraryOp.of(target, args, kwargs, written_at(node))
+        # A part is written apart, and then into what it is a part of.
+        parts = {v: native("copy")(v, v) for v in self._parts(op, args, kwargs)}
+        if parts:
+            args, kwargs = _pytree.tree_map_only(
+                Variable, lambda v: parts.get(v, v), (args, kwargs)
+            )
+        applied = op.node(known, args, kwargs)
         self.memory.applied(applied)
+        for v, own in parts.items():
+            if self.memory.part_became(v, self.memory.current(own)) is None:
+                raise _NeedsFunctional(f"{op.name} writes into {v}")
         results = applied.outputs[: len(known)]
+        # One that is an argument by the schema, which is written: that argument.
+        for o, i in op.returned_inputs.items():
+            given = applied.inputs[i]
+            own = next((v for v, copied in parts.items() if copied is given), given)
+            now = self.memory.current(own)
+            if now.type != results[o].type:
+                raise _NeedsFunctional(f"{op.name} returns a view of what it writes into")
+            results[o] = now
         return list(results) if several else results[0] if results else None
+
+    def _parts(self, op: LibraryOp, args: Any, kwargs: Any) -> list[Variable]:
+        """The parts of tensors that an operator writes, if it gets nothing else of these and
+        returns no view of them."""
+        from torch.utils import _pytree
+
+        given = [v for v in _pytree.tree_leaves((args, kwargs)) if isinstance(v, Variable)]
+        written = {i for places in op.destroy_map.values() for i in places}
+        viewed = {i for places in op.view_map.values() for i in places}
+        found = [
+            i
+            for i in sorted(written)
+            if not self.memory.lies_alone(given[i]) and self.memory.is_view(given[i])
+        ]
+        for i in found:
+            others = [v for k, v in enumerate(given) if k != i]
+            if i in viewed or any(self.memory.may_share(given[i], v) for v in others):
+                return []
+        return [given[i] for i in found]
 
     def _functional(
         self, function: NativeFunction, args: Any, kwargs: Any, node: Any
@@ -690,7 +781,7 @@ class _Importer(Importer):
         alone = self.memory.lies_alone(x)
         form = function.functional
         if form is None or form.random:
-            return None
+            return None if alone else self._written_apart(function, args, kwargs, node)
         if "inplace_view" in function.function.tags and form.name in _VIEWS:
             return self._turned(x, form.apply(form.bind(args, kwargs)))
         if alone and not form.pointwise and x not in self.memory.bases:
@@ -719,16 +810,34 @@ class _Importer(Importer):
                 (out,) = applied.outputs
             self.memory.became(x, out, same=False)
             return applied
-        lists = getattr(x.owner.op, "lists", ())  # type: ignore[union-attr]
-        view = _alone(x) if lists else None
+        return self._in_part(x, out)
+
+    def _in_part(self, part: Variable, new: Variable) -> Apply | None:
+        """`new` has been written into a view: the application that gives what it is now."""
+        lists = getattr(part.owner.op, "lists", ())  # type: ignore[union-attr]
+        view = _alone(part) if lists else None
         if lists and view is None:
             return None  # what comes back is a node, and a node of these returns a list
-        now = self.memory.part_became(x, out)
+        now = self.memory.part_became(part, new)
         if now is None or view is None:
             return None if now is None else now.owner
         single = Apply(view, [now.owner.inputs[0]], [now.type.make_variable()])  # type: ignore[union-attr]
         self.memory.applied(single)
         return single
+
+    def _written_apart(
+        self, function: NativeFunction, args: Any, kwargs: Any, node: Any
+    ) -> Apply | None:
+        """The application of what writes into its first argument, a view, which happens in a copy
+        that has its strides, and then in what it is a view of."""
+        x = args[0]
+        if not self.memory.is_view(x):
+            return None
+        own = native("copy")(x, x)
+        applied = super().apply(function, (own, *args[1:]), kwargs, node)
+        if len(applied.outputs) != 1 or applied.op.destroy_map != {0: [0]}:
+            return None
+        return self._in_part(x, applied.outputs[0])
 
     def _turned(self, x: Variable, applied: Apply) -> Apply:
         """A tensor is now what a view of it is (`x.t_()`), in the same memory."""
@@ -852,6 +961,15 @@ def _converts_nothing(args: tuple[Any, ...], kwargs: Mapping[str, Any], node: An
     if any(v is True or isinstance(v, torch.memory_format) for v in given):
         return False
     return None not in (x.dtype, x.device) and (x.dtype, x.device) == (wanted.dtype, wanted.device)
+
+
+def _converts(node: Any) -> bool:
+    """Whether a node that calls a conversion returns another dtype than its argument has."""
+    import torch
+
+    x, made = (n.meta.get("val") for n in (node.args[0], node))
+    tensors = isinstance(x, torch.Tensor) and isinstance(made, torch.Tensor)
+    return tensors and x.dtype != made.dtype
 
 
 def _decomposed(target: Any, node: Any) -> Any:

@@ -132,17 +132,21 @@ class LibraryOp(Op):
         views: dict[int, list[int]] = {}
         self.written_inputs: list[int] = []
         written = self.written_inputs
+        self.returned_inputs: dict[int, int] = {}  # results that are inputs which are written
         for i, argument in enumerate(schema.arguments):
             info = argument.alias_info
             if info is None:
                 continue
             if info.is_write:
                 written += places[i]
-                continue
             for o, result in enumerate(schema.returns):
-                if result.alias_info is not None and (
+                if result.alias_info is None or not (
                     info.before_set & result.alias_info.before_set
                 ):
+                    continue
+                if info.is_write:
+                    self.returned_inputs.update((o, place) for place in places[i])
+                else:
                     views.setdefault(o, []).extend(places[i])
         # What is written into is there as further outputs, behind the results.
         n = len(schema.returns)

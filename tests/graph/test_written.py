@@ -110,8 +110,33 @@ def parts_of_lists(x, y):
     return first, second, column, a, b, rows[1], z
 
 
+def what_is_asserted_about(x, y):
+    torch._assert_async((x == x).all())
+    x.mul_(2)
+    row, flat = x[0], x.t().reshape(-1)
+    torch._assert_async(row.max() < 1000)
+    torch._assert_async(flat.min() > -1000)
+    row.add_(1)
+    flat.mul_(2)
+    return row, flat, x * 1
+
+
+def what_is_drawn(x, y):
+    z = x * 2
+    z.t()[1:].normal_()
+    torch.nn.functional.dropout(z.t(), 0.5, inplace=True)
+    first, second = z.split(2, 1)
+    second.uniform_()
+    z.t().reshape(-1)[:2].exponential_()
+    return z * 1, first * 1
+
+
 @pytest.mark.parametrize(
-    "forward", [slices, a_view_that_is_older, what_is_given, all_of_it, parts_of_lists]
+    "forward",
+    [
+        *(slices, a_view_that_is_older, what_is_given, all_of_it, parts_of_lists),
+        *(what_is_asserted_about, what_is_drawn),
+    ],
 )
 def test_a_program_that_writes_into_views_is_taken_as_it_is(forward, monkeypatch):
     """Making it functional takes torch a hundred times as long as importing it."""
@@ -125,8 +150,57 @@ def test_a_program_that_writes_into_views_is_taken_as_it_is(forward, monkeypatch
     monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", refused)
     compiled = pb.from_exported(program).compile("py")
     mine, theirs = ([t.clone() for t in args] for _ in range(2))
-    got, want = compiled(*mine), program.module()(*theirs)
+    torch.manual_seed(0)
+    got = compiled(*mine)
+    torch.manual_seed(0)
+    want = program.module()(*theirs)
     got, want = (r if isinstance(r, tuple) else (r,) for r in (got, want))
+    assert all(map(torch.equal, got, want))
+    assert all(map(torch.equal, mine, theirs))
+
+
+def an_assertion_without_a_message(x, y):
+    torch._assert_async((x > 0).all())
+    with torch.autocast("cpu", torch.bfloat16):
+        return x @ y
+
+
+def what_is_drawn_into(x, y):
+    z = x * 2
+    z.t().bernoulli_()
+    with torch.autocast("cpu", torch.bfloat16):
+        return x @ y, z
+
+
+@pytest.mark.parametrize(
+    ("forward", "text"),
+    [
+        (an_assertion_without_a_message, "drops an assertion without a message"),
+        (what_is_drawn_into, "draws random numbers into a tensor"),
+    ],
+)
+def test_a_program_of_which_torch_would_make_another_is_refused(forward, text):
+    module = type("Module", (torch.nn.Module,), {"forward": staticmethod(forward)})()
+    program = torch.export.export(module, (torch.ones(2, 2), torch.ones(2, 2)))
+    with pytest.raises(UnsupportedNode, match=text):
+        pb.from_exported(program)
+
+
+def test_a_conversion_under_autocast_to_another_dtype_is_a_copy():
+    def forward(x, y):
+        with torch.autocast("cpu", torch.bfloat16):
+            z = x @ y
+            w = z.float()
+            w.mul_(2)
+            z.add_(1)
+        x.sub_(1)
+        return z, w
+
+    module = type("Module", (torch.nn.Module,), {"forward": staticmethod(forward)})()
+    args = torch.randn(2, 2), torch.randn(2, 2)
+    program = torch.export.export(module, tuple(t.clone() for t in args))
+    mine, theirs = ([t.clone() for t in args] for _ in range(2))
+    got, want = pb.from_exported(program).compile("py")(*mine), program.module()(*theirs)
     assert all(map(torch.equal, got, want))
     assert all(map(torch.equal, mine, theirs))
 

@@ -21,6 +21,35 @@ torch.library.define("writing::_assert_scaled", "(Tensor x) -> Tensor")
 torch.library.impl("writing::_assert_scaled", "default", lambda x: x * 3)
 torch.library.register_fake("writing::_assert_scaled", lambda x: torch.empty_like(x))
 
+torch.library.define("writing::bump", "(Tensor(a!) x, Tensor y) -> Tensor")
+torch.library.impl(
+    "writing::bump", "CompositeExplicitAutograd", lambda x, y: x.add_(y.sum()).sum() + 1
+)
+torch.library.register_fake("writing::bump", lambda x, y: y.new_empty(()))
+torch.library.define("writing::doubled", "(Tensor(a!) x) -> Tensor(a!)")
+torch.library.impl("writing::doubled", "CompositeExplicitAutograd", lambda x: x.mul_(2))
+torch.library.register_fake("writing::doubled", lambda x: x)
+
+
+def branch(rng: random.Random, by: float) -> Any:
+    """What a branch makes of its operand, with a constant and writes of its own."""
+    kind = rng.randrange(3)
+
+    def run(v: torch.Tensor) -> tuple[torch.Tensor]:
+        w = v * by
+        t = torch.tensor(by)
+        t += v.sum()
+        if kind == 0:
+            w.reshape(-1).mul_(t)
+        elif kind == 1:
+            torch._assert(v.sum() == v.sum(), "a NaN")
+            w.unsqueeze(0)[0].add_(t)
+        else:
+            w.transpose(0, -1).copy_(t.expand_as(w.transpose(0, -1))) if w.dim() else w.fill_(2)
+        return (w * 1,)
+
+    return run
+
 
 class Writes(torch.nn.Module):
     """A seed's steps: views, writes into them, and what reads either, in any order."""
@@ -60,8 +89,18 @@ class Writes(torch.nn.Module):
 
     def others(self, rng: Any, v: Any, y: Any, pool: list[Any], read: list[Any]) -> None:
         """What is neither a view nor a write: custom operators, constants, assertions."""
-        kind = rng.randrange(4)
-        if kind == 0:
+        kind = rng.randrange(8)
+        if kind == 4:
+            torch._assert_async((v == v).all())
+        elif kind == 5:
+            read.append(torch.ops.writing.bump(v, y))
+        elif kind == 6:
+            pool.append(torch.ops.writing.doubled(v))
+        elif kind == 7:
+            w = v * 0.5
+            (r,) = torch.cond(y.sum() > 0, branch(rng, 1.0), branch(rng, -1.0), (w,))
+            pool.append(r)
+        elif kind == 0:
             read.append(torch.ops.writing._assert_scaled(v))
         elif kind == 1:
             t = torch.tensor(rng.choice((0.5, 2.0)))
@@ -175,8 +214,9 @@ def check(seed: int, mode: str = "py") -> bool:
     try:
         model = pb.from_exported(program)
     except UnsupportedNode as e:
-        # torch, as it makes the program functional, leaves fewer sizes open, or decides by strides.
-        known = "fixes x.size()[0]", "may be a view for some inputs"
+        # torch, as it makes the program functional, leaves fewer sizes open, decides by strides, or
+        # takes no operator that returns its argument.
+        known = "fixes x.size()[0]", "may be a view for some inputs", "has alias annotations"
         if not any(text in str(e) for text in known):
             raise
         return False
