@@ -797,11 +797,16 @@ func TestACheckpointAroundShardsSavesNothing(t *testing.T) {
 func TestShardsOfParametersThatAreInAGraph(t *testing.T) {
 	rankstest.Run(t, 3, distributed.Options{}, func(g *distributed.Group) {
 		for _, dtype := range []gotorch.DType{gotorch.Float32, gotorch.Float64} {
-			gotorch.ManualSeed(1)
+			// The same on each rank, which share the default generator.
+			random := gotorch.NewGenerator(gotorch.CPU)
+			random.ManualSeed(1)
 			first := nn.Linear(5, 7)
 			n := nn.Sequential(first, nn.ReLU(), nn.Linear(7, 2))
 			n.To(dtype)
-			x := gotorch.Randn([]int64{4, 5}, gotorch.TensorOptions{DType: dtype})
+			for _, p := range n.Parameters() {
+				p.Detach().Normal_(gotorch.Normal_Options{Generator: random})
+			}
+			x := gotorch.RandnGenerator([]int64{4, 5}, random, gotorch.TensorOptions{DType: dtype})
 			pass := func(forward func(gotorch.Tensor) gotorch.Tensor) (loss gotorch.Tensor) {
 				n.ZeroGrad()
 				loss = forward(x).Pow(2).Mean()

@@ -146,6 +146,8 @@ func (c *child) exit(t testing.TB) int {
 		}
 		return exit.ExitCode()
 	case <-time.After(30 * time.Second):
+		c.Process.Signal(syscall.SIGQUIT) // its goroutines are printed
+		<-c.done
 		t.Fatal("the server has not ended after 30 s")
 		return -1
 	}

@@ -306,8 +306,9 @@ class Runs:
                     mine.step()
                 except WrapperError as got:
                     self.refused += 1
-                    changed = before != [bits(b) for b in flat[1]]
-                    return f"a step that was refused, {got}, has changed something" * changed
+                    if before == [bits(b) for b in flat[1]]:
+                        return ""
+                    return f"a step that was refused, {got}, has changed something"
                 return f"step {step} is not refused, as in Python: {err}"
             mine.step()
             for i, (a, b) in enumerate(zip(*flat, strict=True)):
