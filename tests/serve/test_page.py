@@ -325,6 +325,9 @@ def test_a_narrow_screen_has_all_of_it(browser: Browser, url: str, tmp_path: Pat
             _choose(browser, name)
             title = json.dumps(re.sub(r" [12]$", "", name))
             browser.wait(f"document.getElementById('title').textContent === {title}")
+            if version := re.search(r" ([12])$", name):  # the title is that of both versions
+                state = json.dumps(f"version {version[1]},")
+                browser.wait(f"document.getElementById('state').textContent.startsWith({state})")
             browser.wait("document.querySelector('#form button, #form p')")
             assert browser.js(wider) == [], name
             assert browser.js("document.documentElement.scrollWidth") <= 390, name
