@@ -67,11 +67,9 @@ class Template:
             parameters = inspect.signature(type(self).key)  # not the bound method
             return positions(parameters, parameters.bind(*args, **kws).arguments)
         except (TypeError, ValueError):
-            if len(kws) > 1:
-                raise NotMineError(
-                    f"the order of {', '.join(kws)} is not known: give them by position"
-                ) from None
-            return [*args, *kws.values()]
+            raise NotMineError(
+                f"the place of {', '.join(kws)} is not known: give arguments by position"
+            ) from None
 
     def _wrong(self, what: str) -> RegistrationError:
         return RegistrationError(f"template {type(self).__qualname__}: {what}")

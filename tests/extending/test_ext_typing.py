@@ -364,6 +364,18 @@ def test_c15_a_return_that_is_no_signature_names_the_template():
         resolve_call("careless", [f64], {})
 
 
+def test_a_keyword_whose_place_nothing_says_is_refused():
+    @infer
+    class Minus(AbstractTemplate):
+        key = "minus"  # has no parameters to look at
+
+        def generic(self, args, kws):
+            return signature(f64, f64, f64)
+
+    with pytest.raises(TypingError, match="the place of a is not known"):
+        resolve_call("minus", [f64], {"a": f64})
+
+
 # C16: AttributeTemplate
 
 
