@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from .branches import Branch, Cond
-from .errors import BridgeTypeError
+from .errors import REFUSALS, BridgeTypeError
 from .fx import (
     CHECKS,
     Importer,
     UnsupportedNode,
+    draws,
     full_name,
     known_size,
     outputs_of,
@@ -44,9 +44,11 @@ from .ops.native import (
     native_op,
     results_of,
 )
+from .ops.separate import byte_range, overlap
 from .ops.strides import IfView, with_strides
 from .ops.written import assigns, scattering
 from .ranges import bounds, linear, size_rules, sizes_of
+from .sameness import same
 from .types import TensorType, schema_type
 from .variables import TensorConstant
 
@@ -57,11 +59,20 @@ if TYPE_CHECKING:
 _CALLS = {"wrap_with_set_grad_enabled": 1, "invoke_subgraph": 0, "tag_activation_checkpoint": 0}
 # Those that torch takes apart while it makes a program functional.
 _FUNCTIONALIZED = frozenset(["wrap_with_autocast"])
-# From here on, ranges of sizes have no bound.
 
 
 class _NeedsFunctional(Exception):
-    """A program that is to be made functional first."""
+    """A program is to be made functional first: why, and where in the model that is written."""
+
+    def __init__(self, what: str, node: Any = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = "" if node is None else written_at(node)
+
+    def refused(self, why: str, node: Any = None) -> UnsupportedNode:
+        """The error where that does not help."""
+        where = self.where or ("" if node is None else written_at(node))
+        return UnsupportedNode(f"{self.what}, and {why}{where}")
 
 
 def is_program(value: Any) -> bool:
@@ -96,42 +107,37 @@ def from_exported(program: ExportedProgram, name: str | None = None) -> Model:
     try:
         return _Program(program).model(name)
     except _NeedsFunctional as reason:
-        _refuse_unsure(program, str(reason))
-        _refuse_draws(program, str(reason))
+        _refuse_unsure(program, reason)
+        _refuse_draws(program, reason)
         sizes = _known_sizes(program)
         try:
             functional = program.run_decompositions({})
-        except Exception as e:
-            raise UnsupportedNode(
-                f"{reason}, and torch cannot make the program functional: {e}"
-            ) from e
+        except REFUSALS as e:
+            raise reason.refused(f"torch cannot make the program functional: {e}") from e
         if _count_assertions(functional) < _count_assertions(program):
-            what, _, where = str(reason).partition("\n")
-            raise UnsupportedNode(
-                f"{what}, and torch, as it makes the program functional, drops an assertion "
-                f"without a message: give it one\n{where}"
+            raise reason.refused(
+                "torch, as it makes the program functional, drops an assertion without a message: "
+                "give it one"
             ) from None
         # torch may have fixed a size of the program, which module() leaves open.
         for (place, before), (_, after) in zip(sizes, _known_sizes(functional), strict=True):
             if before != after:
-                what, _, where = str(reason).partition("\n")
-                raise UnsupportedNode(
-                    f"{what}, and torch, as it makes the program functional, fixes {place}, which "
-                    f"the program leaves open, at {after}: let the module write into a clone, or "
-                    f"export it with this size fixed\n{where}"
+                raise reason.refused(
+                    f"torch, as it makes the program functional, fixes {place}, which the program "
+                    f"leaves open, at {after}: let the module write into a clone, or export it "
+                    "with this size fixed"
                 ) from None
     try:
         return _Program(functional, program).model(name)
     except _NeedsFunctional as reason:
-        what, _, where = str(reason).partition("\n")
-        raise UnsupportedNode(
-            f"{what}, also after run_decompositions: let the module write into a clone, or take "
-            "the tensor (a cache, for instance) as an argument and return what becomes of it\n"
-            f"{where}"
+        raise reason.refused(
+            "torch does not resolve it (run_decompositions): let the module write into a clone, "
+            "or take the tensor (a cache, for instance) as an argument and return what becomes of "
+            "it"
         ) from None
 
 
-def _refuse_unsure(program: Any, reason: str) -> None:
+def _refuse_unsure(program: Any, reason: _NeedsFunctional) -> None:
     """UnsupportedNode where the program writes into what may be a view of something else, or may be
     none: torch, as it makes a program functional, decides by the example, or forgets it."""
     import torch
@@ -165,9 +171,9 @@ def _refuse_unsure(program: Any, reason: str) -> None:
                             join(node, [p])
                         look(inner)
                 continue
-            name = full_name(schema) if schema.name.startswith("aten::") else ""
+            name = _native_name(node.target)
             corrections = corrected("views", name) or ()
-            if node.target in _conversions() and _converts(node):
+            if name in _PERHAPS and _returns_view(node) is False:
                 continue  # a copy
             aliases = False
             for i, a in enumerate(schema.arguments):
@@ -187,11 +193,10 @@ def _refuse_unsure(program: Any, reason: str) -> None:
     groups_written = {group(n) for n in written}
     for node in unsure:
         if group(node) in groups_written:
-            what, _, where = reason.partition("\n")
-            raise UnsupportedNode(
-                f"{what}, and the program writes into what may be a view for some inputs and a "
-                f"copy for others ({node.format_node()}): let the module write into a clone\n"
-                f"{where or written_at(node)}"
+            raise reason.refused(
+                "the program writes into what may be a view for some inputs and a copy for others "
+                f"({node.format_node()}): let the module write into a clone",
+                node,
             )
 
 
@@ -206,22 +211,17 @@ def _calls(program: Any) -> Iterator[Any]:
                     yield node
 
 
-def _refuse_draws(program: Any, reason: str) -> None:
+def _refuse_draws(program: Any, reason: _NeedsFunctional) -> None:
     """UnsupportedNode where the program draws random numbers into a tensor: as torch makes it
     functional, they are drawn into a new one, in the order of its elements in memory, which may be
     another."""
-    import torch
-
     for node in _calls(program):
-        schema = node.target._schema
-        name = full_name(schema) if schema.name.startswith("aten::") else ""
-        draws = torch.Tag.nondeterministic_seeded in node.target.tags
-        if draws and schema.is_mutable and not (name.endswith("dropout_") and not node.args[2]):
-            what, _, where = reason.partition("\n")
-            raise UnsupportedNode(
-                f"{what}, and {node.format_node()} draws random numbers into a tensor, whose "
-                "order in memory torch does not keep as it makes the program functional: let the "
-                f"module draw into a new tensor\n{where or written_at(node)}"
+        if node.target._schema.is_mutable and draws(node):
+            raise reason.refused(
+                f"{node.format_node()} draws random numbers into a tensor, whose order in memory "
+                "torch does not keep as it makes the program functional: let the module draw into "
+                "a new tensor",
+                node,
             )
 
 
@@ -251,9 +251,10 @@ _VIEWS = frozenset(
 )
 # Functions that may return a view of their first argument, or that argument, or a copy: by its
 # strides, its dtype, or what else they are told.
-_PERHAPS = frozenset(
-    """reshape reshape_as flatten.using_ints ravel contiguous to.dtype to.device to.other
-    to.dtype_layout type_as positive conj_physical resolve_conj resolve_neg
+_CONVERSIONS = frozenset(["to.dtype", "to.device", "to.other", "to.dtype_layout", "type_as"])
+_PERHAPS = _CONVERSIONS | frozenset(
+    """reshape reshape_as flatten.using_ints ravel contiguous
+    positive conj_physical resolve_conj resolve_neg
     dropout feature_dropout alpha_dropout feature_alpha_dropout
     """.split()  # noqa: SIM905
 )
@@ -277,9 +278,14 @@ def _is_view(function: NativeFunction, arguments: Sequence[Any], x: Any, out: An
         return None
     given = {a.name: v for a, v in zip(function.function.arguments, arguments, strict=True)}
     shape = x.shape is not None and None not in x.shape and x.shape == out.shape
-    if name.startswith("to.") or name == "type_as":
-        if given.get("copy") or (x.dtype, x.device) != (out.dtype, out.device):
-            return None if None in (x.dtype, out.dtype) else False
+    if name in _CONVERSIONS:
+        if given.get("copy"):
+            return False
+        types = [(t.dtype, t.device) for t in (x, out)]
+        if any(None in t for t in types) or given.get("pin_memory"):
+            return None
+        if types[0] != types[1]:
+            return False
         return True if given.get("memory_format") in (None, torch.preserve_format) else None
     if "dropout" in name:
         return given["train"] is False or given["p"] == 0
@@ -289,6 +295,19 @@ def _is_view(function: NativeFunction, arguments: Sequence[Any], x: Any, out: An
     if name == "positive" or (shape and name in ("reshape", "reshape_as", "flatten.using_ints")):
         return True
     return None
+
+
+def _native_name(target: Any) -> str:
+    """The name of a function of PyTorch as the schemas here have it, "" for other operators."""
+    schema = getattr(target, "_schema", None)
+    return full_name(schema) if schema is not None and schema.name.startswith("aten::") else ""
+
+
+def _returns_view(node: Any) -> bool | None:
+    """`_is_view` of a node of torch.fx that calls one of these functions."""
+    function = native(_native_name(node.target))
+    types = [type_of(n.meta.get("val")) for n in (node.all_input_nodes[0], node)]
+    return _is_view(function, function.bind(node.args, node.kwargs), *types)
 
 
 # Views that are taken back by the same function again.
@@ -329,7 +348,6 @@ def _with_part(part: Variable, new: Variable) -> Variable | None:
         return _laid_out(node.inputs[0], new)
     assert isinstance(node.op, NativeOp)
     x, name, arguments = node.inputs[0], node.op.name, node.op.arguments
-    shape = getattr(x.type, "shape", None) or ()
     back: tuple[str, tuple[Any, ...]] | None = None
     if name in _TURNING:
         back = name, arguments
@@ -340,8 +358,6 @@ def _with_part(part: Variable, new: Variable) -> Variable | None:
         back = "squeeze.dim", arguments
     elif name in ("detach", "alias"):
         return _laid_out(x, new)
-    elif name == "squeeze.dim" and isinstance(arguments[1], int) and shape[arguments[1]] == 1:
-        back = "unsqueeze", arguments
     elif name in _ORDERED:
         return _laid_out(x, _reshaped(new, x))
     if back is not None:
@@ -558,9 +574,8 @@ class _Importer(Importer):
                 try:
                     self._step(node, places)
                 except _NeedsFunctional as reason:
-                    if "\n" in str(reason):
-                        raise
-                    raise _NeedsFunctional(f"{reason}{written_at(node)}") from None
+                    reason.where = reason.where or written_at(node)
+                    raise
             elif node.op not in ("placeholder", "output"):
                 raise UnsupportedNode(f"{node.format_node()}: {node.op} has no counterpart")
 
@@ -581,7 +596,7 @@ class _Importer(Importer):
             return
         # What vmap, jvp and grad of torch.func call: torch resolves it as it resolves mutations.
         if getattr(target, "__module__", "") == "torch._functorch.predispatch":
-            raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
+            raise _NeedsFunctional(node.format_node())
         if schema is not None and schema.name in CHECKS:
             self._check(node, schema, places)
             self.values[node] = None
@@ -655,8 +670,8 @@ class _Importer(Importer):
     ) -> Any:
         import torch
 
-        if target in _conversions() and _converts_nothing(args, kwargs, node):
-            return args[0]
+        if _native_name(target) in _CONVERSIONS and _returns_view(node):
+            return args[0]  # that very tensor
         if target is torch.ops.aten.instance_norm.default and args[3] is not None and args[5]:
             return self._instance_norm(*args)
         return super().call(target, args, kwargs, node)
@@ -694,9 +709,7 @@ class _Importer(Importer):
             function = native("reshape") if function.name == "view" else function
         else:
             if _cast(args, kwargs, node):
-                raise _NeedsFunctional(
-                    f"{node.format_node()} was exported under torch.autocast{written_at(node)}"
-                )
+                raise _NeedsFunctional(f"{node.format_node()} was exported under torch.autocast")
             new = self._functional(function, args, kwargs, node)
             if new is not None:
                 return new
@@ -712,7 +725,7 @@ class _Importer(Importer):
 
         parts = _decomposed(target, node)
         if parts is not None:
-            inputs = [n for n in parts.graph.nodes if n.op == "placeholder"]
+            inputs = placeholders(parts.graph)
             self.values.update(zip(inputs, _pytree.tree_leaves((args, kwargs)), strict=True))
             self.run(parts)
             return self.value(outputs_of(parts.graph))
@@ -868,17 +881,14 @@ class _Importer(Importer):
         if name == "_assert_tensor_metadata":
             self._check_metadata(node, args, kwargs)
         elif name in ("sym_constrain_range", "sym_constrain_range_for_size"):
-            bounds = {"min": None, "max": None, **dict(zip(("min", "max"), args[1:], strict=False))}
-            bounds.update(kwargs)
-            if bounds["min"] is None and name.endswith("for_size"):
-                bounds["min"] = 0
-            if isinstance(args[0], Variable):
-                x: Any = args[0]
-                for key, compare in (("min", operator.ge), ("max", operator.le)):
-                    if bounds[key] is not None:
-                        sign = ">=" if key == "min" else "<="
-                        message = f"{node.args[0]} must be {sign} {bounds[key]}"
-                        self._require(node, compare(x, bounds[key]), message, places)
+            x, low, high, *_ = native(_native_name(node.target)).bind(args, kwargs)
+            low = 0 if low is None and name.endswith("for_size") else low
+            if isinstance(x, Variable):
+                limits: list[Any] = [(low, ">=", operator.ge), (high, "<=", operator.le)]
+                for bound, sign, holds in limits:
+                    if bound is not None:
+                        message = f"{node.args[0]} must be {sign} {bound}"
+                        self._require(node, holds(x, bound), message, places)
         else:
             condition = args[0]
             message = args[1] if len(args) > 1 else kwargs.get("assert_msg", "an assertion failed")
@@ -890,10 +900,17 @@ class _Importer(Importer):
                 raise UnsupportedNode(f"{node.format_node()}: {message}{written_at(node)}")
 
     def _check_metadata(self, node: Any, args: Any, kwargs: Any) -> None:
-        t = getattr(args[0], "type", None)
-        dtype = kwargs.get("dtype", args[3] if len(args) > 3 else None)
-        if isinstance(t, TensorType) and dtype is not None and t.torch_dtype != dtype:
-            raise UnsupportedNode(f"{node.format_node()}: {args[0]} is a {t}")
+        """UnsupportedNode unless the type says what is asserted. It says nothing of strides; device
+        and layout are the program's own."""
+        x, sizes, strides, dtype, *_ = native("_assert_tensor_metadata").bind(args, kwargs)
+        known = dtype in (None, x.type.torch_dtype) and (
+            sizes is None or same(list(sizes), list(x.type.shape))
+        )
+        if not known or strides is not None:
+            raise UnsupportedNode(
+                f"{node.format_node()}: the program asserts more of {x} than a type can say "
+                f"({x.type}): assert it before the call, and leave it out here{written_at(node)}"
+            )
 
     def _require(self, node: Any, condition: Any, message: str, places: Mapping[Any, int]) -> None:
         """Puts a condition before the uses of what it was computed from. It is put before the
@@ -940,38 +957,6 @@ def _cast(args: tuple[Any, ...], kwargs: Mapping[str, Any], node: Any) -> bool:
     )
 
 
-@cache
-def _conversions() -> frozenset[Any]:
-    """Functions that return their very argument where it is already as it is to be."""
-    from torch.ops import aten
-
-    to = aten.to
-    return frozenset([to.dtype, to.dtype_layout, to.device, to.other, aten.type_as.default])
-
-
-def _converts_nothing(args: tuple[Any, ...], kwargs: Mapping[str, Any], node: Any) -> bool:
-    """Whether a conversion returns its argument for certain."""
-    import torch
-
-    x, wanted = getattr(args[0], "type", None), type_of(node.meta.get("val"))
-    if not isinstance(x, TensorType) or not isinstance(wanted, TensorType):
-        return False
-    given = [*args[1:], *kwargs.values()]
-    # A copy that is asked for, or another order of elements.
-    if any(v is True or isinstance(v, torch.memory_format) for v in given):
-        return False
-    return None not in (x.dtype, x.device) and (x.dtype, x.device) == (wanted.dtype, wanted.device)
-
-
-def _converts(node: Any) -> bool:
-    """Whether a node that calls a conversion returns another dtype than its argument has."""
-    import torch
-
-    x, made = (n.meta.get("val") for n in (node.args[0], node))
-    tensors = isinstance(x, torch.Tensor) and isinstance(made, torch.Tensor)
-    return tensors and x.dtype != made.dtype
-
-
 def _decomposed(target: Any, node: Any) -> Any:
     """The graph of what an operator does, where it is registered as made of others; else None. Its
     placeholders are the leaves of the arguments."""
@@ -997,7 +982,7 @@ def _decomposed(target: Any, node: Any) -> Any:
     try:
         with torch.no_grad():
             parts = make_fx(call)(*leaves)
-    except Exception:  # a user's Python, which may look at numbers; it is called as it is
+    except REFUSALS:  # a user's Python, which may look at numbers; it is called as it is
         return None
     # What is right for some sizes only is not taken apart: nobody would check them.
     return parts if len(assumed) == before else None
@@ -1025,7 +1010,7 @@ class _Program:
 
     def model(self, name: str | None) -> Model:
         program = self.program
-        nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
+        nodes = placeholders(program.graph)
         specs = program.graph_signature.input_specs
         for node, spec in zip(nodes, specs, strict=True):
             self._input(node, spec)
@@ -1285,18 +1270,18 @@ class _Program:
         if not updates:
             return
         used = {*results, *(v for node in toposort(results) for v in node.inputs)}
-        spans = [
-            (*_span(self._tensor(target)), target)
+        found = [
+            (target, self._tensor(target))
             for name, target in self.targets.items()
             if target in updates or self._given[name][0] in used
         ]
-        spans.sort()
+        spans = sorted((*byte_range(t), target) for target, t in found if t.numel())
         for i, (_, end, one) in enumerate(spans):
             for start, _, two in spans[i + 1 :]:
                 if start >= end:
                     break
                 changed, other = (one, two) if one in updates else (two, one)
-                if changed in updates and _overlap(self._tensor(one), self._tensor(two)):
+                if changed in updates and overlap(self._tensor(one), self._tensor(two)):
                     raise UnsupportedNode(
                         f"a call changes {changed}, which shares its memory with {other}, that is "
                         "used as well: keep one of them, and take the other from it in forward"
@@ -1321,33 +1306,6 @@ def _cloned(t: Any) -> Any:
     if t.layout != torch.strided or is_dense(t) or 0 in t.stride():
         return t.clone()
     return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t)
-
-
-def _span(t: Any) -> tuple[int, int]:
-    """The addresses between which the elements of a tensor lie; twice 0 where it has none."""
-    import torch
-
-    if t.layout != torch.strided or t.numel() == 0 or not t.data_ptr():
-        return 0, 0
-    reach = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) + 1
-    return t.data_ptr(), t.data_ptr() + reach * t.element_size()
-
-
-def _overlap(a: Any, b: Any) -> bool:
-    """Whether an element of one tensor lies in the memory of an element of the other, where their
-    spans do."""
-    import torch
-
-    (mine, my_end), (theirs, their_end) = _span(a), _span(b)
-    size = a.element_size()
-    if a.device != b.device:
-        return False
-    if size != b.element_size() or (mine - theirs) % size:
-        return True  # seldom, and they may well not
-    low = min(mine, theirs)
-    taken = torch.zeros((max(my_end, their_end) - low) // size, dtype=torch.bool)
-    taken.as_strided(a.shape, a.stride(), (mine - low) // size).fill_(True)
-    return bool(taken.as_strided(b.shape, b.stride(), (theirs - low) // size).any())
 
 
 def _apart(updates: Mapping[str, Variable], outputs: Sequence[Variable]) -> dict[str, Variable]:

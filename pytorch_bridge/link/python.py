@@ -81,7 +81,7 @@ class Interpreter:
         storage = self.storage or self._fresh()
         for i, value in enumerate(values):
             storage[i][0] = value
-        with torch.no_grad():
+        with torch.no_grad(), torch._C._DisableAutocast():  # as in C
             for at, (run, inputs, outputs, drops) in enumerate(self.steps):
                 given = [storage[i][0] for i in inputs]
                 try:

@@ -114,6 +114,7 @@ class NativeFunction:
             schema, tuple(variants.split(",")), tuple(t for t in tags.split(",") if t), page
         )
         self.name = name
+        self.base, _, self.overload = name.partition(".")
         self.types: tuple[SchemaType, ...] = tuple(
             schema_type(a.type) for a in self.function.arguments
         )
@@ -142,9 +143,8 @@ class NativeFunction:
         """torch's own overload. BridgeTypeError where the installed torch has none."""
         import torch
 
-        base, _, overload = self.name.partition(".")
         try:
-            return getattr(getattr(torch.ops.aten, base), overload or "default")
+            return getattr(getattr(torch.ops.aten, self.base), self.overload or "default")
         except AttributeError:
             raise BridgeTypeError(
                 f"{self.name}: torch {torch.__version__} has no such function"
@@ -185,16 +185,15 @@ class NativeFunction:
     def functional(self) -> NativeFunction | None:
         """The function that does the same as this in-place one, and writes nothing. The arguments
         tell: overloads that belong together may have other names."""
-        base = self.name.partition(".")[0]
-        if not base.endswith("_") or base.endswith("__"):
+        if not self.base.endswith("_") or self.base.endswith("__"):
             return None
-        return self._alike(base[:-1], False)
+        return self._alike(self.base[:-1], False)
 
     @cached_property
     def in_place(self) -> NativeFunction | None:
         """The function that does the same as this one, and writes the result into its first
         argument."""
-        return self._alike(f"{self.name.partition('.')[0]}_", True)
+        return self._alike(f"{self.base}_", True)
 
     def _alike(self, base: str, written: bool) -> NativeFunction | None:
         """The overload of another function that takes the same arguments, and writes into the
@@ -310,11 +309,10 @@ class NativeFunction:
     @cached_property
     def _scalar(self) -> NativeFunction | None:
         """The overload that differs by taking a Scalar for `other`, if there is one."""
-        base, _, overload = self.name.partition(".")
-        if overload not in ("Tensor", "Tensor_Tensor", "self", ""):
+        if self.overload not in ("Tensor", "Tensor_Tensor", "self", ""):
             return None
         for candidate in ("Scalar", "Tensor_Scalar"):
-            name = f"{base}.{candidate}"
+            name = f"{self.base}.{candidate}"
             if name not in lines() or name == self.name:
                 continue
             form = native(name)

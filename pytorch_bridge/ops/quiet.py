@@ -11,6 +11,29 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
+
+@contextlib.contextmanager
+def default_modes() -> Iterator[None]:
+    """PyTorch as a compiled function calls it, in whatever modes the caller is: without autocast,
+    inference mode and another default device. Grad mode is to be set inside."""
+    import torch
+
+    with contextlib.ExitStack() as stack:
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))  # which enables gradients
+        stack.enter_context(torch._C._DisableAutocast())
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        yield
+
+
+def default_dtype() -> Any:
+    """What the types of some results depend on besides the arguments."""
+    import torch
+
+    return torch.get_default_dtype()
+
+
 _silent: ContextVar[bool] = ContextVar("silent", default=False)
 _one_at_a_time = threading.RLock()
 

@@ -86,8 +86,7 @@ class WithStrides(CallsTorch):
         return [None, *output_grads]
 
     def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
-        x, new = inputs
-        output_storage[0][0] = new if _laid_out_alike(x, new) else self._copy.call(inputs)
+        output_storage[0][0] = laid_out(*inputs)
 
     def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         copy = self._copy.c_code(node, name, inputs, outputs, sub)
@@ -108,12 +107,13 @@ class WithStrides(CallsTorch):
 with_strides = WithStrides()
 
 
-def _laid_out_alike(x: Any, new: Any) -> bool:
+def laid_out(x: Any, new: Any) -> Any:
+    """A tensor with the strides of x, which has the same sizes: itself where it has them, else a
+    copy."""
     import torch
 
-    if not (x.layout == new.layout == torch.strided) or x.is_nested or new.is_nested:
-        return True  # there are no strides to keep
-    return bool(x.stride() == new.stride())
+    strided = x.layout == new.layout == torch.strided and not (x.is_nested or new.is_nested)
+    return torch.ops.aten.copy(x, new) if strided and x.stride() != new.stride() else new
 
 
 _SUPPORT = r"""

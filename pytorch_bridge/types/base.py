@@ -284,10 +284,11 @@ def extracts_as_filtered(t: Type) -> bool:
     return False
 
 
-def same_form(a: Type, b: Type) -> bool:
-    """Whether the values of two types look alike in C: both are declared by the same method."""
-    of_a, of_b = (getattr(type(t), "c_declare", None) for t in (a, b))
-    return of_a is of_b
+def form_of(kind: type) -> object:
+    """What tells whether the values of two classes of types look alike in C: the method that
+    declares them; None where they have no form."""
+    found: object = getattr(kind, "c_declare", None)
+    return None if found is CType.c_declare else found
 
 
 class Generic(CType):
@@ -305,9 +306,8 @@ class Generic(CType):
     def is_super(self, otype: Type) -> bool | None:
         if type(self) is not Generic:
             return super().is_super(otype)
-        declares: Any = getattr(type(otype), "c_declare", None)
         # Values of a type without C stay Python objects there.
-        return True if declares in (None, CType.c_declare, Generic.c_declare) else None
+        return True if form_of(type(otype)) in (None, Generic.c_declare) else None
 
     def convert_variable(self, var: Variable) -> Variable | None:
         if type(self) is Generic and not self.is_super(var.type):
