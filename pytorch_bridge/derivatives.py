@@ -690,7 +690,7 @@ def _orderings(
                 others.append(other)
             if len(others) == 2:
                 break
-        # What no other sizes show to be needless stays.
+        # A condition stays unless other sizes show that the record is right without it.
         if not others or not all(map(right, others)):
             demanded.append(condition)
     return tuple(demanded)

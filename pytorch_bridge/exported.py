@@ -138,8 +138,8 @@ def from_exported(program: ExportedProgram, name: str | None = None) -> Model:
 
 
 def _refuse_unsure(program: Any, reason: _NeedsFunctional) -> None:
-    """UnsupportedNode where the program writes into what may be a view of something else, or may be
-    none: torch, as it makes a program functional, decides by the example, or forgets it."""
+    """UnsupportedNode where the program writes into a tensor that may be a view or a copy: as torch
+    makes a program functional, it decides by the example, or takes it for a copy."""
     import torch
 
     groups: dict[Any, Any] = {}  # nodes that may share memory
@@ -240,8 +240,8 @@ def _known_sizes(program: Any) -> list[tuple[str, int | None]]:
     return found
 
 
-# Functions whose result is a view of their first argument for certain, whatever its strides are: of
-# what has been written into that, the same function is the view.
+# Functions whose result is always a view of their first argument, whatever its strides are. Applied
+# to the new value of that argument, they give the new value of the view.
 _VIEWS = frozenset(
     """slice.Tensor select.int diagonal narrow unbind.int split.Tensor split_with_sizes chunk
     transpose.int permute t unsqueeze squeeze.dim squeeze.dims squeeze view view_as unflatten.int
@@ -249,8 +249,8 @@ _VIEWS = frozenset(
     atleast_2d atleast_3d
     """.split()  # noqa: SIM905
 )
-# Functions that may return a view of their first argument, or that argument, or a copy: by its
-# strides, its dtype, or what else they are told.
+# Functions that return a view of their first argument, that argument itself, or a copy, by its
+# strides, its dtype and the other arguments.
 _CONVERSIONS = frozenset(["to.dtype", "to.device", "to.other", "to.dtype_layout", "type_as"])
 _PERHAPS = _CONVERSIONS | frozenset(
     """reshape reshape_as flatten.using_ints ravel contiguous
@@ -258,7 +258,7 @@ _PERHAPS = _CONVERSIONS | frozenset(
     dropout feature_dropout alpha_dropout feature_alpha_dropout
     """.split()  # noqa: SIM905
 )
-# Those whose elements stand in the order of the argument's: a reshape takes them back.
+# Views that keep the order of the elements: a reshape inverts them.
 _ORDERED = _PERHAPS | frozenset(
     """view view_as unflatten.int squeeze.dim squeeze.dims squeeze
     atleast_1d atleast_2d atleast_3d
@@ -310,13 +310,13 @@ def _returns_view(node: Any) -> bool | None:
     return _is_view(function, function.bind(node.args, node.kwargs), *types)
 
 
-# Views that are taken back by the same function again.
+# Views that invert themselves: the same function again gives back the argument.
 _TURNING = frozenset(["transpose.int", "swapaxes", "swapdims", "t", "numpy_T", "mT"])
 
 
 def _alone(part: Variable) -> NativeOp | None:
-    """The view that gives one tensor of a list of views, of what they are of; None where none is
-    known to."""
+    """The single view that equals `part`, one of a list of views (`select` for `unbind`); None
+    where none is known."""
     node, k = part.owner, part.index
     assert node is not None
     assert isinstance(node.op, NativeOp)
@@ -341,7 +341,8 @@ def _alone(part: Variable) -> NativeOp | None:
 
 
 def _with_part(part: Variable, new: Variable) -> Variable | None:
-    """What a view is of, with `new` in the place of the view; None where no function does that."""
+    """The tensor that `part` is a view of, with `new` in the place of the view; None where no
+    function does that."""
     node = part.owner
     assert node is not None
     if isinstance(node.op, Require):
@@ -393,10 +394,10 @@ def _laid_out(x: Variable, new: Variable) -> Variable:
 
 
 class _Memory:
-    """Which variable has what a variable's memory holds by now.
+    """The variable that has the current value of another one's memory.
 
-    What may be a view, or may not, lies in the memory of what it would be a view of, and in memory
-    of its own."""
+    A result that may be a view or a copy counts as both: it lies in its argument's memory, and in
+    memory of its own."""
 
     def __init__(self) -> None:
         self._became: dict[Variable, Variable] = {}
@@ -408,11 +409,12 @@ class _Memory:
         self._destroyed: dict[Variable, int] = {}  # what was written where it is, and when
 
     def is_view(self, v: Variable) -> bool:
-        """Whether v is a view, or may be, of which it is known what has been written."""
+        """Whether v is a view, or may be one, whose value can be computed again."""
         return v in self._views
 
     def may_be_another(self, x: Variable) -> bool:
-        """Whether a function may have returned its argument itself, that or as x."""
+        """Whether x may be one tensor with another variable: a function may have returned its very
+        argument."""
         return any(
             isinstance(node.op, NativeOp)
             and node.op.name in _PERHAPS
@@ -421,7 +423,7 @@ class _Memory:
         )
 
     def latest(self, v: Variable) -> Variable:
-        """What v has become, as far as that has been found."""
+        """The variable that holds v's memory now, as far as that has been found."""
         first = v
         while v in self._became:
             v = self._became[v]
@@ -457,8 +459,8 @@ class _Memory:
         return again.outputs[v.index]
 
     def part_became(self, part: Variable, new: Variable) -> Variable | None:
-        """`new` has been written into a view: what the view is now. None where it is not known how
-        to say so."""
+        """Records that `new` has been written into a view; returns the view's new variable, or None
+        where no function writes it into the whole."""
         at, value = part, new
         passed: list[tuple[Variable, Variable]] = []  # what may be a view, and what it is now
         while not self.lies_alone(at):
@@ -486,7 +488,7 @@ class _Memory:
         return self.current(part)
 
     def _perhaps_view(self, v: Variable, node: Apply, own: Variable) -> None:
-        """Takes note of what may be the view that a node makes, or lies in memory of its own."""
+        """Records v, which may be the view that a node makes, or lies in memory of its own."""
         self._views[v] = node
         self._perhaps[v] = own
         x = self.current(node.inputs[0])
@@ -504,7 +506,7 @@ class _Memory:
         return set(self._roots.get(v, {v: 0})) == {v}
 
     def applied(self, node: Apply) -> None:
-        """Takes note of what a node views and writes."""
+        """Records what a node views and writes."""
         op = node.op
         for o, inputs in op.view_map.items():
             v, roots = node.outputs[o], dict[Variable, int]()
@@ -532,8 +534,8 @@ class _Memory:
         return {v: self._written.get(v, 0)}
 
     def became(self, old: Variable, new: Variable, same: bool) -> None:
-        """The memory of `old` has been written into: `new` is what is in it now, or, unless it is
-        the `same` memory, what would be."""
+        """Records that the memory of `old` now holds the value of `new`: where `same`, because
+        `new` lies there; else `new` has memory of its own."""
         roots = self._roots.get(old) or self._own(old)
         for root in roots:
             self._written[root] = self._written.get(root, 0) + 1
@@ -545,7 +547,7 @@ class _Memory:
 
 
 class _Importer(Importer):
-    """Imports a whole program, node by node in its order, as what it writes makes necessary."""
+    """Imports a whole program, node by node in its order, because what it writes matters later."""
 
     def __init__(self, functional: bool) -> None:
         super().__init__({}, typed=True)
@@ -594,7 +596,7 @@ class _Importer(Importer):
         if getattr(target, "namespace", "") == "higher_order":
             self.values[node] = self._higher_order(node, name)
             return
-        # What vmap, jvp and grad of torch.func call: torch resolves it as it resolves mutations.
+        # vmap, jvp and grad of torch.func call these: torch resolves them with the mutations.
         if getattr(target, "__module__", "") == "torch._functorch.predispatch":
             raise _NeedsFunctional(node.format_node())
         if schema is not None and schema.name in CHECKS:
@@ -719,8 +721,8 @@ class _Importer(Importer):
         return applied
 
     def foreign(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any) -> Any:
-        """An operator of torch.library. Its results are what the node says. One that is made of
-        other operators is taken apart."""
+        """An operator of torch.library, with results of the types that the node has. One that is
+        made of other operators is taken apart."""
         from torch.utils import _pytree
 
         parts = _decomposed(target, node)
@@ -742,7 +744,7 @@ class _Importer(Importer):
                 "only those can be called that return tensors and numbers, or write into tensors"
             )
         op = LibraryOp.of(target, args, kwargs, written_at(node))
-        # A part is written apart, and then into what it is a part of.
+        # A view is written as a copy, which then goes into the whole.
         parts = {v: native("copy")(v, v) for v in self._parts(op, args, kwargs)}
         if parts:
             args, kwargs = _pytree.tree_map_only(
@@ -754,7 +756,7 @@ class _Importer(Importer):
             if self.memory.part_became(v, self.memory.current(own)) is None:
                 raise _NeedsFunctional(f"{op.name} writes into {v}")
         results = applied.outputs[: len(known)]
-        # One that is an argument by the schema, which is written: that argument.
+        # A result that is a written argument by the schema is that argument.
         for o, i in op.returned_inputs.items():
             given = applied.inputs[i]
             own = next((v for v, copied in parts.items() if copied is given), given)
@@ -765,8 +767,8 @@ class _Importer(Importer):
         return list(results) if several else results[0] if results else None
 
     def _parts(self, op: LibraryOp, args: Any, kwargs: Any) -> list[Variable]:
-        """The parts of tensors that an operator writes, if it gets nothing else of these and
-        returns no view of them."""
+        """The views that an operator writes, if no other argument shares their memory and no result
+        is a view of them."""
         from torch.utils import _pytree
 
         given = [v for v in _pytree.tree_leaves((args, kwargs)) if isinstance(v, Variable)]
@@ -786,8 +788,8 @@ class _Importer(Importer):
     def _functional(
         self, function: NativeFunction, args: Any, kwargs: Any, node: Any
     ) -> Apply | None:
-        """`x.add_(y)` as a new value, `x.add(y)`, where the two are of one type, and x lies in
-        memory of its own or is a view of what does; None otherwise."""
+        """`x.add_(y)` as a new value, `x.add(y)`, where both have one type, and x lies in memory of
+        its own or is a known view; None otherwise."""
         if function.name.startswith("_") or not args or not isinstance(args[0], Variable):
             return None
         x = args[0]
@@ -826,7 +828,7 @@ class _Importer(Importer):
         return self._in_part(x, out)
 
     def _in_part(self, part: Variable, new: Variable) -> Apply | None:
-        """`new` has been written into a view: the application that gives what it is now."""
+        """The application that gives the new value of a view, into which `new` has been written."""
         lists = getattr(part.owner.op, "lists", ())  # type: ignore[union-attr]
         view = _alone(part) if lists else None
         if lists and view is None:
@@ -841,8 +843,8 @@ class _Importer(Importer):
     def _written_apart(
         self, function: NativeFunction, args: Any, kwargs: Any, node: Any
     ) -> Apply | None:
-        """The application of what writes into its first argument, a view, which happens in a copy
-        that has its strides, and then in what it is a view of."""
+        """The application of a function that writes into its first argument, a view: it writes into
+        a copy with the same strides, which then goes into the whole."""
         x = args[0]
         if not self.memory.is_view(x):
             return None
@@ -853,7 +855,7 @@ class _Importer(Importer):
         return self._in_part(x, applied.outputs[0])
 
     def _turned(self, x: Variable, applied: Apply) -> Apply:
-        """A tensor is now what a view of it is (`x.t_()`), in the same memory."""
+        """Records that x has become a view of itself (`x.t_()`), in the same memory."""
         if self.memory.may_be_another(x):
             raise _NeedsFunctional(f"{x} gets other sizes, and may be one tensor with another")
         self.memory.applied(applied)
@@ -863,7 +865,7 @@ class _Importer(Importer):
         return applied
 
     def _may_move(self, x: Variable, form: NativeFunction) -> bool:
-        """Whether what a pointwise function makes of x may have other strides than x."""
+        """Whether the result of a function of x may have other strides than x."""
         from .rewrite.layout import dense, row_major
 
         if corrected("own_layout", form.name):
@@ -873,8 +875,8 @@ class _Importer(Importer):
     # Checks
 
     def _check(self, node: Any, schema: Any, places: Mapping[Any, int]) -> None:
-        """What a check checks is known, or checked when the graph runs, before whatever uses the
-        values that it is about."""
+        """A check is decided here, or made when the graph runs, before the values that it is about
+        are used."""
         name = schema.name.removeprefix("aten::").removeprefix("_functional_")
         args = self.value(node.args)
         kwargs = self.value(node.kwargs)
@@ -913,8 +915,8 @@ class _Importer(Importer):
             )
 
     def _require(self, node: Any, condition: Any, message: str, places: Mapping[Any, int]) -> None:
-        """Puts a condition before the uses of what it was computed from. It is put before the
-        results, too: what is used need not be needed for them."""
+        """Puts a condition before the later uses of the values that it was computed from, and
+        before the results, which may not depend on those uses."""
         self.asserted[message, condition] = None
         here = places.get(node, -1)
         pending, seen = list(node.all_input_nodes), set()
@@ -958,8 +960,8 @@ def _cast(args: tuple[Any, ...], kwargs: Mapping[str, Any], node: Any) -> bool:
 
 
 def _decomposed(target: Any, node: Any) -> Any:
-    """The graph of what an operator does, where it is registered as made of others; else None. Its
-    placeholders are the leaves of the arguments."""
+    """The graph of an operator that is registered as made of others, whose placeholders are the
+    leaves of the arguments; None for another operator."""
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils import _pytree
@@ -984,7 +986,7 @@ def _decomposed(target: Any, node: Any) -> Any:
             parts = make_fx(call)(*leaves)
     except REFUSALS:  # a user's Python, which may look at numbers; it is called as it is
         return None
-    # What is right for some sizes only is not taken apart: nobody would check them.
+    # A graph that is right for some sizes only is not used: nobody would check them.
     return parts if len(assumed) == before else None
 
 

@@ -407,8 +407,8 @@ def written_back(
 
 
 def _made_in(x: Variable, new: Variable) -> Variable | None:
-    """The variable that has the new value of an input in all of the input's memory, None where
-    that is not how it is made."""
+    """The variable that has the new value of an input and is made in all of the input's memory;
+    None where it is made elsewhere."""
     if new.owner is not None and new.owner.op == deep_copy_op:
         new = new.owner.inputs[0]  # kept apart from a result, which is copied instead
     v: Variable | None = new
@@ -418,8 +418,8 @@ def _made_in(x: Variable, new: Variable) -> Variable | None:
 
 
 def _overwritten(v: Variable) -> Variable | None:
-    """What lies in the very memory of v, with its sizes and strides; None where nothing is known
-    to."""
+    """The variable before v in the very same memory, with v's sizes and strides; None where none is
+    known."""
     node = v.owner
     if node is None or v.index is None:
         return None

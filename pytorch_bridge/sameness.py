@@ -86,8 +86,8 @@ def _compares_classes(kind: type) -> bool:
 
 
 def parts(value: Any) -> tuple[Any, ...] | None:
-    """What a value consists of beside its class, in order except for sets; None where its class is
-    not known. What has no smaller parts is told by ints and texts."""
+    """The parts of a value, which with its class are all of it, in order except for sets; None for
+    an unknown class. Values without smaller parts give ints, strings and bytes."""
     cls = type(value)
     if isinstance(value, Enum):
         return None

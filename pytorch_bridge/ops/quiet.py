@@ -28,7 +28,7 @@ def default_modes() -> Iterator[None]:
 
 
 def default_dtype() -> Any:
-    """What the types of some results depend on besides the arguments."""
+    """torch's default dtype, by which some results get theirs."""
     import torch
 
     return torch.get_default_dtype()

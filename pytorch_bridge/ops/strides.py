@@ -1,5 +1,5 @@
-"""What depends on strides, which no type knows: whether a function returns a view, and the strides
-of what is written. Each call looks."""
+"""Ops that look at strides at each call, because types have none: to see whether a function has
+returned a view, and to keep the strides of a tensor that is written."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def _share(a: Any, b: Any) -> bool:
 
 
 class WithStrides(CallsTorch):
-    """Its second input with the strides of the first, which has the same sizes: itself where it has
-    them, else a copy."""
+    """Its second input with the strides of the first, which has the same sizes: as it is where it
+    has them, else a copy."""
 
     __props__ = ()
     only_calls = True

@@ -53,8 +53,8 @@ Sub = dict[str, str]  # bits of C for a fragment: sub["fail"] leaves it after an
 
 
 def check_names(cls: type, absent: Mapping[str, str]) -> None:
-    """BridgeTypeError where a class defines what has no effect here; `absent` has what to do
-    instead."""
+    """BridgeTypeError where a class defines a name in `absent`, which has no effect here; its value
+    says what to do instead."""
     for name, instead in absent.items():
         if hasattr(cls, name):
             raise BridgeTypeError(
@@ -63,7 +63,7 @@ def check_names(cls: type, absent: Mapping[str, str]) -> None:
             )
 
 
-# What types of Aesara may define, and would be without effect here: what to do instead.
+# Attributes of Aesara's types that have no effect here, and what to do instead.
 _ABSENT = {
     "filter_checks_isfinite": "check it in filter",
     "value_zeros": "nothing makes values from types",
@@ -156,7 +156,7 @@ class Type:
         return self.make_variable(name)
 
     def __sameness__(self) -> Hashable:
-        """What two types of this class share if one may stand for the other."""
+        """The key of two types of this class that may stand for each other."""
         kind = type(self)
         hashes: object = kind.__hash__
         return self if hashes is not None and kind.__eq__ is not object.__eq__ else None
@@ -285,8 +285,8 @@ def extracts_as_filtered(t: Type) -> bool:
 
 
 def form_of(kind: type) -> object:
-    """What tells whether the values of two classes of types look alike in C: the method that
-    declares them; None where they have no form."""
+    """The method that declares the values of a class of types in C; None where they have no form
+    there. The values of two classes look alike in C if it is the same."""
     found: object = getattr(kind, "c_declare", None)
     return None if found is CType.c_declare else found
 
