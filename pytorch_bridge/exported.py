@@ -555,16 +555,10 @@ class _Importer(Importer):
         self.functional = functional
         self.asserted: dict[tuple[str, Any], None] = {}  # messages and conditions, in their order
         self.dense: set[Variable] = set()  # inputs without gaps between their elements
-        self._graphs: dict[Any, Any] = {}  # of get_attr nodes
 
     def value(self, argument: Any) -> Any:
         found = super().value(argument)
-        return self._current(found)
-
-    def _current(self, value: Any) -> Any:
-        if isinstance(value, Variable):
-            return self.memory.current(value)
-        return value
+        return self.memory.current(found) if isinstance(found, Variable) else found
 
     def run(self, module: Any) -> None:
         """Computes the nodes of a graph; placeholders have values already."""

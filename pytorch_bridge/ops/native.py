@@ -800,9 +800,6 @@ class NativeOp(CallsTorch):
             n += count
         return found
 
-    def _tensor_places(self, name: str) -> list[int]:
-        return self.places.get(name, [])
-
     @cached_property
     def view_map(self) -> Mapping[int, Sequence[int]]:  # type: ignore[override]
         f = self.native.function
@@ -815,7 +812,7 @@ class NativeOp(CallsTorch):
             if extra is not None:
                 tensors = [a.name for a in f.arguments if "Tensor" in a.type]
                 names += [n for n in tensors if extra is True or n in extra]
-            inputs = sorted({i for n in names for i in self._tensor_places(n)})
+            inputs = sorted({i for n in names for i in self.places[n]})
             if inputs:
                 found.update((o, inputs) for o in group)
         for o in self.destroy_map:
@@ -836,7 +833,7 @@ class NativeOp(CallsTorch):
             written = [a for a in f.arguments if a.written]
             for group, a in zip(self.groups, written, strict=True):
                 # One output for each tensor of the argument, in its order.
-                for o, i in zip(group, self._tensor_places(a.name), strict=False):
+                for o, i in zip(group, self.places[a.name], strict=False):
                     found[o] = [i]
                     claimed.add(i)
         else:
@@ -844,21 +841,17 @@ class NativeOp(CallsTorch):
                 same = f.same_as(f.returns[k])
                 if same is None:
                     continue
-                places = self._tensor_places(same.name)
+                places = self.places[same.name]
                 one_each = len(places) == len(group)
                 for n, o in enumerate(group):
                     found[o] = [places[n]] if one_each else list(places)
                 claimed.update(places)
         rest = [
-            i
-            for a in f.arguments
-            if a.written
-            for i in self._tensor_places(a.name)
-            if i not in claimed
+            i for a in f.arguments if a.written for i in self.places[a.name] if i not in claimed
         ]
         for name, condition in (corrected("writes", self.name) or {}).items():
             if self._holds(condition):
-                rest += [i for i in self._tensor_places(name) if i not in claimed]
+                rest += [i for i in self.places[name] if i not in claimed]
         if rest:
             found[None] = sorted(set(rest))
         return found
