@@ -182,6 +182,18 @@ def test_what_a_feature_refuses_is_taken_back(about, change):
         assert graph.try_replace(old, ops.log(graph.inputs[0]))
 
 
+def test_an_input_that_a_node_computes_stays_one_when_the_node_goes():
+    x = vector("x")
+    values, indices = ops.sort(x)
+    graph = FunctionGraph([x, values], [indices, ops.exp(values)], clone=False)
+    graph.replace(indices, indices.type.make_constant(torch.zeros(2, dtype=torch.int64)))
+    graph.check()
+    assert [str(node.op) for node in graph.toposort()] == ["exp"]
+    graph.replace(graph.outputs[1], x)
+    graph.check()
+    assert values in graph
+
+
 class Follows(Feature):
     """Knows the nodes and their inputs by what it hears."""
 
