@@ -254,7 +254,8 @@ static const char *pb_separate(const Tensor *in, const unsigned char *written,
   if (!error) qsort(order, (size_t)n, sizeof *order, pb_by_start);
   for (int i = 0; !error && i < n; i++) {
     for (int j = i + 1; !error && j < n && order[j].start < order[i].end; j++) {
-      const int a = order[i].place, b = order[j].place;
+      const int p = order[i].place, q = order[j].place;
+      const int a = p < q ? p : q, b = p < q ? q : p; /* in messages, as they are given */
       if (!(written[a] || written[b]) || !pb_overlap(&info[a], &info[b])) continue;
       if (written[a] && written[b])
         error = pb_shares("%s and %s are both written into, and share memory: give one of them a "
