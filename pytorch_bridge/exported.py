@@ -148,10 +148,10 @@ def _refuse_lost(program: Any) -> None:
             raise UnsupportedNode(
                 f"the program has a constant without elements, {name!r}, in the place of what the "
                 "module differentiates by torch.func.grad, vjp, jacrev or hessian: torch.export "
-                "has lost it, and program.module() does not compute it either. Use "
-                "torch.func.jvp or jacfwd in the module, which torch.export keeps; or record the "
+                "has lost it, and program.module() does not compute it either. Record the "
                 "derivative first, torch.fx.experimental.proxy_tensor.make_fx(function)(*args), "
-                "and export the graph that it returns"
+                "and export the graph that it returns; or use torch.func.jvp in the module, which "
+                "torch.export keeps"
             )
 
 
