@@ -87,15 +87,41 @@ def inputs(draw, batch, heads, n, m, e, ev, dtype):
     )
 
 
-def check(program, given):
-    want = program.module()(*given)
+# Of score_mod, mask_mod, dtype, heads, open sizes, and options of flex_attention.
+CASES = [
+    (1, 2, torch.float32, (4, 4), True, {}),
+    (5, 4, torch.bfloat16, (4, 2), False, {"enable_gqa": True, "scale": 0.7}),
+    (6, 0, torch.float32, (4, 1), True, {"enable_gqa": True, "return_aux": AuxRequest(lse=True)}),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+def test_all_bits_are_those_of_the_module(case):
+    score, mask, dtype, heads, dynamic, options = case
+    draw = random.Random(score)
+    torch.manual_seed(score)
+    warnings.simplefilter("ignore")
+    module = Attention(SCORES[score], MASKS[mask], **options)
+    example = inputs(draw, 2, heads, 12, 20, 8, 4, dtype)
+    program = torch.export.export(
+        module, example, dynamic_shapes=({0: AUTO, 2: AUTO},) * 3 if dynamic else None
+    )
     model = pb.from_exported(program)
+    sizes = [(2, 12, 20), (2, 12, 20)]
+    sizes += [(3, 5, 5), (1, 1, 1), (2, 0, 3)] if dynamic else []
     for form in (model.compile("py"), model.compile(), PackageForm(program)):
-        for x in given:
-            got = form(*x)
-            want = program.module()(*x)
-            assert len(got) == len(want)
-            for g, w in zip(got, want, strict=True):
-                assert g.dtype == w.dtype
-                assert g.stride() == w.stride()
-                assert torch.equal(g.nan_to_num(7), w.nan_to_num(7))
+        for batch, n, m in sizes:
+            given = inputs(draw, batch, heads, n, m, 8, 4, dtype)
+            for got, want in zip(form(*given), program.module()(*given), strict=True):
+                assert got.dtype == want.dtype
+                assert got.stride() == want.stride()
+                assert torch.equal(got.nan_to_num(7), want.nan_to_num(7))
+
+
+def test_the_sums_of_float64_are_refused():
+    """torch.export says that they are of float32."""
+    warnings.simplefilter("ignore")
+    q = torch.randn(2, 4, 6, 8, dtype=torch.float64)
+    module = Attention(return_aux=AuxRequest(lse=True))
+    with pytest.raises(pb.BridgeTypeError, match="ask for the attention alone"):
+        pb.from_exported(torch.export.export(module, (q, q, q)))
