@@ -593,7 +593,7 @@ class _Importer(Importer):
         self.asserted: dict[tuple[str, Any], None] = {}  # messages and conditions, in their order
         self.dense: set[Variable] = set()  # inputs without gaps between their elements
         self._graphs: dict[Any, Any] = {}  # of get_attr nodes
-        self.transformed: _Transformed | None = None  # the last of a vmap or the like
+        self.vmaps: list[_Transformed] = []  # the vmaps that a node is in
 
     def value(self, argument: Any) -> Any:
         found = super().value(argument)
@@ -654,16 +654,21 @@ class _Importer(Importer):
         taken = [self.values[n] for n in node.all_input_nodes]
         found = next((v for v in taken if isinstance(v, _Transformed)), None)
         if getattr(target, "__module__", "") == "torch._functorch.predispatch":
-            self.transformed = found or _Transformed(f"{node.format_node()}{written_at(node)}")
-            self.values[node] = self.transformed
+            from torch._functorch import predispatch
+
+            found = found or _Transformed(f"{node.format_node()}{written_at(node)}")
+            self.values[node] = found
+            if target is predispatch._vmap_increment_nesting:
+                self.vmaps.append(found)
+            elif target is predispatch._vmap_decrement_nesting:
+                self.vmaps.pop()
             return True
-        if schema is not None and self.transformed is not None and _may_draw(target):
-            raise _NeedsFunctional(self.transformed.reason)
+        if self.vmaps and _may_draw(target):
+            raise _NeedsFunctional(self.vmaps[-1].reason)
         if found is None:
             return False
-        if target is torch.ops.higher_order.flat_apply:
-            found = found or self.transformed  # it only indexes, by tensors
-        elif getattr(target, "namespace", "") == "higher_order":
+        indexes = target is torch.ops.higher_order.flat_apply  # by tensors
+        if getattr(target, "namespace", "") == "higher_order" and not indexes:
             return False  # it says what it needs
         if schema is not None:
             checks = schema.name in CHECKS and not schema.name.endswith("_metadata")
