@@ -12,6 +12,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .attention import flex_attention
 from .branches import Branch, Cond
 from .errors import REFUSALS, BridgeTypeError
 from .fx import (
@@ -28,13 +29,14 @@ from .fx import (
 )
 from .graph.basic import Apply, Constant, Variable, toposort
 from .graph.destroy import Memory
+from .library_gradients import library_grad
 from .model import Fixed, Model, leaf_paths
 from .ops.basic import deep_copy_op
 from .ops.checks import CheckSizes, Require
 from .ops.conditions import Condition, parse
 from .ops.functions import IN, corrected
 from .ops.in_place import is_dense
-from .ops.library import LibraryOp
+from .ops.library import LibraryOp, flat, register_gradients
 from .ops.native import (
     NativeFunction,
     NativeOp,
@@ -104,6 +106,7 @@ def from_exported(program: ExportedProgram, name: str | None = None) -> Model:
             f"from_exported takes a torch.export.ExportedProgram, got {type(program).__name__}: "
             "torch.export.export(module, args) makes one, torch.export.load(file) reads one"
         )
+    _refuse_lost(program)
     try:
         return _Program(program).model(name)
     except _NeedsFunctional as reason:
@@ -135,6 +138,27 @@ def from_exported(program: ExportedProgram, name: str | None = None) -> Model:
             "or take the tensor (a cache, for instance) as an argument and return what becomes of "
             "it"
         ) from None
+
+
+def _refuse_lost(program: Any) -> None:
+    """UnsupportedNode where the program does not have what it differentiates. As torch.export
+    records torch.func.grad, vjp, jacrev or hessian, it takes what they wrap for constants: module()
+    then computes with tensors without elements, whatever its arguments are."""
+    import torch
+
+    for name, value in program.constants.items():
+        if not isinstance(value, torch.Tensor):
+            continue
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(value)
+        if wrapped or isinstance(value, torch._subclasses.FakeTensor):
+            raise UnsupportedNode(
+                f"the program has a constant without elements, {name!r}, in the place of what the "
+                "module differentiates by torch.func.grad, vjp, jacrev or hessian: torch.export "
+                "has lost it, and program.module() does not compute it either. Record the "
+                "derivative first, torch.fx.experimental.proxy_tensor.make_fx(function)(*args), "
+                "and export the graph that it returns; or use torch.func.jvp in the module, which "
+                "torch.export keeps"
+            )
 
 
 def _refuse_unsure(program: Any, reason: _NeedsFunctional) -> None:
@@ -546,6 +570,31 @@ class _Memory:
         self._became[old] = new
 
 
+class _Transformed:
+    """What a node of a vmap or the like returns, or what is made of that."""
+
+    def __init__(self, node: Any) -> None:
+        self.needs = _NeedsFunctional(node.format_node(), node)
+
+
+def _makes_new(node: Any) -> bool:
+    """Whether a node makes a tensor in memory of its own."""
+    schema = getattr(getattr(node, "target", None), "_schema", None)
+    if schema is None or not schema.name.startswith("aten::new_"):
+        return False
+    return all(r.alias_info is None for r in schema.returns)
+
+
+def _known(values: Any) -> Any:
+    """The values, none of which may come from a vmap or the like."""
+    from torch.utils import _pytree
+
+    for v in _pytree.tree_leaves(values):
+        if isinstance(v, _Transformed):
+            raise v.needs
+    return values
+
+
 class _Importer(Importer):
     """Imports a whole program, node by node in its order, because what it writes matters later."""
 
@@ -555,6 +604,7 @@ class _Importer(Importer):
         self.functional = functional
         self.asserted: dict[tuple[str, Any], None] = {}  # messages and conditions, in their order
         self.dense: set[Variable] = set()  # inputs without gaps between their elements
+        self.vmaps: list[_Transformed] = []  # the vmaps that a node is in
 
     def value(self, argument: Any) -> Any:
         found = super().value(argument)
@@ -566,7 +616,7 @@ class _Importer(Importer):
         for node in module.graph.nodes:
             if node.op == "get_attr":
                 self.values[node] = self._attribute(module, node)
-            elif node.op == "call_function":
+            elif node.op == "call_function" and node not in self.values:
                 try:
                     self._step(node, places)
                 except _NeedsFunctional as reason:
@@ -587,17 +637,56 @@ class _Importer(Importer):
         target = node.target
         name = getattr(target, "__name__", "")
         schema = getattr(target, "_schema", None)
+        if self._transforms(node):
+            return
         if getattr(target, "namespace", "") == "higher_order":
             self.values[node] = self._higher_order(node, name)
             return
-        # vmap, jvp and grad of torch.func call these: torch resolves them with the mutations.
-        if getattr(target, "__module__", "") == "torch._functorch.predispatch":
-            raise _NeedsFunctional(node.format_node())
         if schema is not None and schema.name in CHECKS:
             self._check(node, schema, places)
             self.values[node] = None
             return
         self.values[node] = self._one(node)
+
+    def _transforms(self, node: Any) -> bool:
+        """Whether a node belongs to a vmap or the like, or takes what comes out of one: torch
+        resolves these as it resolves mutations, where somebody needs what comes out. Nobody needs
+        the blocks of flex_attention's masks."""
+        import torch
+
+        target = node.target
+        schema = getattr(target, "_schema", None)
+        taken = [self.values[n] for n in node.all_input_nodes]
+        found = next((v for v in taken if isinstance(v, _Transformed)), None)
+        if getattr(target, "__module__", "") == "torch._functorch.predispatch":
+            from torch._functorch import predispatch
+
+            found = found or _Transformed(node)
+            self.values[node] = found
+            if target is predispatch._vmap_increment_nesting:
+                self.vmaps.append(found)
+            elif target is predispatch._vmap_decrement_nesting:
+                self.vmaps.pop()
+            return True
+        if self.vmaps and draws(node):
+            raise self.vmaps[-1].needs
+        if found is None:
+            return False
+        indexes = target is torch.ops.higher_order.flat_apply  # by tensors
+        if getattr(target, "namespace", "") == "higher_order" and not indexes:
+            return False  # it says what it needs
+        if schema is not None:
+            checks = schema.name in CHECKS and not schema.name.endswith("_metadata")
+            written = [
+                n
+                for i, a in enumerate(schema.arguments)
+                if a.alias_info is not None and a.alias_info.is_write
+                for n in [node.args[i] if i < len(node.args) else node.kwargs.get(a.name)]
+            ]
+            if checks or not all(map(_makes_new, written)):
+                raise found.needs
+        self.values[node] = found
+        return True
 
     # Graphs inside graphs
 
@@ -623,7 +712,7 @@ class _Importer(Importer):
         values = [v.type.make_variable() if isinstance(v, Variable) else v for v in operands]
         importer.values.update(zip(places, values, strict=True))
         importer.run(module)
-        outputs = list(importer.value(outputs_of(module.graph)))
+        outputs = list(_known(importer.value(outputs_of(module.graph))))
         inputs = [v for v in values if isinstance(v, Variable)]
         if any(importer.memory.current(v) is not v for v in inputs):
             raise UnsupportedNode(f"{node.format_node()}: a branch writes into its operands")
@@ -633,11 +722,21 @@ class _Importer(Importer):
             outputs[0] = Require(message)(outputs[0], holds)
         return Branch(inputs, outputs)
 
+    def _taken(self, module: Any, values: Sequence[Any]) -> Any:
+        """What a recorded graph computes from values."""
+        return _recorded(module, dict(zip(placeholders(module.graph), values, strict=True)))
+
     def _higher_order(self, node: Any, name: str) -> Any:
         import torch
 
+        if node.target is not torch.ops.higher_order.flex_attention:
+            _known([self.values[n] for n in node.all_input_nodes])
         if node.target is torch.ops.higher_order.cond:
             return self._cond(node)
+        if node.target is torch.ops.higher_order.flex_attention:
+            args = self.value(node.args)
+            _known((args[:4], args[7:]))
+            return flex_attention(node, args, self._taken)
         if name in _FUNCTIONALIZED and not self.functional:
             raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
         if name not in _CALLS and not self.functional:
@@ -738,6 +837,8 @@ class _Importer(Importer):
                 "only those can be called that return tensors and numbers, or write into tensors"
             )
         op = LibraryOp.of(target, args, kwargs, written_at(node))
+        pairs = zip(flat((args, kwargs)), flat((node.args, node.kwargs)), strict=True)
+        op.example = [n.meta["val"] for v, n in pairs if isinstance(v, Variable)]
         # A view is written as a copy, which then goes into the whole.
         parts = {v: native("copy")(v, v) for v in self._parts(op, args, kwargs)}
         if parts:
@@ -928,6 +1029,17 @@ class _Importer(Importer):
                 self.values[n] = checked.outputs[0]
             else:
                 pending.extend(n.all_input_nodes)
+
+
+def _recorded(module: Any, values: Mapping[Any, Any]) -> Any:
+    """What a graph that make_fx has recorded returns, given values of some of its nodes."""
+    importer = _Importer(functional=True)
+    importer.values.update(values)
+    importer.run(module)
+    return importer.value(outputs_of(module.graph))
+
+
+register_gradients(lambda node, grads, need: library_grad(node, grads, need, _recorded))
 
 
 def _cast(args: tuple[Any, ...], kwargs: Mapping[str, Any], node: Any) -> bool:
@@ -1177,7 +1289,7 @@ class _Program:
         updates: dict[str, Variable] = {}
         mutations: dict[int, Variable] = {}
         numbers = {v: i for i, v in enumerate(self.inputs)}
-        values = importer.value(outputs_of(self.program.graph))
+        values = _known(importer.value(outputs_of(self.program.graph)))
         for spec, value in zip(self.program.graph_signature.output_specs, values, strict=True):
             kind = spec.kind.name
             if kind in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):

@@ -107,6 +107,56 @@ class WithStrides(CallsTorch):
 with_strides = WithStrides()
 
 
+class FilledLike(CallsTorch):
+    """Its second input with its elements in the order of the first one's, by the strides of that,
+    but the last dimension innermost: itself where they are so, else a copy. Both have as many
+    dimensions."""
+
+    __props__ = ()
+    only_calls = True
+    view_map = {0: [1]}  # noqa: RUF012
+
+    def make_node(self, x: Any, new: Any) -> Apply:
+        return Apply(self, [x, new], [new.type.make_variable()])
+
+    def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
+        return [None, *output_grads]
+
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
+        x, new = inputs
+        last = x.ndim - 1
+        order = sorted(range(x.ndim), key=lambda d: (x.stride(d), -d))
+        strides = _strides(new.shape, order)
+        if strides and strides[last] != 1:
+            strides = _strides(new.shape, [last, *(d for d in order if d != last)])
+        if strides != list(new.stride()):
+            new = new.new_empty_strided(new.shape, strides).copy_(new)
+        output_storage[0][0] = new
+
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
+        return (
+            f"FreeTensor({outputs[0]});\n{outputs[0]} = NULL;\n"
+            f"if ((pb_error = pb_filled_like({inputs[0]}, {inputs[1]}, &{outputs[0]}))) {{\n"
+            f"{sub['fail']}\n}}"
+        )
+
+    def c_support_code(self) -> Sequence[str]:
+        return [_FILLED]
+
+
+def _strides(shape: Sequence[int], order: Sequence[int]) -> list[int]:
+    """The strides of elements without gaps, where dimensions are from the innermost one on in an
+    order."""
+    strides, size = [0] * len(shape), 1
+    for d in order:
+        strides[d] = size
+        size *= shape[d]
+    return strides
+
+
+filled_like = FilledLike()
+
+
 def laid_out(x: Any, new: Any) -> Any:
     """A tensor with the strides of x, which has the same sizes: itself where it has them, else a
     copy."""
@@ -127,5 +177,44 @@ static const char *pb_laid_out_alike(Tensor x, Tensor y, int *alike) {
   if (!a.strides || !b.strides || a.ndim != b.ndim) return NULL;
   for (int64_t d = 0; d < a.ndim; d++) *alike = *alike && a.strides[d] == b.strides[d];
   return NULL;
+}
+"""
+
+_FILLED = r"""
+/* y, or a copy of it, whose elements lie in the order of the strides of x, those of the last
+ * dimension side by side. */
+static const char *pb_filled_like(Tensor x, Tensor y, Tensor *result) {
+  TensorInfo a, b;
+  const char *error = GetTensorInfo(x, &a);
+  if (!error) error = GetTensorInfo(y, &b);
+  if (error) return error;
+  int64_t order[64], strides[64], size = 1, n = a.ndim;
+  int alike = 1;
+  if (n != b.ndim || n > 64 || !a.strides || !b.strides)
+    return cgotorch_make_error("RuntimeError", "tensors of other dimensions");
+  for (int64_t d = n - 1; d >= 0; d--) { /* of equal strides the last comes first */
+    int64_t i = n - 1 - d;
+    for (; i > 0 && a.strides[order[i - 1]] > a.strides[d]; i--) order[i] = order[i - 1];
+    order[i] = d;
+  }
+  for (int64_t i = 0; i < n; size *= b.sizes[order[i]], i++) strides[order[i]] = size;
+  if (n && strides[n - 1] != 1) {
+    int64_t i = 0;
+    while (order[i] != n - 1) i++;
+    for (; i > 0; i--) order[i] = order[i - 1];
+    order[0] = n - 1;
+    size = 1;
+    for (int64_t k = 0; k < n; size *= b.sizes[order[k]], k++) strides[order[k]] = size;
+  }
+  for (int64_t d = 0; d < n; d++) alike = alike && strides[d] == b.strides[d];
+  if (alike) {
+    *result = RetainTensor(y);
+    return NULL;
+  }
+  Tensor made = NULL;
+  error = NewEmptyStrided(y, b.sizes, n, strides, n, NULL, NULL, NULL, NULL, &made);
+  if (!error) error = Copy_(made, y, false, result);
+  FreeTensor(made);
+  return error;
 }
 """
