@@ -51,7 +51,7 @@ Which of several registrations counts is said in `resolution` (calls, methods, a
 from __future__ import annotations
 
 from .. import types as _graph_types
-from ..errors import DuplicateError, MissingMethodError, RegistrationError
+from ..errors import DuplicateError, RegistrationError
 from ..graph.basic import Apply, Variable
 from ..ops.op import Op
 from ..registry import temporary, transaction
@@ -61,7 +61,7 @@ from .boxing import BoxContext, BoxingError, NativeValue, box, unbox
 from .builder import BuilderError, CBuilder, Value
 from .casts import lower_cast
 from .context import Context, StructProxy
-from .errors import AssignmentError, LoweringError, TypingError, UnreachableError
+from .errors import AssignmentError, LoweringError, TypingError, UnreachableError, absent
 from .lowering import (
     lower_builtin,
     lower_constant,
@@ -124,10 +124,7 @@ _ABSENT = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name in _ABSENT:
-        raise MissingMethodError(f"{name} is Numba's, and is not here: {_ABSENT[name]}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = absent(__name__, _ABSENT)
 
 
 __all__ = [

@@ -12,16 +12,23 @@ an optimiser steps is the new one, and gets its gradient.
 from __future__ import annotations
 
 import argparse
+import array
 import collections
+import contextvars
+import ctypes
 import datetime
 import dis
 import functools
 import os
+import pathlib
+import queue
 import random
 import secrets
 import sys
+import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from enum import Enum
@@ -31,6 +38,7 @@ from types import (
     CellType,
     CodeType,
     FunctionType,
+    MappingProxyType,
     MethodType,
     ModuleType,
     SimpleNamespace,
@@ -61,6 +69,10 @@ _BY_IDENTITY = (
 )
 
 
+_DICT_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+_C_DATA = (ctypes._SimpleCData, ctypes.Array, ctypes.Structure, ctypes.Union)
+
+
 class _Inside(Exception):
     """The object was made by the traced function."""
 
@@ -78,7 +90,7 @@ class _Parts:
         cls = type(value)
         if value is None or cls in (int, bool, str, bytes):
             return cls, value
-        if isinstance(value, _BY_IDENTITY):
+        if isinstance(value, _BY_IDENTITY) and not (isinstance(value, type) and _own(value)):
             return sameness.Itself(value)
         known = self.seen.get(id(value))
         if known is not None:
@@ -90,6 +102,8 @@ class _Parts:
                 f"a traced function reads an object of class {cls.__qualname__} with more than "
                 f"{_LARGEST} parts, too many to compare at each call: give it what it needs of it"
             )
+        if isinstance(value, type):
+            return sameness.Itself(value), tuple(map(self.of, _data(value)))
         if isinstance(value, MethodType):
             return cls, self.of(value.__self__), value.__func__
         if isinstance(value, functools.partial):
@@ -113,10 +127,16 @@ class _Parts:
             return frozenset(map(self.of, value))
         if isinstance(value, dict):
             return tuple([(self.of(k), self.of(v)) for k, v in dict.items(value)])
-        if isinstance(value, (list, tuple, collections.deque)):
+        if isinstance(value, (list, tuple, collections.deque, *_DICT_VIEWS)):
             return tuple([self.of(v) for v in iter(value)])
-        if isinstance(value, (bytearray, memoryview)):
+        if isinstance(value, MappingProxyType):
+            return tuple([(self.of(k), self.of(v)) for k, v in value.items()])
+        if isinstance(value, (bytearray, memoryview, array.array, *_C_DATA)):
             return bytes(value)
+        if isinstance(value, weakref.ReferenceType):
+            return sameness.Itself(value), self.of(value())
+        if isinstance(value, contextvars.ContextVar):
+            return sameness.Itself(value), self.of(value.get(None))
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
             content = numpy.ascontiguousarray(value).tobytes()
@@ -166,6 +186,7 @@ _OPEN = frozenset(
         collections.UserDict,
         collections.UserList,
         collections.ChainMap,
+        threading.local,
     ]
 )
 
@@ -394,6 +415,7 @@ _CHANGING = _table(
     (secrets, ("token_bytes", "token_hex", "token_urlsafe", "randbelow", "randbits", "choice")),
     (uuid, ("uuid1", "uuid4")),
     (sys.modules["builtins"], ("input", "open")),
+    (pathlib.Path, ("open", "read_text", "read_bytes", "exists", "stat", "iterdir", "glob")),
 )
 
 # Answers about the process that are noted, and asked for again at each call.
@@ -416,11 +438,12 @@ ASKED = frozenset(
 
 def check_steady(func: Any) -> None:
     """TypingError for a function that gives another value at each call."""
-    generators: tuple[Any, ...] = (random.Random,)
+    generators: tuple[Any, ...] = (random.Random, queue.Queue, queue.SimpleQueue)
+    owner = getattr(func, "__self__", None)
+    func = func.__func__ if isinstance(func, MethodType) and library(func) else func
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         generators += (numpy.random.RandomState, numpy.random.Generator)
-    owner = getattr(func, "__self__", None)
     changing = isinstance(owner, generators)
     if not changing:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import linecache
 import operator
+import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -150,9 +151,11 @@ class Proxy:
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
         if modulus is not None:
             return self._pb_trace.call(pow, (self, other, modulus), {})
+        _check_number(self, other)
         return self._pb_trace.call(operator.pow, (self, other), {})
 
     def __rpow__(self, other: Any, modulus: Any = None) -> Any:
+        _check_number(self, other)
         return self._pb_trace.call(operator.pow, (other, self), {})
 
     # What torch's functions do with it
@@ -257,9 +260,23 @@ def _binary(function: Callable[..., Any], reflected: bool) -> Callable[..., Any]
             if function is operator.mul:
                 return other * self._known("a sequence times a number")
             return NotImplemented  # as for the number itself
+        _check_number(self, other)
         return self._pb_trace.call(function, args, {})
 
     return method
+
+
+def _check_number(p: Proxy, other: Any) -> None:
+    """TypingError for a number of NumPy beside a value: it has rules of its own for the result's
+    dtype, and for what does not fit."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(p._pb_type, types.Number):
+        return
+    if isinstance(other, numpy.generic) and not isinstance(other, float):
+        raise TypingError(
+            f"{described(p)} meets a {type(other).__name__} of NumPy{here()}, whose results have "
+            "dtypes of their own: convert it with .item()"
+        )
 
 
 def _compare(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -267,6 +284,7 @@ def _compare(function: Callable[..., Any]) -> Callable[..., Any]:
         foreign = other is None or isinstance(other, (str, bytes, list, tuple, set, dict))
         if foreign and isinstance(self._pb_type, types.Number):
             return NotImplemented  # as for the number itself
+        _check_number(self, other)
         return self._pb_trace.call(function, (self, other), {})
 
     return method

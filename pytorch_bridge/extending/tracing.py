@@ -178,6 +178,10 @@ class Trace:
             found = self.captured[id(value)] = (value, proxy(self, v, t, value))
         return found[1]
 
+    def made(self, value: torch.Tensor) -> bool:
+        """Whether a tensor was made while the function was traced."""
+        return self._eager.made(value)
+
     def constant(self, value: torch.Tensor) -> Any:
         """A tensor that no proxy stands for, on its way into the graph."""
         if not self.running:
@@ -292,6 +296,8 @@ class Trace:
                 t = types.unliteral(t)
             if isinstance(t, types.Known):
                 raise TypingError(f"{t} exists while the function is traced only, not in C")
+            if isinstance(value, bool) and not isinstance(t, types.Boolean):
+                value = int(value) if isinstance(t, types.Number) else value
             made = graph_type(t)
             return made.make_constant(made.filter(value))
         have = value._pb_type

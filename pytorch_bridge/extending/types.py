@@ -22,11 +22,12 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import sameness
-from ..errors import BridgeTypeError, MissingMethodError, RegistrationError
+from ..errors import BridgeTypeError, RegistrationError
 from ..types.base import CType, Sub
 from ..types.base import Type as BaseType
 from ..types.parsing import schema_type
 from ..types.tensor import TensorType
+from .errors import absent
 
 if TYPE_CHECKING:
     from .boxing import Boundary
@@ -580,8 +581,4 @@ _ABSENT = {
     "deferred_type": "a struct cannot contain itself",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name in _ABSENT:
-        raise MissingMethodError(f"types.{name} is Numba's, and is not here: {_ABSENT[name]}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = absent(__name__, _ABSENT, "types.")
