@@ -254,7 +254,8 @@ class Jit(CopiedAsItself):
             raise
         except TypeError:  # an argument without a hash
             raise BridgeTypeError(
-                f"{self.__name__}: each argument must have a type, or a hash as a constant"
+                f"{self.__name__}: each argument must have a type, or a hash as a constant: of a "
+                "dict or a set, give the values as arguments of their own, or in a named tuple"
             ) from None
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -342,6 +343,14 @@ class Jit(CopiedAsItself):
 
     def __repr__(self) -> str:
         return f"<jit {self.__qualname__}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _METHODS:
+            raise AttributeError(
+                f"{name} is Numba's, and is not here: `specializations` has what was compiled, by "
+                "the arguments' types"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def py_func(self) -> Callable[..., Any]:
@@ -433,6 +442,15 @@ def jit(
         return lambda f: _jit(f, mode, constants)
     return _jit(f, mode, constants)
 
+
+# What Numba's compiled functions have beside `py_func`.
+_METHODS = frozenset(
+    [
+        *("signatures", "overloads", "nopython_signatures", "inspect_llvm", "inspect_asm"),
+        *("inspect_types", "inspect_cfg", "recompile", "compile", "disable_compile", "stats"),
+        *("get_overload", "get_metadata", "parallel_diagnostics"),
+    ]
+)
 
 # Options of Numba's jit, and why there are none here.
 _OPTIONS = {

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from .errors import TypingError
-from .proxies import elements, is_container, is_proxy, is_sequence, rebuilt
+from .proxies import Sizes, elements, is_container, is_proxy, is_sequence, rebuilt
 
 _ONE = (
     *(int, float, complex, str, bytes, bool, type(None), type(...), type, Enum),
@@ -87,8 +87,8 @@ class Results:
         pattern = self._pattern
         if pattern is _SLOT:
             return None
-        if is_sequence(pattern) and all(v is _SLOT for v in pattern):
-            cls = type(pattern)
+        cls = type(pattern)
+        if is_sequence(pattern) and cls is not Sizes and all(v is _SLOT for v in pattern):
             return lambda found, args: cls(found)
         return self._filled
 

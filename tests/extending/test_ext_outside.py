@@ -173,7 +173,6 @@ REFUSED = {
     "gamma": (lambda n: math.gamma(n), "gamma has no implementation"),
     "modulus": (lambda n: pow(n, 2, 5), "modulus"),
     "digits": (lambda n: round(n, 1), r"round\(\)"),
-    "deepcopy": (lambda x: copy.deepcopy(x), "cannot be copied"),
     "swallowed": (swallowed, "a hash"),
     "swallowed truth": (swallowed_truth, "truth of"),
     "leaf": (lambda x: x.is_leaf, "has no attribute 'is_leaf': it is autograd's"),
@@ -458,6 +457,115 @@ def test_what_is_jitted_and_is_no_function_is_looked_at_too():
     assert torch.equal(g(X), model(X))
     model[0].weight = torch.nn.Parameter(torch.ones(2, 3))
     assert torch.equal(g(X), model(X))
+
+
+class Computing:
+    """Attributes that are in no state of the object."""
+
+    def __getattr__(self, name):
+        if name == "dynamic":
+            return TABLE["k"]
+        raise AttributeError(name)
+
+    @property
+    def computed(self):
+        return TABLE["k"]
+
+
+def test_attributes_that_a_class_computes_are_looked_at():
+    o, module, cell = Computing(), python_types.ModuleType("a_module_of_the_test"), [0]
+    sys.modules[module.__name__] = module
+
+    def imports(x):
+        import a_module_of_the_test
+
+        return x * a_module_of_the_test.k
+
+    class Doubled:
+        def __init__(self, k):
+            self.k = k
+
+        @property
+        def twice(self):
+            return 2 * self.k
+
+    def inside(x):
+        a, b = Doubled(x), Doubled(3)
+        before = b.twice
+        b.k = 5
+        return a.twice + b.twice + before
+
+    functions = (
+        lambda x: x * o.computed,
+        lambda x: x * o.dynamic,
+        lambda x: x * getattr(module, "k"),  # noqa: B009
+        lambda x: x * sys.modules[module.__name__].k,
+        imports,
+        inside,
+    )
+    compiled = [jit(f, mode="py") for f in functions]
+    try:
+        for k in (1, 2, 3):
+            TABLE["k"] = module.k = cell[0] = k
+            assert [g(1) for g in compiled] == [f(1) for f in functions]
+        assert len(compiled[-1].specializations) == 1
+        assert not next(iter(compiled[-1].specializations.values())).elsewhere
+    finally:
+        del TABLE["k"], sys.modules[module.__name__]
+
+
+def numbers(n, f, x):
+    return (
+        *(torch.tensor(n), torch.tensor([n, f]), torch.tensor([[n, 1], [2, n]]), torch.tensor(f)),
+        *(torch.tensor([n > 2, False]), torch.tensor([n, True]), torch.tensor(x.shape)),
+        *(
+            torch.as_tensor([n, f], dtype=torch.float64),
+            torch.as_tensor(x),
+            torch.as_tensor(x, dtype=torch.int8),
+        ),
+        *(copy.copy(x), copy.deepcopy([x])[0]),
+    )
+
+
+def test_tensors_of_numbers():
+    f = jit(numbers)
+    for given in ((3, 2.5, X), (2**53 + 1, -0.0, X)):
+        for a, b in zip(f(*given), numbers(*given), strict=True):
+            assert a.dtype == b.dtype
+            assert torch.equal(a, b)
+    with pytest.raises(TypingError, match="the lists in it differ"):
+        jit(lambda n: torch.tensor([[n], [n, n]]))(1)
+
+
+def shapes(x):
+    s, t = x.shape, x.size()
+    return (
+        *(
+            s,
+            t,
+            s[1:],
+            operator.add(s[:-1], (3, 1)),
+            (1, *s),
+            s.numel(),
+            math.prod(s),
+            type(s) is torch.Size,
+        ),
+        *(isinstance(s, torch.Size), type(s[:0]), x.reshape(s[0] * s[1]), x.new_zeros(s), s == t),
+        *(torch.ones(s), x.expand(s), len(s), s == (2, 3), s[0] in s),
+    )
+
+
+def test_shapes_are_sizes():
+    f = jit(lambda x: shapes(x)[:13] + shapes(x)[13:])
+    for x in (torch.ones(2, 3), torch.ones(4, 5)):
+        for a, b in zip(f(x), shapes(x), strict=True):
+            assert type(a) is type(b)
+            assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+    open_ = jit(lambda x: (x.shape, x.shape.numel(), isinstance(x.shape, torch.Size)), mode="py")
+    for x in (torch.ones(2, 3), torch.ones(4, 5)):
+        assert open_(x) == (x.shape, x.numel(), True)
+        assert type(open_(x)[0]) is torch.Size
+    assert len(open_.specializations) == 1
 
 
 class Node:
