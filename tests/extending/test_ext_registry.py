@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytorch_bridge import registry
+from pytorch_bridge.errors import MissingMethodError
 from pytorch_bridge.extending import (
     DuplicateError,
     NativeValue,
@@ -95,6 +96,19 @@ def test_where_code_from_numba_looks():
     from pytorch_bridge.typing.typeof import typeof_impl as there
 
     assert there is typeof_impl
+    module = importlib.import_module("pytorch_bridge.extending")
+    for owner, name, instead in (
+        *((module, "jitclass", "typeof_impl"), (module, "prange", "in parallel")),
+        *((kinds, "CPointer", "Opaque"), (kinds, "Optional", "None is a constant")),
+    ):
+        with pytest.raises(MissingMethodError, match=f"{name} is Numba's, .*{instead}"):
+            getattr(owner, name)
+    with pytest.raises(TypeError, match=r"a signature is signature\(int64, float64\)"):
+        kinds.int64(kinds.float64)
+    assert kinds.double is kinds.float64
+    assert str(kinds.int64("n")) == "n"
+    with pytest.raises(AttributeError, match="`specializations` has what was compiled"):
+        _ = module.jit(lambda x: x).inspect_llvm
 
 
 def test_registering_twice_names_both_places():
