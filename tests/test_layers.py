@@ -22,7 +22,7 @@ LAYERS = [
     ["variables", "fx", "ranges", "derivatives", "gradient"],
     ["rewrite"],
     ["link"],
-    ["compiled", "tracked", "model", "branches", "exported", "training"],
+    ["compiled", "tracked", "model", "branches", "looping", "exported", "training"],
     ["extending"],
     ["targets"],
 ]
