@@ -45,6 +45,11 @@ class Branch:
         made.constants = self.constants
         return made
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled and copied: not what has been compiled of it."""
+        known = {"fgraph", "compiled"}
+        return {name: value for name, value in vars(self).items() if name not in known}
+
     @cached_property
     def fgraph(self) -> FunctionGraph:
         """The graph as it is compiled. No constants are made of it."""
@@ -95,6 +100,12 @@ class Branching(CallsTorch):
         made = copy.copy(self)
         made.branches, made.types = [b.located(move) for b in self.branches], list(types)
         return made
+
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
+        raise MissingMethodError(
+            f"{self} calls functions that are compiled of its graphs; it is C in packages and "
+            'folders alone, so use mode "c"'
+        )
 
     def c_around(
         self, node: Apply, functions: Names, inputs: Names, outputs: Names, sub: Sub

@@ -13,7 +13,16 @@ from pytorch_bridge.targets.go_package.source import source
 from pytorch_bridge.targets.graph_c import CFunction
 from pytorch_bridge.types import TensorType
 
-STRICT = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-O1", "-fPIC"]
+STRICT = [
+    "-std=c99",
+    "-Wall",
+    "-Wextra",
+    "-pedantic",
+    "-Werror",
+    "-Wno-unused-function",
+    "-O1",
+    "-fPIC",
+]
 
 
 class CForm:

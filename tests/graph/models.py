@@ -274,7 +274,7 @@ class Looping(nn.Module):
         def goes_on(i, z, first, w, b, kept):
             return i < first * 5
 
-        _, z = loops.while_loop(goes_on, turn, (torch.tensor(0), x), (x[0, 0], *given))
+        _, z = loops.while_loop(goes_on, turn, (torch.tensor(0), x), (x[0, 0] * 1, *given))
 
         def step(c, r, w, b):
             return [torch.tanh(c + r), nn.functional.linear(c * r, w, b)]

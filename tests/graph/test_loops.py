@@ -210,6 +210,21 @@ def test_as_users_write_it(tmp_path):
     check(program, forms_of(program, tmp_path), inputs)
 
 
+@pytest.mark.parametrize("table", [{}, None])
+def test_decomposed_programs(table):
+    def body(x, e):
+        step = lambda i, a, *e: (i + 1, linear(a, *e))  # noqa: E731
+        _, a = loops.while_loop(lambda i, a, *e: i < 3, step, (torch.tensor(0), x * 1), e)
+        last, found = loops.scan(lambda c, r: [c + r, c * r], [e[3] * 1], [a], [])
+        (b,) = loops.map_impl(lambda r: (r.softmax(0),), [found], [])
+        (c,) = loops.cond(b.sum() > 0, lambda b: (b.tanh(),), lambda b: (b.cos(),), (b,))
+        return last, c, *loops.associative_scan(lambda p, q: [p * q], [c], ())
+
+    program = program_of(body).run_decompositions(table)
+    model = pb.from_exported(program)
+    check(program, [model.compile("py")], [torch.randn(n, 4) for n in (2, 5)])
+
+
 def test_nothing_to_go_over(tmp_path):
     """A scan over nothing returns what it carries, a map over nothing has nothing to return."""
     rows = ({0: torch.export.Dim("n", min=0)},)
