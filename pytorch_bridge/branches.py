@@ -33,7 +33,7 @@ class Branch:
 
     def __init__(self, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> None:
         self.constants = [
-            v for v in graph_inputs(outputs) if isinstance(v, Constant) and _is_tensor(v.type)
+            v for v in graph_inputs(outputs) if isinstance(v, Constant) and is_tensor(v.type)
         ]
         became: dict[Variable, Variable] = {v: v.type.make_variable() for v in self.constants}
         self.inputs = [*inputs, *became.values()]
@@ -168,5 +168,6 @@ def called(function: str, arguments: Iterable[str]) -> str:
     return f"{function}({', '.join(arguments)})"
 
 
-def _is_tensor(t: Type) -> bool:
+def is_tensor(t: Type) -> bool:
+    """Whether a type is that of tensors."""
     return isinstance(t, TensorType)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import ops
-from .branches import Branch, Branching, called
+from .branches import Branch, Branching, called, is_tensor
 from .errors import BridgeValueError, MissingMethodError
-from .gradient import vector_jacobian
+from .gradient import differentiable, vector_jacobian
 from .graph.basic import Apply, Variable
 from .model import substituted
 from .ops.native import native
@@ -698,7 +698,7 @@ class _Back:
         self.body, self.carries, self.sequences = body, carries, sequences
         self.others = others
         own = _own(body)
-        self.floats = [k for k in range(carries) if is_float(own[k].type)]
+        self.floats = [k for k in range(carries) if differentiable(own[k])]
         self.wanted = [carries + k for k in range(sequences) if need[k]]
         behind = range(sequences, sequences + len(others))
         self.added = [carries + k for k in behind if need[k]]
@@ -781,12 +781,6 @@ def _sequence(t: Type) -> TensorType:
     return TensorType(t.dtype, (None, *(t.shape or ())), device=t.device)
 
 
-def is_float(t: Type) -> bool:
-    """Whether a gradient goes through such a value."""
-    kinds = ("float", "bfloat", "complex")
-    return isinstance(t, TensorType) and t.dtype is not None and t.dtype.startswith(kinds)
-
-
 def _named(what: str, values: Sequence[Any]) -> list[str]:
     """C variables, one for each value."""
     return [f"pb_{what}{k}" for k in range(len(values))]
@@ -807,7 +801,3 @@ def _freed(names: Iterable[str]) -> list[str]:
 def _ended(free: Sequence[str], sub: Sub) -> list[str]:
     """Leaves the node after an error."""
     return ["if (pb_error) {", *free, sub["fail"], "}"]
-
-
-def is_tensor(t: Type) -> bool:
-    return isinstance(t, TensorType)

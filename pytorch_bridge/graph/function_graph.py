@@ -7,7 +7,7 @@ what is done in `trial` is validated by the features, and taken back where one o
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
@@ -19,6 +19,8 @@ _F = TypeVar("_F")
 
 OUTPUT = "output"
 Client = tuple[Apply | str, int]  # (node, which of its inputs) or (OUTPUT, which output)
+# A step of a change: what does it, and what tells a feature of it, with the reason.
+_Step = tuple[Callable[[], None], Callable[[Feature, str], None]]
 
 
 class FunctionGraph:
@@ -62,7 +64,7 @@ class FunctionGraph:
         # Who uses each variable; dicts as ordered sets.
         self.clients: dict[Variable, dict[Client, None]] = {v: {} for v in self.inputs}
         self.apply_nodes: dict[Apply, None] = {}  # in the order of their arrival
-        self._undo: list[tuple[Apply | str, int, Variable]] | None = None
+        self._undo: list[tuple[_Step, list[Feature]]] | None = None
         for i, v in enumerate(self.outputs):
             self._import(v, f"output {i}")
             self.clients[v][OUTPUT, i] = None
@@ -131,26 +133,8 @@ class FunctionGraph:
             for i, v in enumerate(node.inputs):
                 if v not in made and v not in self.clients:
                     self._check_leaf(v, f"input {i} of {node.op}")
-        told: list[tuple[Feature, Apply]] = []
-        try:
-            for node in order:
-                for i, v in enumerate(node.inputs):
-                    if v.owner is None and v not in self.clients:
-                        self._import_leaf(v, f"input {i} of {node.op}")
-                self.apply_nodes[node] = None
-                for v in node.outputs:
-                    self.clients.setdefault(v, {})
-                for i, v in enumerate(node.inputs):
-                    self.clients[v][node, i] = None
-                for feature in self.features:
-                    feature.on_import(self, node, reason)
-                    told.append((feature, node))
-        except BaseException:
-            for node in reversed(order):
-                if node in self.apply_nodes:
-                    heard = [f for f, n in told if n is node]
-                    self._forget(node, f"revert {reason}", heard)
-            raise
+        for node in order:
+            self._step(node, True, reason)
 
     def _import_leaf(self, v: Variable, reason: str) -> None:
         self._check_leaf(v, reason)
@@ -173,23 +157,50 @@ class FunctionGraph:
                 del self.clients[v]
                 continue
             node = v.owner
-            if any(self.clients[o] for o in node.outputs):
+            if any(self.clients[o] for o in node.outputs if o not in self._input_set):
                 continue
-            self._forget(node, reason, self.features)
+            self._step(node, False, reason)
             pending += node.inputs
 
-    def _forget(self, node: Apply, reason: str, features: Sequence[Feature]) -> None:
-        """Lets a node go, and the leaves that it alone used; tells the features of it."""
-        del self.apply_nodes[node]
-        for o in node.outputs:
-            del self.clients[o]
-        for i, x in enumerate(node.inputs):
-            del self.clients[x][node, i]
-        for x in node.inputs:
-            if x.owner is None and x not in self._input_set and not self.clients.get(x, True):
-                del self.clients[x]
-        for feature in features:
-            feature.on_prune(self, node, reason)
+    def _step(self, node: Apply, comes: bool, reason: str) -> None:
+        """Takes a node in, or lets it go."""
+
+        def come() -> None:
+            self.apply_nodes[node] = None
+            for v in node.outputs:
+                self.clients.setdefault(v, {})
+            for i, v in enumerate(node.inputs):
+                self.clients.setdefault(v, {})[node, i] = None
+
+        def go() -> None:
+            del self.apply_nodes[node]
+            for v in node.outputs:
+                if v not in self._input_set:
+                    del self.clients[v]
+            for i, v in enumerate(node.inputs):
+                del self.clients[v][node, i]
+            for v in node.inputs:
+                self._drop_leaf(v)
+
+        coming: _Step = come, lambda f, why: f.on_import(self, node, why)
+        going: _Step = go, lambda f, why: f.on_prune(self, node, why)
+        self._do(*((coming, going) if comes else (going, coming)), reason)
+
+    def _drop_leaf(self, v: Variable) -> None:
+        """Forgets a constant that nobody uses any more."""
+        if v.owner is None and v not in self._input_set and not self.clients.get(v, True):
+            del self.clients[v]
+
+    def _do(self, step: _Step, back: _Step, reason: str) -> None:
+        """Takes a step, which `back` takes back, and tells the features, until one raises."""
+        do, tell = step
+        do()
+        heard: list[Feature] = []
+        if self._undo is not None:
+            self._undo.append((back, heard))
+        for feature in self.features:
+            tell(feature, reason)
+            heard.append(feature)
 
     # Features
     def attach_feature(self, feature: Feature) -> None:
@@ -237,19 +248,28 @@ class FunctionGraph:
         if old is new:
             return
         self._import(new, reason or "a replacement")
-        if isinstance(client, str):
-            self.outputs[i] = new
-        else:
-            client.inputs[i] = new
-        del self.clients[old][client, i]
-        self.clients[new][client, i] = None
-        if self._undo is not None:
-            self._undo.append((client, i, old))
-        try:
-            for feature in self.features:
-                feature.on_change_input(self, client, i, old, new, reason)
-        finally:
-            self._prune(old, reason)
+
+        def change(old: Variable, new: Variable) -> None:
+            if isinstance(client, str):
+                self.outputs[i] = new
+            else:
+                client.inputs[i] = new
+            del self.clients[old][client, i]
+            self.clients.setdefault(new, {})[client, i] = None
+
+        def undo() -> None:
+            change(new, old)
+            self._drop_leaf(new)
+
+        self._do(
+            (
+                lambda: change(old, new),
+                lambda f, why: f.on_change_input(self, client, i, old, new, why),
+            ),
+            (undo, lambda f, why: f.on_change_input(self, client, i, new, old, why)),
+            reason,
+        )
+        self._prune(old, reason)
 
     def replace(self, old: Variable, new: Variable, reason: str = "") -> None:
         """Puts `new` in the place of `old` for all who use it. `new` becomes of old's type where
@@ -296,11 +316,12 @@ class FunctionGraph:
         try:
             yield
         except BaseException:
-            undo, self._undo = self._undo, None
-            for client, i, old in reversed(undo):
-                # A feature that has raised may do so again; all the others are to hear of it.
-                with suppress(Exception):
-                    self._change(client, i, old, f"revert {reason}")
+            for (undo, tell), heard in reversed(self._undo):
+                undo()
+                for feature in reversed(heard):
+                    # One that raises here, too, does not keep the others from hearing of it.
+                    with suppress(Exception):
+                        tell(feature, f"revert {reason}")
             raise
         else:
             if outer is not None:

@@ -19,7 +19,7 @@ from ..errors import BridgeTypeError, MissingMethodError
 from ..graph.basic import Apply, Variable
 from ..registry import Table
 from ..types import SchemaType, TensorType, Type, schema_type
-from ..types.base import Sub, generic
+from ..types.base import Sub, form_of, generic
 from ..types.containers import ListArg, Optional
 from ..types.faces import Kinds, kinds_of, nearest
 from ..types.numbers import NumberArg
@@ -82,8 +82,7 @@ def _code_for(table: Table, t: Type) -> tuple[Any, ...] | None:
     for kinds in nearest(kinds_of(t)):
         found = table.one(kinds)
         if found is not None:
-            declares: Any = getattr(kinds[0], "c_declare", None)
-            return found if getattr(type(t), "c_declare", None) is declares else None
+            return found if form_of(type(t)) is form_of(kinds[0]) else None
     return None
 
 
