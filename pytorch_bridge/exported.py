@@ -30,6 +30,7 @@ from .fx import (
 from .graph.basic import Apply, Constant, Variable, toposort
 from .graph.destroy import Memory
 from .library_gradients import library_grad
+from .looping import AssociativeScan, Map, Scan, While
 from .model import Fixed, Model, leaf_paths
 from .ops.basic import deep_copy_op
 from .ops.checks import CheckSizes, Require
@@ -51,7 +52,7 @@ from .ops.strides import IfView, with_strides
 from .ops.written import assigns, scattering
 from .ranges import bounds, linear, size_rules, sizes_of
 from .sameness import same
-from .types import TensorType, schema_type
+from .types import TensorType, Type, schema_type
 from .variables import TensorConstant
 
 if TYPE_CHECKING:
@@ -598,8 +599,8 @@ def _known(values: Any) -> Any:
 class _Importer(Importer):
     """Imports a whole program, node by node in its order, because what it writes matters later."""
 
-    def __init__(self, functional: bool) -> None:
-        super().__init__({}, typed=True)
+    def __init__(self, functional: bool, typed: bool = True) -> None:
+        super().__init__({}, typed=typed)
         self.memory = _Memory()
         self.functional = functional
         self.asserted: dict[tuple[str, Any], None] = {}  # messages and conditions, in their order
@@ -695,32 +696,143 @@ class _Importer(Importer):
         condition, *graphs, operands = self.value(node.args)
         if isinstance(getattr(condition, "type", None), TensorType):
             condition = results_of(_packet("is_nonzero").make_node(condition))
-        values = node.meta.get("val")
-        types = [type_of(v) for v in values] if isinstance(values, (list, tuple)) else []
-        given = [v for v in operands if isinstance(v, Variable)]
-        if not types or not all(isinstance(t, TensorType) for t in types):
-            raise UnsupportedNode(f"{node.format_node()}: the branches return no tensors alone")
-        branches = [self._branch(node, g, operands) for g in graphs]
+        types = self._result_types(node)
+        branches = [self._branch(node, g, operands, types) for g in graphs]
         if not isinstance(condition, Variable):
             condition = constant(bool(condition))
-        made = Cond(branches, types).make_node(condition, *given)  # type: ignore[arg-type]
-        return tuple(made.outputs)
+        given = [v for v in operands if isinstance(v, Variable)]
+        return tuple(Cond(branches, types).make_node(condition, *given).outputs)
 
-    def _branch(self, node: Any, module: Any, operands: Sequence[Any]) -> Branch:
-        importer = _Importer(self.functional)
+    def _while(self, node: Any) -> Any:
+        """torch.while_loop: a node with both graphs in it."""
+        test, body, carried, others = self.value(node.args)
+        types = self._result_types(node)
+        if not types:
+            raise UnsupportedNode(f"{node.format_node()}: the loop carries nothing")
+        given = [self._given_as(t, v) for t, v in zip(types, carried, strict=True)]
+        operands = [*given, *others]
+        holds = self._branch(node, test, operands, [schema_type("bool")], types)
+        again = self._branch(node, body, operands, types, types)
+        given += [v for v in others if isinstance(v, Variable)]
+        return tuple(While(holds, again, types).make_node(*given).outputs)
+
+    def _scan(self, node: Any) -> Any:
+        """torch.scan: a node with the graph of a step. Results may be none."""
+        body, begin, sequences, others = self.value(node.args)
+        values = node.meta["val"]
+        there = [k for k, v in enumerate(values) if v is not None]
+        types = self._result_types(node, [values[k] for k in there])
+        if not sequences or len(there) == len(values) == 0:
+            raise UnsupportedNode(f"{node.format_node()}: the scan is over nothing")
+        given = list(map(constant, begin))
+        carried = types[: len(begin)]
+        elements = self._elements(sequences)
+        branch = self._branch(
+            node,
+            body,
+            [*given, *sequences, *others],
+            [*carried, *map(_element, types[len(begin) :])],
+            [*carried, *elements],
+            there,
+        )
+        given += [v for v in (*sequences, *others) if isinstance(v, Variable)]
+        op = Scan(branch, types, len(begin), len(sequences))
+        results = dict(zip(there, op.make_node(*given).outputs, strict=True))
+        return tuple(results.get(k) for k in range(len(values)))
+
+    def _map(self, node: Any) -> Any:
+        """torch's map: a node with the graph of an element."""
+        body, sequences, others = self.value(node.args)
+        types = self._result_types(node)
+        elements = self._elements(sequences)
+        branch = self._branch(
+            node, body, [*sequences, *others], [_element(t) for t in types], elements
+        )
+        given = [v for v in (*sequences, *others) if isinstance(v, Variable)]
+        return tuple(Map(branch, types, len(sequences)).make_node(*given).outputs)
+
+    def _associative(self, node: Any) -> Any:
+        """torch.associative_scan: a node with the graph that combines two elements, as PyTorch
+        calls it, with many pairs at once."""
+        body, sequences, others = self.value(node.args)
+        types = self._result_types(node)
+        elements = self._elements(sequences)
+        operands = [*sequences, *sequences, *others]
+        step = self._branch(node, body, operands, elements, elements * 2)
+        rows = [TensorType(t.dtype, (None, *t.shape), device=t.device) for t in elements]  # type: ignore[attr-defined]
+        pairs = self._branch(node, body, operands, rows, rows * 2, typed=False)
+        given = [v for v in (*sequences, *others) if isinstance(v, Variable)]
+        return tuple(AssociativeScan(pairs, step, types).make_node(*given).outputs)
+
+    def _elements(self, sequences: Sequence[Variable]) -> list[Type]:
+        return [_element(v.type) for v in sequences]
+
+    def _result_types(self, node: Any, values: Any = None) -> list[Type]:
+        """The types of what a node with graphs in it returns."""
+        values = node.meta.get("val") if values is None else values
+        types = [type_of(v) for v in values] if isinstance(values, (list, tuple)) else [None]
+        found = [t for t in types if t is not None]
+        if len(found) < len(types):
+            raise UnsupportedNode(
+                f"{node.format_node()}: it returns what is neither a strided tensor nor a number"
+                f"{written_at(node)}"
+            )
+        return found
+
+    def _given_as(self, t: Type, value: Any) -> Variable:
+        """What a graph gets for a value, as a variable of a type."""
+        if isinstance(value, Variable):
+            return value
+        return t.make_constant(t.filter(int(value) if type(value) is bool else value))
+
+    def _branch(
+        self,
+        node: Any,
+        module: Any,
+        operands: Sequence[Any],
+        types: Sequence[Type],
+        given: Sequence[Type] = (),
+        wanted: Sequence[int] | None = None,
+        typed: bool = True,
+    ) -> Branch:
+        """A graph inside the graph, which returns results of these types: those that are `wanted`,
+        by their numbers. The first operands may have other types in it, `given`; all types follow
+        from these where those of the nodes are not the ones that it is called with."""
+        importer = _Importer(self.functional, typed)
         places = [n for n in module.graph.nodes if n.op == "placeholder"]
-        values = [v.type.make_variable() if isinstance(v, Variable) else v for v in operands]
+        known = [getattr(v, "type", None) for v in operands]
+        known[: len(given)] = given
+        values = [
+            t.make_variable() if isinstance(v, Variable) and t is not None else v
+            for t, v in zip(known, operands, strict=True)
+        ]
         importer.values.update(zip(places, values, strict=True))
         importer.run(module)
-        outputs = list(_known(importer.value(outputs_of(module.graph))))
+        outputs = _known(importer.value(outputs_of(module.graph)))
+        outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        outputs = outputs if wanted is None else [outputs[k] for k in wanted]
         inputs = [v for v in values if isinstance(v, Variable)]
+        where = f"{node.format_node()}: a graph in it"
         if any(importer.memory.current(v) is not v for v in inputs):
-            raise UnsupportedNode(f"{node.format_node()}: a branch writes into its operands")
-        if not all(isinstance(v, Variable) for v in outputs):
-            raise UnsupportedNode(f"{node.format_node()}: a branch returns what is no tensor")
+            raise UnsupportedNode(
+                f"{where} writes into what it is given: let it write into a clone, and return "
+                f"that{written_at(node)}"
+            )
+        results = []
+        for t, v in zip(types, outputs, strict=True):
+            tensor = isinstance(getattr(v, "type", None), TensorType)
+            if tensor and not isinstance(t, TensorType):  # a predicate
+                v = results_of(_packet("is_nonzero").make_node(v))
+            elif not isinstance(v, Variable) and isinstance(v, (bool, int, float)):
+                v = self._given_as(t, v)
+            if not isinstance(v, Variable) or isinstance(v.type, TensorType) is not isinstance(
+                t, TensorType
+            ):
+                raise UnsupportedNode(f"{where} returns {v}, not a {t}{written_at(node)}")
+            results.append(v)
         for message, holds in importer.asserted:
-            outputs[0] = Require(message)(outputs[0], holds)
-        return Branch(inputs, outputs)
+            results[0] = Require(message)(results[0], holds)
+        return Branch(inputs, results)
 
     def _taken(self, module: Any, values: Sequence[Any]) -> Any:
         """What a recorded graph computes from values."""
@@ -729,11 +841,24 @@ class _Importer(Importer):
     def _higher_order(self, node: Any, name: str) -> Any:
         import torch
 
-        if node.target is not torch.ops.higher_order.flex_attention:
+        flex = node.target is torch.ops.higher_order.flex_attention
+        if not flex:
             _known([self.values[n] for n in node.all_input_nodes])
-        if node.target is torch.ops.higher_order.cond:
-            return self._cond(node)
-        if node.target is torch.ops.higher_order.flex_attention:
+        made = {
+            torch.ops.higher_order.cond: self._cond,
+            torch.ops.higher_order.while_loop: self._while,
+            torch.ops.higher_order.scan: self._scan,
+            torch.ops.higher_order.map_impl: self._map,
+            torch.ops.higher_order.associative_scan: self._associative,
+        }.get(node.target)
+        if made is not None:
+            if not self.typed:
+                raise UnsupportedNode(
+                    f"{node.format_node()}: the combination of an associative_scan has control "
+                    f"flow: use torch.where in it, or scan{written_at(node)}"
+                )
+            return made(node)
+        if flex:
             args = self.value(node.args)
             _known((args[:4], args[7:]))
             return flex_attention(node, args, self._taken)
@@ -743,9 +868,9 @@ class _Importer(Importer):
             raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
         if name not in _CALLS:
             raise UnsupportedNode(
-                f"{node.format_node()}: {name} has no counterpart; a graph has no loops that "
-                "depend on values: use torch.cond or torch.where, or a loop of fixed length, or "
-                f"export the parts apart{written_at(node)}"
+                f"{node.format_node()}: {name} has no counterpart: use what is made of PyTorch's "
+                "functions, torch.cond, while_loop, scan and map, and let them return what they "
+                f"change, or export the parts apart{written_at(node)}"
             )
         args = self.value(node.args)
         place = _CALLS[name]
@@ -1094,6 +1219,11 @@ def _decomposed(target: Any, node: Any) -> Any:
         return None
     # A graph that is right for some sizes only is not used: nobody would check them.
     return parts if len(assumed) == before else None
+
+
+def _element(t: Any) -> TensorType:
+    """The type of an element of a sequence."""
+    return TensorType(t.dtype, t.shape[1:], device=t.device)
 
 
 def _packet(name: str) -> Any:

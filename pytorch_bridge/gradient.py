@@ -122,7 +122,7 @@ def _backward(
             any(c and v in grads for c, v in zip(f, node.outputs, strict=True)) for f in flows
         ]
         need = [
-            r and v in depends and _differentiable(v)
+            r and v in depends and differentiable(v)
             for r, v in zip(reached, node.inputs, strict=True)
         ]
         for i, v in enumerate(node.inputs):
@@ -247,7 +247,8 @@ def _fits(g: Variable, v: Variable) -> bool:
     )
 
 
-def _differentiable(v: Variable) -> bool:
+def differentiable(v: Variable) -> bool:
+    """Whether gradients go through such a variable."""
     if not isinstance(v.type, TensorType):
         # A type of someone else's may have gradients; its ops know.
         return not isinstance(v.type, SchemaType)
@@ -255,7 +256,7 @@ def _differentiable(v: Variable) -> bool:
 
 
 def _check_float(v: Variable, what: str) -> None:
-    if not _differentiable(v):
+    if not differentiable(v):
         raise BridgeTypeError(
             f"grad: {what} for {v} of type {v.type}, which is no floating point tensor"
             if what.startswith("a ")

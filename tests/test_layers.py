@@ -28,6 +28,7 @@ LAYERS = [
         "model",
         "attention",
         "branches",
+        "looping",
         "library_gradients",
         "exported",
         "training",

@@ -80,6 +80,9 @@ def check_traceable(order: Sequence[Apply]) -> None:
     """MissingMethodError where a node has nothing to trace."""
     for i, node in enumerate(order):
         kind = type(node.op)
+        reason = getattr(node.op, "not_traced", None)
+        if reason is not None:
+            raise MissingMethodError(f"mode 'inductor' cannot trace node {i}, {node.op}: {reason}")
         if kind.perform is Op.perform and kind.trace is Op.trace:
             raise MissingMethodError(
                 f"mode 'inductor' cannot trace node {i}, {node.op}: {kind.__name__} lacks perform"

@@ -298,6 +298,7 @@ def module(library, models, zoo, tmp_path_factory) -> Path:
     export_go(exported(Accumulate(), torch.ones(2), torch.randn(2)), root / "accumulate")
     export_go(model_zoo.decoder(), root / "decoder")
     export_go(model_zoo.branching(), root / "branching")
+    export_go(model_zoo.looping(), root / "looping")
     (root / "tokens.json").write_text(json.dumps(model_zoo.decoded(100)))
     guarded(root)
     export_go(plain_function(), root / "plain")
@@ -423,6 +424,7 @@ PACKAGES = [
         "counter",
         "decoder",
         "branching",
+        "looping",
         "accumulate",
         "transposed",
         "plain",
