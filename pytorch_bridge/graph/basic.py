@@ -210,7 +210,8 @@ def clone_graph(
             if v.owner is None:
                 became.setdefault(v, v)
         copied = node.clone([became[v] for v in node.inputs])
-        became.update(zip(node.outputs, copied.outputs, strict=True))
+        for mine, theirs in zip(node.outputs, copied.outputs, strict=True):
+            became.setdefault(mine, theirs)  # an input stays one, whoever else computes it
     for v in outputs:
         became.setdefault(v, v)
     return [became[v] for v in inputs], [became[v] for v in outputs], became

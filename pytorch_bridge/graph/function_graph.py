@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TypeVar
 
 from ..errors import BridgeTypeError, BridgeValueError, InconsistencyError
@@ -63,6 +63,7 @@ class FunctionGraph:
         self.clients: dict[Variable, dict[Client, None]] = {v: {} for v in self.inputs}
         self.apply_nodes: dict[Apply, None] = {}  # in the order of their arrival
         self._undo: list[tuple[Apply | str, int, Variable]] | None = None
+        self._taking_back = False
         for i, v in enumerate(self.outputs):
             self._import(v, f"output {i}")
             self.clients[v][OUTPUT, i] = None
@@ -143,14 +144,35 @@ class FunctionGraph:
                 for i, v in enumerate(node.inputs):
                     self.clients[v][node, i] = None
                 for feature in self.features:
-                    feature.on_import(self, node, reason)
+                    with self._hearing():
+                        feature.on_import(self, node, reason)
                     told.append((feature, node))
         except BaseException:
-            for node in reversed(order):
-                if node in self.apply_nodes:
-                    heard = [f for f, n in told if n is node]
-                    self._forget(node, f"revert {reason}", heard)
+            with self._back():
+                for node in reversed(order):
+                    if node in self.apply_nodes:
+                        heard = [f for f, n in told if n is node]
+                        self._forget(node, f"revert {reason}", heard)
             raise
+
+    @contextmanager
+    def _back(self) -> Iterator[None]:
+        """Takes something back: what a feature raises meanwhile is passed over, since the others
+        are to hear of it."""
+        outer, self._taking_back = self._taking_back, True
+        try:
+            yield
+        finally:
+            self._taking_back = outer
+
+    @contextmanager
+    def _hearing(self) -> Iterator[None]:
+        """A feature is told of something; what it raises counts unless that is being taken back."""
+        try:
+            yield
+        except Exception:
+            if not self._taking_back:
+                raise
 
     def _import_leaf(self, v: Variable, reason: str) -> None:
         self._check_leaf(v, reason)
@@ -165,6 +187,7 @@ class FunctionGraph:
     def _prune(self, variable: Variable, reason: str) -> None:
         """Lets go what nobody uses any more."""
         pending = [variable]
+        raised: BaseException | None = None
         while pending:
             v = pending.pop()
             if self.clients.get(v) or v in self._input_set or v not in self.clients:
@@ -173,34 +196,52 @@ class FunctionGraph:
                 del self.clients[v]
                 continue
             node = v.owner
-            if any(self.clients[o] for o in node.outputs):
+            if any(self.clients[o] for o in node.outputs if o not in self._input_set):
                 continue
-            self._forget(node, reason, self.features)
+            try:
+                self._forget(node, reason, self.features)
+            except Exception as e:
+                raised = raised or e
             pending += node.inputs
+        if raised is not None:
+            raise raised
 
     def _forget(self, node: Apply, reason: str, features: Sequence[Feature]) -> None:
-        """Lets a node go, and the leaves that it alone used; tells the features of it."""
+        """Lets a node go, and the leaves that it alone used; tells the features of it, all of them
+        where one raises."""
         del self.apply_nodes[node]
         for o in node.outputs:
-            del self.clients[o]
+            if o not in self._input_set:
+                del self.clients[o]
         for i, x in enumerate(node.inputs):
             del self.clients[x][node, i]
         for x in node.inputs:
             if x.owner is None and x not in self._input_set and not self.clients.get(x, True):
                 del self.clients[x]
+        raised: BaseException | None = None
         for feature in features:
-            feature.on_prune(self, node, reason)
+            try:
+                with self._hearing():
+                    feature.on_prune(self, node, reason)
+            except Exception as e:
+                raised = raised or e
+        if raised is not None:
+            raise raised
 
     # Features
     def attach_feature(self, feature: Feature) -> None:
         """Adds a feature, unless it is there; it may object by raising."""
-        if feature in self.features:
+        if any(f is feature for f in self.features):
             return
         feature.on_attach(self)
         self.features.append(feature)
 
     def remove_feature(self, feature: Feature) -> None:
-        self.features.remove(feature)
+        """Takes a feature away; BridgeValueError where it is not there."""
+        left = [f for f in self.features if f is not feature]
+        if len(left) == len(self.features):
+            raise BridgeValueError(f"the feature {feature} is not in the list of the graph's")
+        self.features[:] = left
         feature.on_detach(self)
 
     def feature(self, kind: type[_F]) -> _F | None:
@@ -210,7 +251,9 @@ class FunctionGraph:
     def validate(self) -> None:
         """Raises what a feature has against the graph as it is, InconsistencyError mostly, and
         where a node needs what it computes itself."""
-        toposort(self.outputs, self.inputs)
+        order = toposort(self.outputs, self.inputs)
+        if len(order) != len(self.apply_nodes):  # a cycle that nobody uses any more
+            self._rebuild(order, "validate")
         for feature in self.features:
             feature.validate(self)
 
@@ -218,8 +261,8 @@ class FunctionGraph:
     def change_input(self, client: Apply | str, i: int, new: Variable, reason: str = "") -> None:
         """Makes `new` input i of a node, or output i of the graph where client is OUTPUT.
         BridgeTypeError where new is neither of the type that is there nor of a narrower one. Where
-        a feature raises, the graph is as before."""
-        old = self.outputs[i] if isinstance(client, str) else client.inputs[i]
+        a feature raises, the graph is as before. BridgeValueError for what is in no use here."""
+        old = self._used(client, i)
         if new.type != old.type and not old.type.is_super(new.type):
             where = f"output {i}" if isinstance(client, str) else f"input {i} of {client.op}"
             raise BridgeTypeError(
@@ -232,24 +275,48 @@ class FunctionGraph:
         with self._reverting(reason):
             self._change(client, i, new, reason)
 
+    def _used(self, client: Apply | str, i: int) -> Variable:
+        """Input i of a node of the graph, or output i of the graph."""
+        known = client == OUTPUT if isinstance(client, str) else client in self.apply_nodes
+        variables = self.outputs if isinstance(client, str) else client.inputs
+        if not known or not 0 <= i < len(variables):
+            raise BridgeValueError(
+                f"change_input: there is no input {i} of {client} in the graph; a client is one of "
+                f"its nodes, or {OUTPUT!r} for an output"
+            )
+        return variables[i]
+
     def _change(self, client: Apply | str, i: int, new: Variable, reason: str) -> None:
-        old = self.outputs[i] if isinstance(client, str) else client.inputs[i]
+        old = self._used(client, i)
         if old is new:
             return
         self._import(new, reason or "a replacement")
+        self._set(client, i, old, new)
+        heard: list[Feature] = []
+        try:
+            for feature in self.features:
+                with self._hearing():
+                    feature.on_change_input(self, client, i, old, new, reason)
+                heard.append(feature)
+        except BaseException:
+            with self._back():
+                self._set(client, i, new, old)
+                for feature in reversed(heard):
+                    with self._hearing():
+                        feature.on_change_input(self, client, i, new, old, f"revert {reason}")
+                self._prune(new, f"revert {reason}")
+            raise
+        if self._undo is not None:
+            self._undo.append((client, i, old))
+        self._prune(old, reason)
+
+    def _set(self, client: Apply | str, i: int, old: Variable, new: Variable) -> None:
         if isinstance(client, str):
             self.outputs[i] = new
         else:
             client.inputs[i] = new
         del self.clients[old][client, i]
         self.clients[new][client, i] = None
-        if self._undo is not None:
-            self._undo.append((client, i, old))
-        try:
-            for feature in self.features:
-                feature.on_change_input(self, client, i, old, new, reason)
-        finally:
-            self._prune(old, reason)
 
     def replace(self, old: Variable, new: Variable, reason: str = "") -> None:
         """Puts `new` in the place of `old` for all who use it. `new` becomes of old's type where
@@ -297,16 +364,57 @@ class FunctionGraph:
             yield
         except BaseException:
             undo, self._undo = self._undo, None
-            for client, i, old in reversed(undo):
-                # A feature that has raised may do so again; all the others are to hear of it.
-                with suppress(Exception):
-                    self._change(client, i, old, f"revert {reason}")
+            with self._back():
+                self._take_back(undo, f"revert {reason}")
             raise
         else:
             if outer is not None:
                 outer += self._undo
         finally:
             self._undo = outer
+
+    def _take_back(self, undo: Sequence[tuple[Apply | str, int, Variable]], reason: str) -> None:
+        """Takes changes back, the last one first. Where they had made a cycle, nodes of it may have
+        gone with their own change, and others stay that nobody uses."""
+        whole = True
+        for client, i, old in reversed(undo):
+            whole = whole and (isinstance(client, str) or client in self.apply_nodes)
+            if whole:
+                try:
+                    self._change(client, i, old, reason)
+                    continue
+                except InconsistencyError:
+                    whole = False
+            (self.outputs if isinstance(client, str) else client.inputs)[i] = old
+        try:
+            order = toposort(self.outputs, self.inputs)
+        except InconsistencyError:  # as it was before
+            return
+        if not whole or len(order) != len(self.apply_nodes):
+            self._rebuild(order, reason)
+
+    def _rebuild(self, order: Sequence[Apply], reason: str) -> None:
+        """Makes the nodes and the clients those of the outputs; tells the features."""
+        nodes = dict.fromkeys(order)
+        gone = [n for n in self.apply_nodes if n not in nodes]
+        come = [n for n in order if n not in self.apply_nodes]
+        kept = [n for n in self.apply_nodes if n in nodes]
+        self.apply_nodes = dict.fromkeys([*kept, *come])
+        self.clients = {v: {} for v in self.inputs}
+        for node in self.apply_nodes:
+            for v in node.outputs:
+                self.clients.setdefault(v, {})
+            for i, v in enumerate(node.inputs):
+                self.clients.setdefault(v, {})[node, i] = None
+        for i, v in enumerate(self.outputs):
+            self.clients.setdefault(v, {})[OUTPUT, i] = None
+        for feature in self.features:
+            for node in gone:
+                with self._hearing():
+                    feature.on_prune(self, node, reason)
+            for node in come:
+                with self._hearing():
+                    feature.on_import(self, node, reason)
 
     def replace_all_validate(
         self, pairs: Iterable[tuple[Variable, Variable]], reason: str = ""
@@ -345,6 +453,10 @@ class FunctionGraph:
     def clone(self, features: Iterable[Feature] = ()) -> FunctionGraph:
         """Returns a copy, with other features."""
         return FunctionGraph(self.inputs, self.outputs, features)
+
+    def __copy__(self) -> FunctionGraph:
+        """`clone`: of nodes that two graphs have, each would change the other's."""
+        return self.clone()
 
     def __str__(self) -> str:
         from .printing import dprint

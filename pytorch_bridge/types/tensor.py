@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 import warnings
@@ -169,7 +170,12 @@ class TensorType(TensorArg):
         old = {n: getattr(self, n) for n in names if n != "broadcastable"}
         if given.get("broadcastable") is not None:
             old.pop("shape")
-        return TensorType(**{**old, **given})
+        new = TensorType(**{**old, **given})
+        if type(self) is TensorType:
+            return new
+        mine = copy.copy(self)  # a constructor of its own is not known
+        vars(mine).update(vars(new))
+        return mine
 
     # Values
     def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
