@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from ..errors import BridgeTypeError, BridgeValueError, InconsistencyError
-from .basic import Apply, Constant, Variable, clone_graph, ordered, toposort
+from .basic import Apply, Constant, Variable, check_owned, clone_graph, ordered, toposort
 from .features import Feature
 
 _F = TypeVar("_F")
@@ -126,6 +126,7 @@ class FunctionGraph:
         if variable.owner is None:
             self._import_leaf(variable, reason)
             return
+        check_owned(variable)
         order = [n for n in toposort([variable], self.clients) if n not in self.apply_nodes]
         made = {v for node in order for v in node.outputs}
         for node in order:  # before anything is taken in, so that a refusal changes nothing
@@ -179,6 +180,7 @@ class FunctionGraph:
         self.clients[v] = {}
 
     def _check_leaf(self, v: Variable, reason: str) -> None:
+        check_owned(v)
         if not isinstance(v, Constant):
             raise BridgeValueError(
                 f"{reason} needs the variable {v} of type {v.type}, which is no input of the graph"

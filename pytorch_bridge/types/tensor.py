@@ -332,7 +332,9 @@ class TensorType(TensorArg):
         known = other.shape or (None,) * len(self.shape)
         if any(None not in (a, b) and a != b for a, b in zip(self.shape, known, strict=True)):
             return None
-        return graphs().specify_shape(var, self.shape)
+        made = graphs().specify_shape(var, self.shape)
+        # A value of a class is not known to be one of a subclass, which may ask for more.
+        return made if self == made.type or self.is_super(made.type) else None
 
     def make_constant(self, value: Any, name: str | None = None) -> Constant:
         tensor = self.filter(value)

@@ -9,6 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from xml.dom import minidom
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from pytorch_bridge.errors import (
 from pytorch_bridge.graph.basic import Constant, Variable, ancestors, graph_inputs, toposort
 from pytorch_bridge.graph.destroy import DestroyHandler
 from pytorch_bridge.graph.features import Feature
+from pytorch_bridge.ops.checks import CheckSizes, Require, SizeRule
 from pytorch_bridge.rewrite.merge import merge
 from pytorch_bridge.rewrite.rules import Rules, owner
 
@@ -131,6 +133,20 @@ def test_a_copy_leaves_what_it_is_of():
     assert text(graph.became[x]) == "x"
     same = FunctionGraph([x, y], [end], clone=False)
     assert same.outputs[0] is end
+
+
+def test_a_copied_variable_is_in_no_graph():
+    x, y = things("xy")
+    for wrong in (copy.copy(one(x)), Variable(Thing(), one(x).owner, 7)):
+        for outputs in ([wrong], [two(wrong, x)]):
+            for clone in (True, False):
+                with pytest.raises(BridgeValueError, match=r"is said to be output [07] of one"):
+                    FunctionGraph([x], outputs, clone=clone)
+    graph = FunctionGraph([x, y], [one(x)], clone=False)
+    with pytest.raises(BridgeValueError, match="is said to be output"):
+        graph.replace(graph.outputs[0], copy.copy(graph.outputs[0]))
+    assert shown(graph) == ["one(x)"]
+    graph.check()
 
 
 def test_an_op_checks_what_it_is_given():
@@ -481,6 +497,16 @@ def test_replacements_are_refused_where_nothing_could_run():
     assert graph.try_replace(graph.outputs[0], dot(graph.outputs[0], y))
     assert not graph.try_replace(y, tv)
     graph.check()
+
+
+def test_a_handler_serves_each_graph_that_it_is_attached_to():
+    x, y = things("xy")
+    graph = FunctionGraph([x, y], [add_into(x, y), sigmoid(x)], clone=False)
+    handler = DestroyHandler()
+    graph.attach_feature(handler)
+    FunctionGraph([x, y], [one(x)]).attach_feature(handler)
+    assert [n.op for n in graph.toposort()] == [sigmoid, add_into]
+    assert not graph.try_replace(graph.outputs[1], x)
 
 
 # graph/rewriting/test_basic.py ------------------------------------------------------------------
@@ -868,6 +894,49 @@ def test_fixed_shapes():
     assert hash(t) == hash(TensorType("float64", (2, None)))
 
 
+class Positive(TensorType):
+    """A type that asks for more than TensorType, and has something of its own."""
+
+    def __init__(self, *args, unit="m", **kwargs):
+        super().__init__(*args, **kwargs)
+        self.unit = unit
+
+    def filter(self, value, strict=False, allow_downcast=None):
+        found = super().filter(value, strict, allow_downcast)
+        if bool((found < 0).any()):
+            raise TypeError("expected nothing below zero")
+        return found
+
+
+class Takes(Op):
+    """Says what types its input and output are of."""
+
+    def __init__(self, type_):
+        self.itypes, self.otypes = [type_], [type_]
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = inputs[0]
+
+
+def test_a_subclass_is_no_base():
+    t, plain = Positive("float32", (None,), unit="s"), TensorType("float32", (None,))
+    for copied in (t.clone(), t.clone(name="t"), copy.copy(t)):
+        assert copied == t
+    narrowed = t.clone(shape=(3,))
+    assert (type(narrowed), narrowed.unit, narrowed.shape) == (Positive, "s", (3,))
+    assert t.is_super(narrowed)
+    assert narrowed.filter_variable(t("x")).type == narrowed
+    assert plain.filter_variable(v := t("x")) is v
+    for wrong in (plain("x"), TensorType("float32", (3,))("x"), Positive("float32", (None,))("x")):
+        with pytest.raises(BridgeTypeError, match="expected a variable of type"):
+            t.filter_variable(wrong)
+        with pytest.raises(BridgeTypeError, match="expected a variable of type"):
+            Takes(t)(wrong)
+    with pytest.raises(BridgeTypeError, match=r"\(Positive\), got x of .* \(TensorType\)"):
+        t.filter_variable(plain("x"))
+    assert type((t("x") * 2).type) is TensorType
+
+
 def test_filter_and_equality():
     t = TensorType("float64", (None,))
     with pytest.raises(TypeError):
@@ -975,6 +1044,44 @@ def test_gradients_are_checked():
     assert function([a], pb.grad(pb.grad(a**3, a), a))(2.0) == 12.0
     (g,) = pb.grad(a * a, [a])
     assert g.type.dtype == "float64"
+
+
+@pytest.mark.parametrize("mode", ["c", "py"])
+@pytest.mark.parametrize("rewrite", [True, False])
+def test_a_gradient_alone_is_checked(mode, rewrite):
+    x, holds = TensorType("float32", (None,))("x"), pb.schema_type("bool")("holds")
+    ones = torch.ones(2)
+    cubed = (Require("it does not hold")(x, holds) ** 3).sum()
+    first = pb.grad(cubed, x)
+    outputs = [first, pb.grad(first.sum(), x)]
+    f = function([x, holds], outputs, mode=mode, rewrite=rewrite)
+    assert [v.tolist() for v in f(ones, True)] == [[3.0, 3.0], [6.0, 6.0]]
+    for out in outputs:
+        with pytest.raises(RuntimeError, match="it does not hold"):
+            function([x, holds], out, mode=mode, rewrite=rewrite)(ones, False)
+    doubled = (CheckSizes(["x"], [SizeRule(0, 0, "n", low=3)])(x) * 2).sum()
+    with pytest.raises(ValueError, match="at least 3, got 2"):
+        function([x], pb.grad(doubled, x), mode=mode, rewrite=rewrite)(ones)
+    # A backward pass has had its forward pass checked, and keeps nothing to check again.
+    f = function([x, holds], Require("no")(CheckSizes(["x"], [])(x) * 2, holds), mode=mode)
+    given = torch.ones(2, requires_grad=True)
+    y = f(given, True)
+    assert y.grad_fn.saved_tensors == ()
+    y.sum().backward()
+    assert given.grad.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("name", ["é", "变量", "a\x00b", "*/", "\ud800", "\ufffe", "{V1}", "%s\n"])
+def test_names_are_shown_and_called_as_they_are(name, tmp_path):
+    x = TensorType("float32", (None,))(name)
+    f = function([x], x * 2)
+    assert f(**{name: torch.ones(1)}) == 2
+    with pytest.raises(TypeError) as e:
+        f(torch.ones(1, 1))
+    assert name in str(e.value)
+    assert pb.dprint(x * 2, file="str").count(name) == 1
+    pb.draw(x * 2, tmp_path / "drawn.svg")
+    minidom.parse(str(tmp_path / "drawn.svg"))
 
 
 def test_printing():
