@@ -48,6 +48,16 @@ _LOOP = re.compile(r"\b(for|while|do)\b")
 
 
 _STATE_END = "pb_end_state"
+# Members of C++ may have constructors. Others begin as zeros in both.
+_MAKES_STATE = """\
+#ifdef __cplusplus
+#include <new>
+#define PB_NEW_STATE() new (std::nothrow) struct pb_state()
+#define PB_FREE_STATE(state) delete (state)
+#else
+#define PB_NEW_STATE() PyMem_RawCalloc(1, sizeof(struct pb_state))
+#define PB_FREE_STATE(state) PyMem_RawFree(state)
+#endif"""
 _GIVEN_STATE = "struct pb_state *pb_state = (struct pb_state *){};"
 
 _signatures: dict[Any, list[inspect.Parameter]] = {}
@@ -421,6 +431,7 @@ class Emitter:
         members = [s.members for s in self.states]
         names = [n for m in members for n in dict.fromkeys(declared(m))]
         head = [
+            _MAKES_STATE,
             "struct pb_state {",
             "int pb_begun;",
             *(m for m in members if m),
@@ -439,15 +450,14 @@ class Emitter:
         functions = [
             "void pb_graph_end(void *pb_given) {",
             _GIVEN_STATE.format("pb_given"),
-            "(void)pb_state;",
             *leave,
-            "PyMem_RawFree(pb_given);",
+            "PB_FREE_STATE(pb_state);",
             "}",
             "",
             "int pb_graph_begin(struct pb_call *pb) {",
             "int pb_failed = 0;",
             "const char *pb_error = NULL;",
-            _GIVEN_STATE.format("PyMem_RawCalloc(1, sizeof(struct pb_state))"),
+            _GIVEN_STATE.format("PB_NEW_STATE()"),
             "if (pb_state == NULL) {",
             f"PyErr_NoMemory();\n{self._fail(place, 'pb_end')}",
             "}",

@@ -812,6 +812,33 @@ def test_members_are_checked():
         function([x], Returns("other")(x))
 
 
+class InCxx(Counts):
+    """Members of C++ are constructed and destroyed."""
+
+    def c_support_code_struct(self, node, name):
+        return f"std::vector<int> seen_{name}; int none_{name}; struct {{ int n = 3; }} own_{name};"
+
+    def c_init_code_struct(self, node, name, sub):
+        return f"seen_{name}.assign(3, none_{name});"
+
+    def c_cleanup_code_struct(self, node, name):
+        return f"seen_{name}.clear();"
+
+    def c_code(self, node, name, inputs, outputs, sub):
+        return f"{outputs[0]} = {inputs[0]} + seen_{name}.size() + own_{name}.n;"
+
+    def c_headers(self):
+        return ["<vector>"]
+
+    def c_compiler(self):
+        return "g++"
+
+
+def test_members_of_cxx_are_constructed():
+    x = CFloat()("x")
+    assert function([x], InCxx("a")(x))(1.0) == 7.0
+
+
 def test_calls_of_what_keeps_something_take_turns(log):
     x = CFloat()("x")
     f = function([x], Counts("a")(x))
