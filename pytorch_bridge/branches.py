@@ -12,7 +12,7 @@ from .gradient import vector_jacobian
 from .graph.basic import Apply, Constant, Variable, graph_inputs, toposort
 from .model import substituted
 from .ops.native import native
-from .ops.op import Op, Storages, Values
+from .ops.op import Op, Storages, Values, closed
 from .rewrite import names
 from .rewrite.prepare import prepared
 from .types import TensorType, Type
@@ -45,6 +45,7 @@ class Branch:
         return function(self.inputs, self.outputs)
 
 
+@closed
 class Cond(Op):
     """The outputs of its first branch where its first input is true, else of the second. The other
     inputs are those of both branches, each with its constants behind."""

@@ -25,7 +25,7 @@ from .graph.basic import Apply, Variable, clone_graph, toposort
 from .graph.destroy import Memory
 from .ops.basic import After, Shape, Shape_i, SpecifyShape, ViewOp, deep_copy_op
 from .ops.native import NativeOp, native
-from .ops.op import CallsTorch, Gradients, Names, Op, Storages, Values, Variables
+from .ops.op import CallsTorch, Gradients, Names, Op, Storages, Values, Variables, closed
 from .ops.separate import separated
 from .ops.sizes import NotProved, prove
 from .types import TensorType
@@ -473,6 +473,7 @@ def _with(base: Variable, view: Variable, new: Variable) -> Variable:
     return new if op.name == "alias" else getattr(ops, op.name)(new)
 
 
+@closed
 class _Scatter(CallsTorch):
     """A tensor with another value in the place of one of its views. It is a native function; its
     gradient is known for sizes that are open, too."""

@@ -553,6 +553,25 @@ def test_rules_of_ops_of_ones_own():
         assert rewritten(rules, [v], [x])[1] == [left]
 
 
+def test_a_rule_that_raises_half_way_leaves_nothing():
+    rules, asked = Rules("half"), []
+
+    @rules("one(a) -> two(a)", Named)
+    def _(node):
+        asked.append(node)
+        if len(asked) == 3:
+            raise ZeroDivisionError
+        return two(*node.inputs) if node.op is one else None
+
+    x = thing("x")
+    graph = FunctionGraph([x], [one(one(one(x)))])
+    graph.attach_feature(members := Members())
+    with pytest.raises(ZeroDivisionError):
+        rules.apply(graph)
+    graph.check()
+    assert (shown(graph), members.nodes) == (["one(one(one(x)))"], set(graph.apply_nodes))
+
+
 def merged(outputs, inputs):
     graph = FunctionGraph(inputs, outputs)
     merge(graph)
@@ -1071,6 +1090,48 @@ def test_gradients_are_checked():
     assert function([a], pb.grad(pb.grad(a**3, a), a))(2.0) == 12.0
     (g,) = pb.grad(a * a, [a])
     assert g.type.dtype == "float64"
+    v = TensorType("float64", (2,))("v")
+    for shape in ((2, 2), (3,), (1, 2)):
+        with pytest.raises(TypeError, match="another shape than the cost"):
+            pb.grad(v * v, v, grad_outputs=ops.constant(torch.ones(shape, dtype=torch.float64)))
+
+
+def test_gradients_of_what_depends_on_each_other():
+    x = TensorType("float64", ())("x")
+    y = x * 2
+    outputs = [pb.grad(x, x), pb.grad(y, y), pb.grad(y * x, y), pb.grad(y * x, x)]
+    assert function([x], outputs)(3.0) == [1.0, 1.0, 3.0, 12.0]
+    assert function([x], pb.grad(x * x, [x, x]))(3.0) == [6.0, 6.0]
+    v = TensorType("float64", (2,))("v")
+    known = ops.constant(torch.tensor([1.0, 10.0], dtype=torch.float64))
+    f = function([v], pb.grad(v * v, v, grad_outputs=known))
+    assert f(torch.ones(2, dtype=torch.float64)).tolist() == [2.0, 20.0]
+
+
+class Apart(Op):
+    """Two inputs, two outputs, and a gradient of the one that is not a number."""
+
+    def make_node(self, a, b):
+        return Apply(self, [a, b], [a.type(), b.type()])
+
+    def connection_pattern(self, node):
+        return [[True, False], [False, True]]
+
+    def grad(self, inputs, output_grads):
+        return [output_grads[0] * 2, output_grads[1] * float("nan")]
+
+    def perform(self, node, inputs, output_storage):
+        for cell, v in zip(output_storage, inputs, strict=True):
+            cell[0] = v * 2
+
+
+def test_what_is_not_connected_spoils_nothing():
+    a, b = (TensorType("float64", ())(n) for n in "ab")
+    x, _ = Apart()(a, b)
+    assert function([a, b], pb.grad(x, a))(1.0, 1.0) == 2.0
+    assert pb.grad(x, b, allow_unused=True) is None
+    with pytest.raises(BridgeValueError, match="does not depend"):
+        pb.grad(x, b)
 
 
 @pytest.mark.parametrize("mode", ["c", "py"])
