@@ -77,7 +77,7 @@ def place_of(thing: Any) -> Place:
 
 def _captured(function: FunctionType) -> list[Any]:
     """What a function's code sees beside its arguments: enclosing variables and defaults."""
-    found = [function.__defaults__, function.__kwdefaults__]
+    found: list[Any] = [function.__defaults__, function.__kwdefaults__]
     for cell in function.__closure__ or ():
         try:
             found.append(cell.cell_contents)
