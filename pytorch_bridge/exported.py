@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from .branches import Branch, Cond
-from .errors import BridgeTypeError
+from .errors import REFUSALS, BridgeTypeError
 from .fx import (
     CHECKS,
     Importer,
     UnsupportedNode,
+    draws,
     full_name,
     known_size,
     outputs_of,
@@ -44,9 +44,11 @@ from .ops.native import (
     native_op,
     results_of,
 )
+from .ops.separate import byte_range, overlap
 from .ops.strides import IfView, with_strides
 from .ops.written import assigns, scattering
 from .ranges import bounds, linear, size_rules, sizes_of
+from .sameness import same
 from .types import TensorType, schema_type
 from .variables import TensorConstant
 
@@ -57,11 +59,20 @@ if TYPE_CHECKING:
 _CALLS = {"wrap_with_set_grad_enabled": 1, "invoke_subgraph": 0, "tag_activation_checkpoint": 0}
 # Those that torch takes apart while it makes a program functional.
 _FUNCTIONALIZED = frozenset(["wrap_with_autocast"])
-# From here on, ranges of sizes have no bound.
 
 
 class _NeedsFunctional(Exception):
-    """A program that is to be made functional first."""
+    """A program is to be made functional first: why, and where in the model that is written."""
+
+    def __init__(self, what: str, node: Any = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = "" if node is None else written_at(node)
+
+    def refused(self, why: str, node: Any = None) -> UnsupportedNode:
+        """The error where that does not help."""
+        where = self.where or ("" if node is None else written_at(node))
+        return UnsupportedNode(f"{self.what}, and {why}{where}")
 
 
 def is_program(value: Any) -> bool:
@@ -96,44 +107,39 @@ def from_exported(program: ExportedProgram, name: str | None = None) -> Model:
     try:
         return _Program(program).model(name)
     except _NeedsFunctional as reason:
-        _refuse_unsure(program, str(reason))
-        _refuse_draws(program, str(reason))
+        _refuse_unsure(program, reason)
+        _refuse_draws(program, reason)
         sizes = _known_sizes(program)
         try:
             functional = program.run_decompositions({})
-        except Exception as e:
-            raise UnsupportedNode(
-                f"{reason}, and torch cannot make the program functional: {e}"
-            ) from e
+        except REFUSALS as e:
+            raise reason.refused(f"torch cannot make the program functional: {e}") from e
         if _count_assertions(functional) < _count_assertions(program):
-            what, _, where = str(reason).partition("\n")
-            raise UnsupportedNode(
-                f"{what}, and torch, as it makes the program functional, drops an assertion "
-                f"without a message: give it one\n{where}"
+            raise reason.refused(
+                "torch, as it makes the program functional, drops an assertion without a message: "
+                "give it one"
             ) from None
         # torch may have fixed a size of the program, which module() leaves open.
         for (place, before), (_, after) in zip(sizes, _known_sizes(functional), strict=True):
             if before != after:
-                what, _, where = str(reason).partition("\n")
-                raise UnsupportedNode(
-                    f"{what}, and torch, as it makes the program functional, fixes {place}, which "
-                    f"the program leaves open, at {after}: let the module write into a clone, or "
-                    f"export it with this size fixed\n{where}"
+                raise reason.refused(
+                    f"torch, as it makes the program functional, fixes {place}, which the program "
+                    f"leaves open, at {after}: let the module write into a clone, or export it "
+                    "with this size fixed"
                 ) from None
     try:
         return _Program(functional, program).model(name)
     except _NeedsFunctional as reason:
-        what, _, where = str(reason).partition("\n")
-        raise UnsupportedNode(
-            f"{what}, also after run_decompositions: let the module write into a clone, or take "
-            "the tensor (a cache, for instance) as an argument and return what becomes of it\n"
-            f"{where}"
+        raise reason.refused(
+            "torch does not resolve it (run_decompositions): let the module write into a clone, "
+            "or take the tensor (a cache, for instance) as an argument and return what becomes of "
+            "it"
         ) from None
 
 
-def _refuse_unsure(program: Any, reason: str) -> None:
-    """UnsupportedNode where the program writes into what may be a view of something else, or may be
-    none: torch, as it makes a program functional, decides by the example, or forgets it."""
+def _refuse_unsure(program: Any, reason: _NeedsFunctional) -> None:
+    """UnsupportedNode where the program writes into a tensor that may be a view or a copy: as torch
+    makes a program functional, it decides by the example, or takes it for a copy."""
     import torch
 
     groups: dict[Any, Any] = {}  # nodes that may share memory
@@ -165,9 +171,9 @@ def _refuse_unsure(program: Any, reason: str) -> None:
                             join(node, [p])
                         look(inner)
                 continue
-            name = full_name(schema) if schema.name.startswith("aten::") else ""
+            name = _native_name(node.target)
             corrections = corrected("views", name) or ()
-            if node.target in _conversions() and _converts(node):
+            if name in _PERHAPS and _returns_view(node) is False:
                 continue  # a copy
             aliases = False
             for i, a in enumerate(schema.arguments):
@@ -187,11 +193,10 @@ def _refuse_unsure(program: Any, reason: str) -> None:
     groups_written = {group(n) for n in written}
     for node in unsure:
         if group(node) in groups_written:
-            what, _, where = reason.partition("\n")
-            raise UnsupportedNode(
-                f"{what}, and the program writes into what may be a view for some inputs and a "
-                f"copy for others ({node.format_node()}): let the module write into a clone\n"
-                f"{where or written_at(node)}"
+            raise reason.refused(
+                "the program writes into what may be a view for some inputs and a copy for others "
+                f"({node.format_node()}): let the module write into a clone",
+                node,
             )
 
 
@@ -206,22 +211,17 @@ def _calls(program: Any) -> Iterator[Any]:
                     yield node
 
 
-def _refuse_draws(program: Any, reason: str) -> None:
+def _refuse_draws(program: Any, reason: _NeedsFunctional) -> None:
     """UnsupportedNode where the program draws random numbers into a tensor: as torch makes it
     functional, they are drawn into a new one, in the order of its elements in memory, which may be
     another."""
-    import torch
-
     for node in _calls(program):
-        schema = node.target._schema
-        name = full_name(schema) if schema.name.startswith("aten::") else ""
-        draws = torch.Tag.nondeterministic_seeded in node.target.tags
-        if draws and schema.is_mutable and not (name.endswith("dropout_") and not node.args[2]):
-            what, _, where = reason.partition("\n")
-            raise UnsupportedNode(
-                f"{what}, and {node.format_node()} draws random numbers into a tensor, whose "
-                "order in memory torch does not keep as it makes the program functional: let the "
-                f"module draw into a new tensor\n{where or written_at(node)}"
+        if node.target._schema.is_mutable and draws(node):
+            raise reason.refused(
+                f"{node.format_node()} draws random numbers into a tensor, whose order in memory "
+                "torch does not keep as it makes the program functional: let the module draw into "
+                "a new tensor",
+                node,
             )
 
 
@@ -240,8 +240,8 @@ def _known_sizes(program: Any) -> list[tuple[str, int | None]]:
     return found
 
 
-# Functions whose result is a view of their first argument for certain, whatever its strides are: of
-# what has been written into that, the same function is the view.
+# Functions whose result is always a view of their first argument, whatever its strides are. Applied
+# to the new value of that argument, they give the new value of the view.
 _VIEWS = frozenset(
     """slice.Tensor select.int diagonal narrow unbind.int split.Tensor split_with_sizes chunk
     transpose.int permute t unsqueeze squeeze.dim squeeze.dims squeeze view view_as unflatten.int
@@ -249,15 +249,16 @@ _VIEWS = frozenset(
     atleast_2d atleast_3d
     """.split()  # noqa: SIM905
 )
-# Functions that may return a view of their first argument, or that argument, or a copy: by its
-# strides, its dtype, or what else they are told.
-_PERHAPS = frozenset(
-    """reshape reshape_as flatten.using_ints ravel contiguous to.dtype to.device to.other
-    to.dtype_layout type_as positive conj_physical resolve_conj resolve_neg
+# Functions that return a view of their first argument, that argument itself, or a copy, by its
+# strides, its dtype and the other arguments.
+_CONVERSIONS = frozenset(["to.dtype", "to.device", "to.other", "to.dtype_layout", "type_as"])
+_PERHAPS = _CONVERSIONS | frozenset(
+    """reshape reshape_as flatten.using_ints ravel contiguous
+    positive conj_physical resolve_conj resolve_neg
     dropout feature_dropout alpha_dropout feature_alpha_dropout
     """.split()  # noqa: SIM905
 )
-# Those whose elements stand in the order of the argument's: a reshape takes them back.
+# Views that keep the order of the elements: a reshape inverts them.
 _ORDERED = _PERHAPS | frozenset(
     """view view_as unflatten.int squeeze.dim squeeze.dims squeeze
     atleast_1d atleast_2d atleast_3d
@@ -277,9 +278,14 @@ def _is_view(function: NativeFunction, arguments: Sequence[Any], x: Any, out: An
         return None
     given = {a.name: v for a, v in zip(function.function.arguments, arguments, strict=True)}
     shape = x.shape is not None and None not in x.shape and x.shape == out.shape
-    if name.startswith("to.") or name == "type_as":
-        if given.get("copy") or (x.dtype, x.device) != (out.dtype, out.device):
-            return None if None in (x.dtype, out.dtype) else False
+    if name in _CONVERSIONS:
+        if given.get("copy"):
+            return False
+        types = [(t.dtype, t.device) for t in (x, out)]
+        if any(None in t for t in types) or given.get("pin_memory"):
+            return None
+        if types[0] != types[1]:
+            return False
         return True if given.get("memory_format") in (None, torch.preserve_format) else None
     if "dropout" in name:
         return given["train"] is False or given["p"] == 0
@@ -291,13 +297,26 @@ def _is_view(function: NativeFunction, arguments: Sequence[Any], x: Any, out: An
     return None
 
 
-# Views that are taken back by the same function again.
+def _native_name(target: Any) -> str:
+    """The name of a function of PyTorch as the schemas here have it, "" for other operators."""
+    schema = getattr(target, "_schema", None)
+    return full_name(schema) if schema is not None and schema.name.startswith("aten::") else ""
+
+
+def _returns_view(node: Any) -> bool | None:
+    """`_is_view` of a node of torch.fx that calls one of these functions."""
+    function = native(_native_name(node.target))
+    types = [type_of(n.meta.get("val")) for n in (node.all_input_nodes[0], node)]
+    return _is_view(function, function.bind(node.args, node.kwargs), *types)
+
+
+# Views that invert themselves: the same function again gives back the argument.
 _TURNING = frozenset(["transpose.int", "swapaxes", "swapdims", "t", "numpy_T", "mT"])
 
 
 def _alone(part: Variable) -> NativeOp | None:
-    """The view that gives one tensor of a list of views, of what they are of; None where none is
-    known to."""
+    """The single view that equals `part`, one of a list of views (`select` for `unbind`); None
+    where none is known."""
     node, k = part.owner, part.index
     assert node is not None
     assert isinstance(node.op, NativeOp)
@@ -322,14 +341,14 @@ def _alone(part: Variable) -> NativeOp | None:
 
 
 def _with_part(part: Variable, new: Variable) -> Variable | None:
-    """What a view is of, with `new` in the place of the view; None where no function does that."""
+    """The tensor that `part` is a view of, with `new` in the place of the view; None where no
+    function does that."""
     node = part.owner
     assert node is not None
     if isinstance(node.op, Require):
         return _laid_out(node.inputs[0], new)
     assert isinstance(node.op, NativeOp)
     x, name, arguments = node.inputs[0], node.op.name, node.op.arguments
-    shape = getattr(x.type, "shape", None) or ()
     back: tuple[str, tuple[Any, ...]] | None = None
     if name in _TURNING:
         back = name, arguments
@@ -340,8 +359,6 @@ def _with_part(part: Variable, new: Variable) -> Variable | None:
         back = "squeeze.dim", arguments
     elif name in ("detach", "alias"):
         return _laid_out(x, new)
-    elif name == "squeeze.dim" and isinstance(arguments[1], int) and shape[arguments[1]] == 1:
-        back = "unsqueeze", arguments
     elif name in _ORDERED:
         return _laid_out(x, _reshaped(new, x))
     if back is not None:
@@ -377,10 +394,10 @@ def _laid_out(x: Variable, new: Variable) -> Variable:
 
 
 class _Memory:
-    """Which variable has what a variable's memory holds by now.
+    """The variable that has the current value of another one's memory.
 
-    What may be a view, or may not, lies in the memory of what it would be a view of, and in memory
-    of its own."""
+    A result that may be a view or a copy counts as both: it lies in its argument's memory, and in
+    memory of its own."""
 
     def __init__(self) -> None:
         self._became: dict[Variable, Variable] = {}
@@ -392,11 +409,12 @@ class _Memory:
         self._destroyed: dict[Variable, int] = {}  # what was written where it is, and when
 
     def is_view(self, v: Variable) -> bool:
-        """Whether v is a view, or may be, of which it is known what has been written."""
+        """Whether v is a view, or may be one, whose value can be computed again."""
         return v in self._views
 
     def may_be_another(self, x: Variable) -> bool:
-        """Whether a function may have returned its argument itself, that or as x."""
+        """Whether x may be one tensor with another variable: a function may have returned its very
+        argument."""
         return any(
             isinstance(node.op, NativeOp)
             and node.op.name in _PERHAPS
@@ -405,7 +423,7 @@ class _Memory:
         )
 
     def latest(self, v: Variable) -> Variable:
-        """What v has become, as far as that has been found."""
+        """The variable that holds v's memory now, as far as that has been found."""
         first = v
         while v in self._became:
             v = self._became[v]
@@ -441,8 +459,8 @@ class _Memory:
         return again.outputs[v.index]
 
     def part_became(self, part: Variable, new: Variable) -> Variable | None:
-        """`new` has been written into a view: what the view is now. None where it is not known how
-        to say so."""
+        """Records that `new` has been written into a view; returns the view's new variable, or None
+        where no function writes it into the whole."""
         at, value = part, new
         passed: list[tuple[Variable, Variable]] = []  # what may be a view, and what it is now
         while not self.lies_alone(at):
@@ -470,7 +488,7 @@ class _Memory:
         return self.current(part)
 
     def _perhaps_view(self, v: Variable, node: Apply, own: Variable) -> None:
-        """Takes note of what may be the view that a node makes, or lies in memory of its own."""
+        """Records v, which may be the view that a node makes, or lies in memory of its own."""
         self._views[v] = node
         self._perhaps[v] = own
         x = self.current(node.inputs[0])
@@ -488,7 +506,7 @@ class _Memory:
         return set(self._roots.get(v, {v: 0})) == {v}
 
     def applied(self, node: Apply) -> None:
-        """Takes note of what a node views and writes."""
+        """Records what a node views and writes."""
         op = node.op
         for o, inputs in op.view_map.items():
             v, roots = node.outputs[o], dict[Variable, int]()
@@ -516,8 +534,8 @@ class _Memory:
         return {v: self._written.get(v, 0)}
 
     def became(self, old: Variable, new: Variable, same: bool) -> None:
-        """The memory of `old` has been written into: `new` is what is in it now, or, unless it is
-        the `same` memory, what would be."""
+        """Records that the memory of `old` now holds the value of `new`: where `same`, because
+        `new` lies there; else `new` has memory of its own."""
         roots = self._roots.get(old) or self._own(old)
         for root in roots:
             self._written[root] = self._written.get(root, 0) + 1
@@ -529,7 +547,7 @@ class _Memory:
 
 
 class _Importer(Importer):
-    """Imports a whole program, node by node in its order, as what it writes makes necessary."""
+    """Imports a whole program, node by node in its order, because what it writes matters later."""
 
     def __init__(self, functional: bool) -> None:
         super().__init__({}, typed=True)
@@ -537,16 +555,10 @@ class _Importer(Importer):
         self.functional = functional
         self.asserted: dict[tuple[str, Any], None] = {}  # messages and conditions, in their order
         self.dense: set[Variable] = set()  # inputs without gaps between their elements
-        self._graphs: dict[Any, Any] = {}  # of get_attr nodes
 
     def value(self, argument: Any) -> Any:
         found = super().value(argument)
-        return self._current(found)
-
-    def _current(self, value: Any) -> Any:
-        if isinstance(value, Variable):
-            return self.memory.current(value)
-        return value
+        return self.memory.current(found) if isinstance(found, Variable) else found
 
     def run(self, module: Any) -> None:
         """Computes the nodes of a graph; placeholders have values already."""
@@ -558,9 +570,8 @@ class _Importer(Importer):
                 try:
                     self._step(node, places)
                 except _NeedsFunctional as reason:
-                    if "\n" in str(reason):
-                        raise
-                    raise _NeedsFunctional(f"{reason}{written_at(node)}") from None
+                    reason.where = reason.where or written_at(node)
+                    raise
             elif node.op not in ("placeholder", "output"):
                 raise UnsupportedNode(f"{node.format_node()}: {node.op} has no counterpart")
 
@@ -579,9 +590,9 @@ class _Importer(Importer):
         if getattr(target, "namespace", "") == "higher_order":
             self.values[node] = self._higher_order(node, name)
             return
-        # What vmap, jvp and grad of torch.func call: torch resolves it as it resolves mutations.
+        # vmap, jvp and grad of torch.func call these: torch resolves them with the mutations.
         if getattr(target, "__module__", "") == "torch._functorch.predispatch":
-            raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
+            raise _NeedsFunctional(node.format_node())
         if schema is not None and schema.name in CHECKS:
             self._check(node, schema, places)
             self.values[node] = None
@@ -655,8 +666,8 @@ class _Importer(Importer):
     ) -> Any:
         import torch
 
-        if target in _conversions() and _converts_nothing(args, kwargs, node):
-            return args[0]
+        if _native_name(target) in _CONVERSIONS and _returns_view(node):
+            return args[0]  # that very tensor
         if target is torch.ops.aten.instance_norm.default and args[3] is not None and args[5]:
             return self._instance_norm(*args)
         return super().call(target, args, kwargs, node)
@@ -694,9 +705,7 @@ class _Importer(Importer):
             function = native("reshape") if function.name == "view" else function
         else:
             if _cast(args, kwargs, node):
-                raise _NeedsFunctional(
-                    f"{node.format_node()} was exported under torch.autocast{written_at(node)}"
-                )
+                raise _NeedsFunctional(f"{node.format_node()} was exported under torch.autocast")
             new = self._functional(function, args, kwargs, node)
             if new is not None:
                 return new
@@ -706,13 +715,13 @@ class _Importer(Importer):
         return applied
 
     def foreign(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any) -> Any:
-        """An operator of torch.library. Its results are what the node says. One that is made of
-        other operators is taken apart."""
+        """An operator of torch.library, with results of the types that the node has. One that is
+        made of other operators is taken apart."""
         from torch.utils import _pytree
 
         parts = _decomposed(target, node)
         if parts is not None:
-            inputs = [n for n in parts.graph.nodes if n.op == "placeholder"]
+            inputs = placeholders(parts.graph)
             self.values.update(zip(inputs, _pytree.tree_leaves((args, kwargs)), strict=True))
             self.run(parts)
             return self.value(outputs_of(parts.graph))
@@ -729,7 +738,7 @@ class _Importer(Importer):
                 "only those can be called that return tensors and numbers, or write into tensors"
             )
         op = LibraryOp.of(target, args, kwargs, written_at(node))
-        # A part is written apart, and then into what it is a part of.
+        # A view is written as a copy, which then goes into the whole.
         parts = {v: native("copy")(v, v) for v in self._parts(op, args, kwargs)}
         if parts:
             args, kwargs = _pytree.tree_map_only(
@@ -741,7 +750,7 @@ class _Importer(Importer):
             if self.memory.part_became(v, self.memory.current(own)) is None:
                 raise _NeedsFunctional(f"{op.name} writes into {v}")
         results = applied.outputs[: len(known)]
-        # One that is an argument by the schema, which is written: that argument.
+        # A result that is a written argument by the schema is that argument.
         for o, i in op.returned_inputs.items():
             given = applied.inputs[i]
             own = next((v for v, copied in parts.items() if copied is given), given)
@@ -752,8 +761,8 @@ class _Importer(Importer):
         return list(results) if several else results[0] if results else None
 
     def _parts(self, op: LibraryOp, args: Any, kwargs: Any) -> list[Variable]:
-        """The parts of tensors that an operator writes, if it gets nothing else of these and
-        returns no view of them."""
+        """The views that an operator writes, if no other argument shares their memory and no result
+        is a view of them."""
         from torch.utils import _pytree
 
         given = [v for v in _pytree.tree_leaves((args, kwargs)) if isinstance(v, Variable)]
@@ -773,8 +782,8 @@ class _Importer(Importer):
     def _functional(
         self, function: NativeFunction, args: Any, kwargs: Any, node: Any
     ) -> Apply | None:
-        """`x.add_(y)` as a new value, `x.add(y)`, where the two are of one type, and x lies in
-        memory of its own or is a view of what does; None otherwise."""
+        """`x.add_(y)` as a new value, `x.add(y)`, where both have one type, and x lies in memory of
+        its own or is a known view; None otherwise."""
         if function.name.startswith("_") or not args or not isinstance(args[0], Variable):
             return None
         x = args[0]
@@ -813,7 +822,7 @@ class _Importer(Importer):
         return self._in_part(x, out)
 
     def _in_part(self, part: Variable, new: Variable) -> Apply | None:
-        """`new` has been written into a view: the application that gives what it is now."""
+        """The application that gives the new value of a view, into which `new` has been written."""
         lists = getattr(part.owner.op, "lists", ())  # type: ignore[union-attr]
         view = _alone(part) if lists else None
         if lists and view is None:
@@ -828,8 +837,8 @@ class _Importer(Importer):
     def _written_apart(
         self, function: NativeFunction, args: Any, kwargs: Any, node: Any
     ) -> Apply | None:
-        """The application of what writes into its first argument, a view, which happens in a copy
-        that has its strides, and then in what it is a view of."""
+        """The application of a function that writes into its first argument, a view: it writes into
+        a copy with the same strides, which then goes into the whole."""
         x = args[0]
         if not self.memory.is_view(x):
             return None
@@ -840,7 +849,7 @@ class _Importer(Importer):
         return self._in_part(x, applied.outputs[0])
 
     def _turned(self, x: Variable, applied: Apply) -> Apply:
-        """A tensor is now what a view of it is (`x.t_()`), in the same memory."""
+        """Records that x has become a view of itself (`x.t_()`), in the same memory."""
         if self.memory.may_be_another(x):
             raise _NeedsFunctional(f"{x} gets other sizes, and may be one tensor with another")
         self.memory.applied(applied)
@@ -850,7 +859,7 @@ class _Importer(Importer):
         return applied
 
     def _may_move(self, x: Variable, form: NativeFunction) -> bool:
-        """Whether what a pointwise function makes of x may have other strides than x."""
+        """Whether the result of a function of x may have other strides than x."""
         from .rewrite.layout import dense, row_major
 
         if corrected("own_layout", form.name):
@@ -860,25 +869,22 @@ class _Importer(Importer):
     # Checks
 
     def _check(self, node: Any, schema: Any, places: Mapping[Any, int]) -> None:
-        """What a check checks is known, or checked when the graph runs, before whatever uses the
-        values that it is about."""
+        """A check is decided here, or made when the graph runs, before the values that it is about
+        are used."""
         name = schema.name.removeprefix("aten::").removeprefix("_functional_")
         args = self.value(node.args)
         kwargs = self.value(node.kwargs)
         if name == "_assert_tensor_metadata":
             self._check_metadata(node, args, kwargs)
         elif name in ("sym_constrain_range", "sym_constrain_range_for_size"):
-            bounds = {"min": None, "max": None, **dict(zip(("min", "max"), args[1:], strict=False))}
-            bounds.update(kwargs)
-            if bounds["min"] is None and name.endswith("for_size"):
-                bounds["min"] = 0
-            if isinstance(args[0], Variable):
-                x: Any = args[0]
-                for key, compare in (("min", operator.ge), ("max", operator.le)):
-                    if bounds[key] is not None:
-                        sign = ">=" if key == "min" else "<="
-                        message = f"{node.args[0]} must be {sign} {bounds[key]}"
-                        self._require(node, compare(x, bounds[key]), message, places)
+            x, low, high, *_ = native(_native_name(node.target)).bind(args, kwargs)
+            low = 0 if low is None and name.endswith("for_size") else low
+            if isinstance(x, Variable):
+                limits: list[Any] = [(low, ">=", operator.ge), (high, "<=", operator.le)]
+                for bound, sign, holds in limits:
+                    if bound is not None:
+                        message = f"{node.args[0]} must be {sign} {bound}"
+                        self._require(node, holds(x, bound), message, places)
         else:
             condition = args[0]
             message = args[1] if len(args) > 1 else kwargs.get("assert_msg", "an assertion failed")
@@ -890,14 +896,21 @@ class _Importer(Importer):
                 raise UnsupportedNode(f"{node.format_node()}: {message}{written_at(node)}")
 
     def _check_metadata(self, node: Any, args: Any, kwargs: Any) -> None:
-        t = getattr(args[0], "type", None)
-        dtype = kwargs.get("dtype", args[3] if len(args) > 3 else None)
-        if isinstance(t, TensorType) and dtype is not None and t.torch_dtype != dtype:
-            raise UnsupportedNode(f"{node.format_node()}: {args[0]} is a {t}")
+        """UnsupportedNode unless the type says what is asserted. It says nothing of strides; device
+        and layout are the program's own."""
+        x, sizes, strides, dtype, *_ = native("_assert_tensor_metadata").bind(args, kwargs)
+        known = dtype in (None, x.type.torch_dtype) and (
+            sizes is None or same(list(sizes), list(x.type.shape))
+        )
+        if not known or strides is not None:
+            raise UnsupportedNode(
+                f"{node.format_node()}: the program asserts more of {x} than a type can say "
+                f"({x.type}): assert it before the call, and leave it out here{written_at(node)}"
+            )
 
     def _require(self, node: Any, condition: Any, message: str, places: Mapping[Any, int]) -> None:
-        """Puts a condition before the uses of what it was computed from. It is put before the
-        results, too: what is used need not be needed for them."""
+        """Puts a condition before the later uses of the values that it was computed from, and
+        before the results, which may not depend on those uses."""
         self.asserted[message, condition] = None
         here = places.get(node, -1)
         pending, seen = list(node.all_input_nodes), set()
@@ -940,41 +953,9 @@ def _cast(args: tuple[Any, ...], kwargs: Mapping[str, Any], node: Any) -> bool:
     )
 
 
-@cache
-def _conversions() -> frozenset[Any]:
-    """Functions that return their very argument where it is already as it is to be."""
-    from torch.ops import aten
-
-    to = aten.to
-    return frozenset([to.dtype, to.dtype_layout, to.device, to.other, aten.type_as.default])
-
-
-def _converts_nothing(args: tuple[Any, ...], kwargs: Mapping[str, Any], node: Any) -> bool:
-    """Whether a conversion returns its argument for certain."""
-    import torch
-
-    x, wanted = getattr(args[0], "type", None), type_of(node.meta.get("val"))
-    if not isinstance(x, TensorType) or not isinstance(wanted, TensorType):
-        return False
-    given = [*args[1:], *kwargs.values()]
-    # A copy that is asked for, or another order of elements.
-    if any(v is True or isinstance(v, torch.memory_format) for v in given):
-        return False
-    return None not in (x.dtype, x.device) and (x.dtype, x.device) == (wanted.dtype, wanted.device)
-
-
-def _converts(node: Any) -> bool:
-    """Whether a node that calls a conversion returns another dtype than its argument has."""
-    import torch
-
-    x, made = (n.meta.get("val") for n in (node.args[0], node))
-    tensors = isinstance(x, torch.Tensor) and isinstance(made, torch.Tensor)
-    return tensors and x.dtype != made.dtype
-
-
 def _decomposed(target: Any, node: Any) -> Any:
-    """The graph of what an operator does, where it is registered as made of others; else None. Its
-    placeholders are the leaves of the arguments."""
+    """The graph of an operator that is registered as made of others, whose placeholders are the
+    leaves of the arguments; None for another operator."""
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils import _pytree
@@ -997,9 +978,9 @@ def _decomposed(target: Any, node: Any) -> Any:
     try:
         with torch.no_grad():
             parts = make_fx(call)(*leaves)
-    except Exception:  # a user's Python, which may look at numbers; it is called as it is
+    except REFUSALS:  # a user's Python, which may look at numbers; it is called as it is
         return None
-    # What is right for some sizes only is not taken apart: nobody would check them.
+    # A graph that is right for some sizes only is not used: nobody would check them.
     return parts if len(assumed) == before else None
 
 
@@ -1025,7 +1006,7 @@ class _Program:
 
     def model(self, name: str | None) -> Model:
         program = self.program
-        nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
+        nodes = placeholders(program.graph)
         specs = program.graph_signature.input_specs
         for node, spec in zip(nodes, specs, strict=True):
             self._input(node, spec)
@@ -1285,18 +1266,18 @@ class _Program:
         if not updates:
             return
         used = {*results, *(v for node in toposort(results) for v in node.inputs)}
-        spans = [
-            (*_span(self._tensor(target)), target)
+        found = [
+            (target, self._tensor(target))
             for name, target in self.targets.items()
             if target in updates or self._given[name][0] in used
         ]
-        spans.sort()
+        spans = sorted((*byte_range(t), target) for target, t in found if t.numel())
         for i, (_, end, one) in enumerate(spans):
             for start, _, two in spans[i + 1 :]:
                 if start >= end:
                     break
                 changed, other = (one, two) if one in updates else (two, one)
-                if changed in updates and _overlap(self._tensor(one), self._tensor(two)):
+                if changed in updates and overlap(self._tensor(one), self._tensor(two)):
                     raise UnsupportedNode(
                         f"a call changes {changed}, which shares its memory with {other}, that is "
                         "used as well: keep one of them, and take the other from it in forward"
@@ -1321,33 +1302,6 @@ def _cloned(t: Any) -> Any:
     if t.layout != torch.strided or is_dense(t) or 0 in t.stride():
         return t.clone()
     return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t)
-
-
-def _span(t: Any) -> tuple[int, int]:
-    """The addresses between which the elements of a tensor lie; twice 0 where it has none."""
-    import torch
-
-    if t.layout != torch.strided or t.numel() == 0 or not t.data_ptr():
-        return 0, 0
-    reach = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) + 1
-    return t.data_ptr(), t.data_ptr() + reach * t.element_size()
-
-
-def _overlap(a: Any, b: Any) -> bool:
-    """Whether an element of one tensor lies in the memory of an element of the other, where their
-    spans do."""
-    import torch
-
-    (mine, my_end), (theirs, their_end) = _span(a), _span(b)
-    size = a.element_size()
-    if a.device != b.device:
-        return False
-    if size != b.element_size() or (mine - theirs) % size:
-        return True  # seldom, and they may well not
-    low = min(mine, theirs)
-    taken = torch.zeros((max(my_end, their_end) - low) // size, dtype=torch.bool)
-    taken.as_strided(a.shape, a.stride(), (mine - low) // size).fill_(True)
-    return bool(taken.as_strided(b.shape, b.stride(), (theirs - low) // size).any())
 
 
 def _apart(updates: Mapping[str, Variable], outputs: Sequence[Variable]) -> dict[str, Variable]:

@@ -289,7 +289,8 @@ def _ones_like(v: Variable) -> Variable:
 
     t = v.type
     if isinstance(t, TensorType) and t.dtype and t.shape is not None and t.device == "cpu":
-        one: Variable = ops.constant(torch.ones([d or 1 for d in t.shape], dtype=t.torch_dtype))
+        sizes = [d or 1 for d in t.shape]
+        one: Variable = ops.constant(torch.ones(sizes, dtype=t.torch_dtype, device="cpu"))
         return one
     return ops.ones_like(v)
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .errors import BridgeTypeError, BridgeValueError
+from .errors import REFUSALS, BridgeTypeError, BridgeValueError
 from .graph.basic import Constant, Variable, toposort
 from .graph.destroy import Memory
 from .ops.basic import deep_copy_op
 from .ops.checks import CheckSizes, Require
 from .ops.native import NativeOp, native
+from .ops.strides import laid_out
 from .sameness import same
 from .types import TensorType, Type
 
@@ -88,29 +89,22 @@ class Model:
 
     def load_state(self, values: Mapping[str, Any]) -> None:
         """Gives buffers that calls change new values, which are copied. BridgeValueError for a
-        name that is none of them."""
+        name that is none of them; nothing has changed then."""
+        given: dict[str, Any] = {}
         for name, value in values.items():
             if name not in self.state:
                 known = ", ".join(self.state) or "nothing"
                 raise BridgeValueError(
                     f"{self.name}: {name!r} is not what a call changes; that is {known}"
                 )
-            given = self.state[name].type.filter(value).detach()
-            self.state_values[name] = _laid_out(self.state_values[name], given.clone())
+            new = self.state[name].type.filter(value).detach().clone()
+            given[name] = laid_out(self.state_values[name], new)
+        self.state_values.update(given)
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{v}: {v.type}" for v in self.inputs)
         outputs = ", ".join(str(v.type) for v in self.outputs)
         return f"Model {self.name}({inputs}) -> ({outputs})"
-
-
-def _laid_out(old: Any, new: Any) -> Any:
-    """The new value of a buffer, with the strides of the old one, which kernels look at."""
-    import torch
-
-    if new.layout != torch.strided or new.stride() == old.stride():
-        return new
-    return torch.ops.aten.copy(old, new)
 
 
 class CompiledModel:
@@ -163,7 +157,7 @@ class CompiledModel:
         for i, value in zip(model.mutations, results[m:], strict=True):
             given[i].copy_(value)
         for name, value in zip(model.updates, results[n:m], strict=True):
-            model.state_values[name] = _laid_out(model.state_values[name], value.detach())
+            model.state_values[name] = laid_out(model.state_values[name], value.detach())
         return self._out.nested(results[:n])
 
     def _before_writing(self, given: Sequence[Any]) -> Sequence[Any]:
@@ -348,7 +342,7 @@ def leaf_paths(
     values = [p.value if isinstance(p, Fixed) else _stand_in(types[p]) for p in leaves]
     try:
         found, again = _pytree.tree_flatten_with_path(spec.unflatten(values))
-    except Exception:  # of a class that takes no such tensors
+    except REFUSALS:  # of a class that takes no such tensors
         return None
     return [path for path, _ in found] if again == spec else None
 
@@ -413,8 +407,8 @@ def written_back(
 
 
 def _made_in(x: Variable, new: Variable) -> Variable | None:
-    """The variable that has the new value of an input in all of the input's memory, None where
-    that is not how it is made."""
+    """The variable that has the new value of an input and is made in all of the input's memory;
+    None where it is made elsewhere."""
     if new.owner is not None and new.owner.op == deep_copy_op:
         new = new.owner.inputs[0]  # kept apart from a result, which is copied instead
     v: Variable | None = new
@@ -424,8 +418,8 @@ def _made_in(x: Variable, new: Variable) -> Variable | None:
 
 
 def _overwritten(v: Variable) -> Variable | None:
-    """What lies in the very memory of v, with its sizes and strides; None where nothing is known
-    to."""
+    """The variable before v in the very same memory, with v's sizes and strides; None where none is
+    known."""
     node = v.owner
     if node is None or v.index is None:
         return None

@@ -55,8 +55,6 @@ NOTHING = object()
 
 # Operators ---------------------------------------------------------------------------------------
 
-_NAMES = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
-
 
 def _number(v: Any) -> bool:
     return isinstance(v, (bool, int, float)) or (

@@ -194,8 +194,8 @@ def _cycle(first: Apply, path: Sequence[Apply]) -> InconsistencyError:
     nodes = [str(node.op) for node in path[start:]]
     shown = nodes if len(nodes) <= 6 else [*nodes[:3], "...", *nodes[-2:]]
     return InconsistencyError(
-        f"the graph has a cycle: {' needs '.join([*shown, nodes[0]])}. What takes the place of a "
-        "variable cannot be computed from who uses that variable"
+        f"the graph has a cycle: {' needs '.join([*shown, nodes[0]])}. A replacement must "
+        "not be computed from the results of what it replaces"
     )
 
 

@@ -7,8 +7,8 @@ what is done in `trial` is validated by the features, and taken back where one o
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from ..errors import BridgeTypeError, BridgeValueError, InconsistencyError
@@ -19,6 +19,8 @@ _F = TypeVar("_F")
 
 OUTPUT = "output"
 Client = tuple[Apply | str, int]  # (node, which of its inputs) or (OUTPUT, which output)
+# A step of a change: what does it, and what tells a feature of it, with the reason.
+_Step = tuple[Callable[[], None], Callable[[Feature, str], None]]
 
 
 class FunctionGraph:
@@ -62,8 +64,7 @@ class FunctionGraph:
         # Who uses each variable; dicts as ordered sets.
         self.clients: dict[Variable, dict[Client, None]] = {v: {} for v in self.inputs}
         self.apply_nodes: dict[Apply, None] = {}  # in the order of their arrival
-        self._undo: list[tuple[Apply | str, int, Variable]] | None = None
-        self._taking_back = False
+        self._undo: list[tuple[_Step, list[Feature]]] | None = None
         for i, v in enumerate(self.outputs):
             self._import(v, f"output {i}")
             self.clients[v][OUTPUT, i] = None
@@ -133,47 +134,8 @@ class FunctionGraph:
             for i, v in enumerate(node.inputs):
                 if v not in made and v not in self.clients:
                     self._check_leaf(v, f"input {i} of {node.op}")
-        told: list[tuple[Feature, Apply]] = []
-        try:
-            for node in order:
-                for i, v in enumerate(node.inputs):
-                    if v.owner is None and v not in self.clients:
-                        self._import_leaf(v, f"input {i} of {node.op}")
-                self.apply_nodes[node] = None
-                for v in node.outputs:
-                    self.clients.setdefault(v, {})
-                for i, v in enumerate(node.inputs):
-                    self.clients[v][node, i] = None
-                for feature in self.features:
-                    with self._hearing():
-                        feature.on_import(self, node, reason)
-                    told.append((feature, node))
-        except BaseException:
-            with self._back():
-                for node in reversed(order):
-                    if node in self.apply_nodes:
-                        heard = [f for f, n in told if n is node]
-                        self._forget(node, f"revert {reason}", heard)
-            raise
-
-    @contextmanager
-    def _back(self) -> Iterator[None]:
-        """Takes something back: what a feature raises meanwhile is passed over, since the others
-        are to hear of it."""
-        outer, self._taking_back = self._taking_back, True
-        try:
-            yield
-        finally:
-            self._taking_back = outer
-
-    @contextmanager
-    def _hearing(self) -> Iterator[None]:
-        """A feature is told of something; what it raises counts unless that is being taken back."""
-        try:
-            yield
-        except Exception:
-            if not self._taking_back:
-                raise
+        for node in order:
+            self._step(node, True, reason)
 
     def _import_leaf(self, v: Variable, reason: str) -> None:
         self._check_leaf(v, reason)
@@ -189,7 +151,6 @@ class FunctionGraph:
     def _prune(self, variable: Variable, reason: str) -> None:
         """Lets go what nobody uses any more."""
         pending = [variable]
-        raised: BaseException | None = None
         while pending:
             v = pending.pop()
             if self.clients.get(v) or v in self._input_set or v not in self.clients:
@@ -200,35 +161,48 @@ class FunctionGraph:
             node = v.owner
             if any(self.clients[o] for o in node.outputs if o not in self._input_set):
                 continue
-            try:
-                self._forget(node, reason, self.features)
-            except Exception as e:
-                raised = raised or e
+            self._step(node, False, reason)
             pending += node.inputs
-        if raised is not None:
-            raise raised
 
-    def _forget(self, node: Apply, reason: str, features: Sequence[Feature]) -> None:
-        """Lets a node go, and the leaves that it alone used; tells the features of it, all of them
-        where one raises."""
-        del self.apply_nodes[node]
-        for o in node.outputs:
-            if o not in self._input_set:
-                del self.clients[o]
-        for i, x in enumerate(node.inputs):
-            del self.clients[x][node, i]
-        for x in node.inputs:
-            if x.owner is None and x not in self._input_set and not self.clients.get(x, True):
-                del self.clients[x]
-        raised: BaseException | None = None
-        for feature in features:
-            try:
-                with self._hearing():
-                    feature.on_prune(self, node, reason)
-            except Exception as e:
-                raised = raised or e
-        if raised is not None:
-            raise raised
+    def _step(self, node: Apply, comes: bool, reason: str) -> None:
+        """Takes a node in, or lets it go."""
+
+        def come() -> None:
+            self.apply_nodes[node] = None
+            for v in node.outputs:
+                self.clients.setdefault(v, {})
+            for i, v in enumerate(node.inputs):
+                self.clients.setdefault(v, {})[node, i] = None
+
+        def go() -> None:
+            del self.apply_nodes[node]
+            for v in node.outputs:
+                if v not in self._input_set:
+                    self.clients.pop(v, None)
+            for i, v in enumerate(node.inputs):
+                self.clients.get(v, {}).pop((node, i), None)
+            for v in node.inputs:
+                self._drop_leaf(v)
+
+        coming: _Step = come, lambda f, why: f.on_import(self, node, why)
+        going: _Step = go, lambda f, why: f.on_prune(self, node, why)
+        self._do(*((coming, going) if comes else (going, coming)), reason)
+
+    def _drop_leaf(self, v: Variable) -> None:
+        """Forgets a constant that nobody uses any more."""
+        if v.owner is None and v not in self._input_set and not self.clients.get(v, True):
+            del self.clients[v]
+
+    def _do(self, step: _Step, back: _Step, reason: str) -> None:
+        """Takes a step, which `back` takes back, and tells the features, until one raises."""
+        do, tell = step
+        do()
+        heard: list[Feature] = []
+        if self._undo is not None:
+            self._undo.append((back, heard))
+        for feature in self.features:
+            tell(feature, reason)
+            heard.append(feature)
 
     # Features
     def attach_feature(self, feature: Feature) -> None:
@@ -254,10 +228,15 @@ class FunctionGraph:
         """Raises what a feature has against the graph as it is, InconsistencyError mostly, and
         where a node needs what it computes itself."""
         order = toposort(self.outputs, self.inputs)
-        if len(order) != len(self.apply_nodes):  # a cycle that nobody uses any more
-            self._rebuild(order, "validate")
+        if len(order) != len(self.apply_nodes):
+            self._let_go(set(order))
         for feature in self.features:
             feature.validate(self)
+
+    def _let_go(self, needed: set[Apply]) -> None:
+        """Lets a cycle go that nobody uses any more: its nodes use each other."""
+        for node in [n for n in self.apply_nodes if n not in needed]:
+            self._step(node, False, "validate")
 
     # Changes
     def change_input(self, client: Apply | str, i: int, new: Variable, reason: str = "") -> None:
@@ -289,36 +268,32 @@ class FunctionGraph:
         return variables[i]
 
     def _change(self, client: Apply | str, i: int, new: Variable, reason: str) -> None:
-        old = self._used(client, i)
+        old = self.outputs[i] if isinstance(client, str) else client.inputs[i]
         if old is new:
             return
         self._import(new, reason or "a replacement")
-        self._set(client, i, old, new)
-        heard: list[Feature] = []
-        try:
-            for feature in self.features:
-                with self._hearing():
-                    feature.on_change_input(self, client, i, old, new, reason)
-                heard.append(feature)
-        except BaseException:
-            with self._back():
-                self._set(client, i, new, old)
-                for feature in reversed(heard):
-                    with self._hearing():
-                        feature.on_change_input(self, client, i, new, old, f"revert {reason}")
-                self._prune(new, f"revert {reason}")
-            raise
-        if self._undo is not None:
-            self._undo.append((client, i, old))
-        self._prune(old, reason)
 
-    def _set(self, client: Apply | str, i: int, old: Variable, new: Variable) -> None:
-        if isinstance(client, str):
-            self.outputs[i] = new
-        else:
-            client.inputs[i] = new
-        del self.clients[old][client, i]
-        self.clients[new][client, i] = None
+        def change(old: Variable, new: Variable) -> None:
+            if isinstance(client, str):
+                self.outputs[i] = new
+            else:
+                client.inputs[i] = new
+            del self.clients[old][client, i]
+            self.clients.setdefault(new, {})[client, i] = None
+
+        def undo() -> None:
+            change(new, old)
+            self._drop_leaf(new)
+
+        self._do(
+            (
+                lambda: change(old, new),
+                lambda f, why: f.on_change_input(self, client, i, old, new, why),
+            ),
+            (undo, lambda f, why: f.on_change_input(self, client, i, new, old, why)),
+            reason,
+        )
+        self._prune(old, reason)
 
     def replace(self, old: Variable, new: Variable, reason: str = "") -> None:
         """Puts `new` in the place of `old` for all who use it. `new` becomes of old's type where
@@ -365,58 +340,18 @@ class FunctionGraph:
         try:
             yield
         except BaseException:
-            undo, self._undo = self._undo, None
-            with self._back():
-                self._take_back(undo, f"revert {reason}")
+            for (undo, tell), heard in reversed(self._undo):
+                undo()
+                for feature in reversed(heard):
+                    # One that raises here, too, does not keep the others from hearing of it.
+                    with suppress(Exception):
+                        tell(feature, f"revert {reason}")
             raise
         else:
             if outer is not None:
                 outer += self._undo
         finally:
             self._undo = outer
-
-    def _take_back(self, undo: Sequence[tuple[Apply | str, int, Variable]], reason: str) -> None:
-        """Takes changes back, the last one first. Where they had made a cycle, nodes of it may have
-        gone with their own change, and others stay that nobody uses."""
-        whole = True
-        for client, i, old in reversed(undo):
-            whole = whole and (isinstance(client, str) or client in self.apply_nodes)
-            if whole:
-                try:
-                    self._change(client, i, old, reason)
-                    continue
-                except InconsistencyError:
-                    whole = False
-            (self.outputs if isinstance(client, str) else client.inputs)[i] = old
-        try:
-            order = toposort(self.outputs, self.inputs)
-        except InconsistencyError:  # as it was before
-            return
-        if not whole or len(order) != len(self.apply_nodes):
-            self._rebuild(order, reason)
-
-    def _rebuild(self, order: Sequence[Apply], reason: str) -> None:
-        """Makes the nodes and the clients those of the outputs; tells the features."""
-        nodes = dict.fromkeys(order)
-        gone = [n for n in self.apply_nodes if n not in nodes]
-        come = [n for n in order if n not in self.apply_nodes]
-        kept = [n for n in self.apply_nodes if n in nodes]
-        self.apply_nodes = dict.fromkeys([*kept, *come])
-        self.clients = {v: {} for v in self.inputs}
-        for node in self.apply_nodes:
-            for v in node.outputs:
-                self.clients.setdefault(v, {})
-            for i, v in enumerate(node.inputs):
-                self.clients.setdefault(v, {})[node, i] = None
-        for i, v in enumerate(self.outputs):
-            self.clients.setdefault(v, {})[OUTPUT, i] = None
-        for feature in self.features:
-            for node in gone:
-                with self._hearing():
-                    feature.on_prune(self, node, reason)
-            for node in come:
-                with self._hearing():
-                    feature.on_import(self, node, reason)
 
     def replace_all_validate(
         self, pairs: Iterable[tuple[Variable, Variable]], reason: str = ""

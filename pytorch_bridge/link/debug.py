@@ -21,16 +21,15 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
-from ..errors import ContractError
+from ..errors import REFUSALS, ContractError
 from ..graph.basic import Apply, Variable
 from ..graph.destroy import check_maps, destroyed_inputs
 from ..graph.function_graph import FunctionGraph
 from ..ops.basic import made_of_items, remade
 from ..ops.native import NativeOp
 from ..ops.op import Op, Storage, apply_to, has_perform
-from ..types import Type
 from ..types.schema import describe
-from .dual import equal
+from .dual import equal, measured
 from .explain import short
 from .opwise import in_c
 from .python import NodeRunner, PythonLinker
@@ -74,7 +73,7 @@ def _check_node(node: Apply) -> None:
         again = apply_to(op, [v.type.make_variable() for v in node.inputs])
     except NotImplementedError:
         return
-    except Exception as e:
+    except REFUSALS as e:
         raise ContractError(
             f"make_node of {op} refuses inputs of the types that this node has: {e}"
         ) from e
@@ -100,7 +99,7 @@ def _copied(value: Any) -> Any:
         return remade(value, map(_copied, value))
     try:
         return copy.deepcopy(value)
-    except Exception:  # whatever its class makes of being copied
+    except (copy.Error, *REFUSALS):  # whatever its class makes of being copied
         return value
 
 
@@ -130,16 +129,6 @@ def _elsewhere(value: Any) -> Any:
     for d in range(value.dim()):
         big = big[(slice(None),) * d + (slice(None, None, 2),)]
     return big
-
-
-def _exactly(t: Type, a: Any, b: Any) -> bool:
-    """Whether two values are equal; what cannot be compared is taken to be."""
-    for measure in (t.values_eq, t.values_eq_approx):
-        try:
-            return bool(measure(a, b))
-        except Exception:  # == is no truth for all
-            continue
-    return True
 
 
 class _Checked:
@@ -205,7 +194,9 @@ class _Checked:
         node, op = self.node, self.node.op
         destroyed = destroyed_inputs(node)
         for i, (v, value, was) in enumerate(zip(node.inputs, inputs, before, strict=True)):
-            if i in destroyed or _exactly(v.type, value, was):
+            exact = measured(value, was, v.type.values_eq, v.type.values_eq_approx)
+            # What cannot be compared is taken to be equal.
+            if i in destroyed or next(exact, True):
                 continue
             if any(_share(node, j, i, inputs) for j in destroyed):
                 continue

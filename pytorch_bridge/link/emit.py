@@ -108,7 +108,7 @@ def texts(value: str | Iterable[str] | None) -> list[str]:
 
 
 def written(owner: Any, method: str, code: Any) -> str:
-    """What a method has returned, which must be C."""
+    """The C code that a method has returned. BridgeTypeError where it is no str."""
     if not isinstance(code, str):
         raise BridgeTypeError(
             f"{method} of {owner_name(owner)} returned {code!r}; it must return C code as a str"

@@ -19,7 +19,7 @@ from ..errors import BridgeTypeError, MissingMethodError
 from ..graph.basic import Apply, Variable
 from ..registry import Table
 from ..types import SchemaType, TensorType, Type, schema_type
-from ..types.base import Sub, generic, same_form
+from ..types.base import Sub, form_of, generic
 from ..types.containers import ListArg, Optional
 from ..types.faces import Kinds, kinds_of, nearest
 from ..types.numbers import NumberArg
@@ -82,8 +82,7 @@ def _code_for(table: Table, t: Type) -> tuple[Any, ...] | None:
     for kinds in nearest(kinds_of(t)):
         found = table.one(kinds)
         if found is not None:
-            declares: Any = getattr(kinds[0], "c_declare", None)
-            return found if getattr(type(t), "c_declare", None) is declares else None
+            return found if form_of(type(t)) is form_of(kinds[0]) else None
     return None
 
 
@@ -309,7 +308,7 @@ class SpecifyShape(Op):
         return after(output_grads, outputs)
 
     def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
-        if not same_form(node.inputs[0].type, _tensor):
+        if form_of(type(node.inputs[0].type)) is not form_of(TensorType):
             raise MissingMethodError(
                 f"{self} has no C code for {type(node.inputs[0].type).__name__}, whose values are "
                 "no tensors in C"
@@ -347,7 +346,6 @@ class SpecifyShape(Op):
         return (2,)
 
 
-_tensor = TensorType()
 _WRONG_SHAPE = r"""
 /* The message for a tensor of another shape, to be freed with FreeString. */
 static const char *pb_wrong_shape(const TensorInfo *info, const char *expected, int64_t dim,

@@ -148,7 +148,7 @@ class LibraryOp(Op):
                     self.returned_inputs.update((o, place) for place in places[i])
                 else:
                     views.setdefault(o, []).extend(places[i])
-        # What is written into is there as further outputs, behind the results.
+        # Written arguments are further outputs, behind the results.
         n = len(schema.returns)
         if any("[]" in str(r.type) or "List" in str(r.type) for r in schema.returns):
             return views, {None: written} if written else {}

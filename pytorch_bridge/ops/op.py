@@ -15,7 +15,7 @@ from ..graph.basic import Apply, Variable
 from ..sameness import attributes_key, key
 from ..types.base import HasCode, Sub, Type, check_names
 
-# What ops of Aesara may define, and would be without effect here: what to do instead.
+# Attributes of Aesara's ops that have no effect here, and what to do instead.
 _ABSENT = {
     "params_type": "name the parameters in __props__, and write them into the text of c_code",
     "get_params": "name the parameters in __props__, and write them into the text of c_code",
@@ -99,8 +99,8 @@ class Op(HasCode):
         return object.__hash__(self) if mine is None else hash((type(self), mine))
 
     def __sameness__(self) -> Hashable:
-        """What two ops of this class share if one may stand for the other: equal parameters. An
-        `__eq__` of the class's own must say so and all attributes agree."""
+        """The key of two ops of this class that may stand for each other: their parameters; where
+        the class has its own `__eq__`, that and all attributes."""
         kind = type(self)
         if kind.__eq__ is Op.__eq__:
             return self._parameters()

@@ -1,5 +1,5 @@
-"""What depends on strides, which no type knows: whether a function returns a view, and the strides
-of what is written. Each call looks."""
+"""Ops that look at strides at each call, because types have none: to see whether a function has
+returned a view, and to keep the strides of a tensor that is written."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def _share(a: Any, b: Any) -> bool:
 
 @closed
 class WithStrides(CallsTorch):
-    """Its second input with the strides of the first, which has the same sizes: itself where it has
-    them, else a copy."""
+    """Its second input with the strides of the first, which has the same sizes: as it is where it
+    has them, else a copy."""
 
     __props__ = ()
     only_calls = True
@@ -88,8 +88,7 @@ class WithStrides(CallsTorch):
         return [None, *output_grads]
 
     def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
-        x, new = inputs
-        output_storage[0][0] = new if _laid_out_alike(x, new) else self._copy.call(inputs)
+        output_storage[0][0] = laid_out(*inputs)
 
     def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
         copy = self._copy.c_code(node, name, inputs, outputs, sub)
@@ -110,12 +109,13 @@ class WithStrides(CallsTorch):
 with_strides = WithStrides()
 
 
-def _laid_out_alike(x: Any, new: Any) -> bool:
+def laid_out(x: Any, new: Any) -> Any:
+    """A tensor with the strides of x, which has the same sizes: itself where it has them, else a
+    copy."""
     import torch
 
-    if not (x.layout == new.layout == torch.strided) or x.is_nested or new.is_nested:
-        return True  # there are no strides to keep
-    return bool(x.stride() == new.stride())
+    strided = x.layout == new.layout == torch.strided and not (x.is_nested or new.is_nested)
+    return torch.ops.aten.copy(x, new) if strided and x.stride() != new.stride() else new
 
 
 _SUPPORT = r"""

@@ -10,9 +10,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BridgeTypeError, BridgeValueError
-from ..sameness import key
+from ..sameness import attributes_key
 from . import c_support
-from .base import Sub, Type, graphs, same_form
+from .base import Sub, Type, form_of, graphs
 from .enums import C_ELEMENTS, DEVICES, DTYPES, device_parts, dtype_name
 from .schema import SchemaType, converted, input_name
 
@@ -142,7 +142,7 @@ class TensorType(TensorArg):
 
     def _others(self) -> Hashable:
         """The attributes that a subclass has added."""
-        return key({k: v for k, v in sorted(vars(self).items()) if k not in _OWN})
+        return attributes_key(self, _OWN)
 
     def __hash__(self) -> int:
         return hash((self.dtype, self.shape))
@@ -302,7 +302,7 @@ class TensorType(TensorArg):
     def is_super(self, otype: Type) -> bool | None:
         """True if otype is this type with perhaps more of it known; None if it is not. A type of a
         subclass is one of this class, as long as its values look like tensors in C."""
-        if not isinstance(otype, type(self)) or not same_form(self, otype):
+        if not isinstance(otype, type(self)) or form_of(type(otype)) is not form_of(type(self)):
             return None
         if type(self) is not TensorType and self._others() != otype._others():
             return None

@@ -357,7 +357,10 @@ def test_batch_norm_in_training():
     with pytest.raises(
         BridgeValueError, match=r"'0.weight' is not what a call changes; that is 1\."
     ):
-        model.load_state({"0.weight": torch.zeros(1)})
+        model.load_state({"1.num_batches_tracked": 7, "0.weight": torch.zeros(1)})
+    with pytest.raises(BridgeTypeError, match="dimension 0 must be 4, got 5"):
+        model.load_state({"1.num_batches_tracked": 7, "1.running_mean": torch.zeros(5)})
+    assert model.state_dict()["1.num_batches_tracked"] == 1
 
 
 def counter(self, x):

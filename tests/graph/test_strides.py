@@ -125,6 +125,8 @@ PROGRAMS = {
     ),
     "of what has been": lambda x: _later(x * 2),
     "item": write(lambda x: x.reshape(6, 4), ("__setitem__", (slice(None), 1), 9.0)),
+    "squeeze": write(lambda x: x[0, 0, 0].squeeze(0).unsqueeze(-1)),
+    "squeeze one": write(lambda x: x[:1].squeeze(0)),
     "twice": _twice,
     "turned": _turned,
     "chained": _chained,
@@ -143,6 +145,22 @@ def test_what_only_torch_could_decide_by_the_example_is_refused():
     )
     with pytest.raises(UnsupportedNode, match="may be a view for some inputs"):
         pb.from_exported(program)
+
+
+def test_strides_that_a_program_asserts_are_refused():
+    """A type has none, and module() checks them."""
+
+    def asserts(sizes, strides):
+        def forward(x):
+            torch._assert_tensor_metadata(x, sizes, strides, torch.float32)
+            return x + 1
+
+        return torch.export.export(Calls(forward), (row_major(),))
+
+    with pytest.raises(UnsupportedNode, match="asserts more of args_0 than a type can say"):
+        pb.from_exported(asserts(None, [12, 4, 1]))
+    x = transposed()
+    assert torch.equal(pb.from_exported(asserts([2, 3, 4], None)).compile("py")(x), x + 1)
 
 
 @pytest.mark.parametrize("example", [row_major, transposed])

@@ -74,8 +74,8 @@ class Source:
         return prepared(ins, outs, [became[v] for v in mutable], passes)
 
     def calls(self) -> Callable[..., list[Any]]:
-        """What computes as Python does: the outputs, and what has been written. Its calls share the
-        state, which begins as it is now."""
+        """A function that computes the outputs in Python, and the values that are written. Its
+        calls share the state, which starts as it is now."""
         if self.call is not None:
             return self.call
         compiled = function(
