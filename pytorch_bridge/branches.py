@@ -13,7 +13,7 @@ from .gradient import vector_jacobian
 from .graph.basic import Apply, Constant, Variable, graph_inputs, toposort
 from .model import substituted
 from .ops.native import native
-from .ops.op import CallsTorch, Names, Storages, Values
+from .ops.op import CallsTorch, Names, Storages, Values, closed
 from .rewrite import names
 from .rewrite.prepare import prepared
 from .types import TensorType, Type
@@ -115,6 +115,7 @@ class Branching(CallsTorch):
         raise NotImplementedError
 
 
+@closed
 class Cond(Branching):
     """The outputs of its first branch where its first input is true, else of the second. The other
     inputs are those of both branches."""

@@ -77,6 +77,11 @@ def grad(
                 "mean, or give grad_outputs"
             )
         grad_outputs = _ones_like(cost)
+    elif isinstance(grad_outputs, Variable) and not _spreads(grad_outputs, cost):
+        raise BridgeTypeError(
+            f"grad: grad_outputs is {grad_outputs} of type {grad_outputs.type}, which has another "
+            f"shape than the cost {cost} of type {cost.type}"
+        )
     blocked: list[str] = []
     found = _backward([cost], [grad_outputs], wanted, blocked)
     for v, g in zip(wanted, found, strict=True):
@@ -245,6 +250,15 @@ def _fits(g: Variable, v: Variable) -> bool:
     return len(a.shape) == len(b.shape) and all(
         x == y or None in (x, y) for x, y in zip(a.shape, b.shape, strict=True)
     )
+
+
+def _spreads(g: Variable, cost: Variable) -> bool:
+    """Whether g may have the shape of a cost, or be broadcast to it."""
+    mine, theirs = (getattr(v.type, "shape", None) for v in (g, cost))
+    if mine is None or theirs is None:
+        return True
+    pairs = zip(reversed(mine), reversed(theirs), strict=False)
+    return len(mine) <= len(theirs) and all(a in (b, 1, None) or b is None for a, b in pairs)
 
 
 def differentiable(v: Variable) -> bool:

@@ -12,7 +12,7 @@ from .gradient import differentiable, vector_jacobian
 from .graph.basic import Apply, Variable
 from .model import substituted
 from .ops.native import native
-from .ops.op import Names, Storages, Values
+from .ops.op import Names, Storages, Values, closed
 from .types import TensorType, Type
 from .types.base import Sub
 
@@ -103,6 +103,7 @@ class Loop(Branching):
         return [found.get(i) if need[i] else None for i in range(len(node.inputs))]
 
 
+@closed
 class While(Loop):
     """Its first inputs, which are carried, as the second branch makes them anew as long as the
     first one returns true. Both take what is carried, then the other inputs."""
@@ -188,6 +189,7 @@ class While(Loop):
         return self._all_gradients(node, need, found)
 
 
+@closed
 class Kept(Loop):
     """What is carried at the beginning of each turn of a while loop, along a new first
     dimension."""
@@ -274,6 +276,7 @@ class Kept(Loop):
         )
 
 
+@closed
 class Scan(Loop):
     """What is carried, as the branch makes it anew at each element of the sequences, and what else
     it returns at each, along a new first dimension. The branch takes what is carried, an element of
@@ -448,6 +451,7 @@ static const char *pb_even(Tensor before, Tensor after, Tensor *out) {
 }"""
 
 
+@closed
 class AssociativeScan(Loop):
     """What the branch makes of all elements up to each, which it combines in the order of torch: in
     pairs, at once, in tensors of as many elements as there are pairs. It takes two such tensors for
@@ -582,6 +586,7 @@ class AssociativeScan(Loop):
         )
 
 
+@closed
 class Map(Loop):
     """What the branch returns for each element of the sequences, along a new first dimension. It
     takes an element of each sequence, and the other inputs."""

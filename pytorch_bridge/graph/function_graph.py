@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from ..errors import BridgeTypeError, BridgeValueError, InconsistencyError
-from .basic import Apply, Constant, Variable, clone_graph, ordered, toposort
+from .basic import Apply, Constant, Variable, check_owned, clone_graph, ordered, toposort
 from .features import Feature
 
 _F = TypeVar("_F")
@@ -127,6 +127,7 @@ class FunctionGraph:
         if variable.owner is None:
             self._import_leaf(variable, reason)
             return
+        check_owned(variable)
         order = [n for n in toposort([variable], self.clients) if n not in self.apply_nodes]
         made = {v for node in order for v in node.outputs}
         for node in order:  # before anything is taken in, so that a refusal changes nothing
@@ -141,6 +142,7 @@ class FunctionGraph:
         self.clients[v] = {}
 
     def _check_leaf(self, v: Variable, reason: str) -> None:
+        check_owned(v)
         if not isinstance(v, Constant):
             raise BridgeValueError(
                 f"{reason} needs the variable {v} of type {v.type}, which is no input of the graph"
@@ -176,9 +178,9 @@ class FunctionGraph:
             del self.apply_nodes[node]
             for v in node.outputs:
                 if v not in self._input_set:
-                    del self.clients[v]
+                    self.clients.pop(v, None)
             for i, v in enumerate(node.inputs):
-                del self.clients[v][node, i]
+                self.clients.get(v, {}).pop((node, i), None)
             for v in node.inputs:
                 self._drop_leaf(v)
 
@@ -205,13 +207,17 @@ class FunctionGraph:
     # Features
     def attach_feature(self, feature: Feature) -> None:
         """Adds a feature, unless it is there; it may object by raising."""
-        if feature in self.features:
+        if any(f is feature for f in self.features):
             return
         feature.on_attach(self)
         self.features.append(feature)
 
     def remove_feature(self, feature: Feature) -> None:
-        self.features.remove(feature)
+        """Takes a feature away; BridgeValueError where it is not there."""
+        left = [f for f in self.features if f is not feature]
+        if len(left) == len(self.features):
+            raise BridgeValueError(f"the feature {feature} is not in the list of the graph's")
+        self.features[:] = left
         feature.on_detach(self)
 
     def feature(self, kind: type[_F]) -> _F | None:
@@ -221,16 +227,23 @@ class FunctionGraph:
     def validate(self) -> None:
         """Raises what a feature has against the graph as it is, InconsistencyError mostly, and
         where a node needs what it computes itself."""
-        toposort(self.outputs, self.inputs)
+        order = toposort(self.outputs, self.inputs)
+        if len(order) != len(self.apply_nodes):
+            self._let_go(set(order))
         for feature in self.features:
             feature.validate(self)
+
+    def _let_go(self, needed: set[Apply]) -> None:
+        """Lets a cycle go that nobody uses any more: its nodes use each other."""
+        for node in [n for n in self.apply_nodes if n not in needed]:
+            self._step(node, False, "validate")
 
     # Changes
     def change_input(self, client: Apply | str, i: int, new: Variable, reason: str = "") -> None:
         """Makes `new` input i of a node, or output i of the graph where client is OUTPUT.
         BridgeTypeError where new is neither of the type that is there nor of a narrower one. Where
-        a feature raises, the graph is as before."""
-        old = self.outputs[i] if isinstance(client, str) else client.inputs[i]
+        a feature raises, the graph is as before. BridgeValueError for what is in no use here."""
+        old = self._used(client, i)
         if new.type != old.type and not old.type.is_super(new.type):
             where = f"output {i}" if isinstance(client, str) else f"input {i} of {client.op}"
             raise BridgeTypeError(
@@ -242,6 +255,17 @@ class FunctionGraph:
             return
         with self._reverting(reason):
             self._change(client, i, new, reason)
+
+    def _used(self, client: Apply | str, i: int) -> Variable:
+        """Input i of a node of the graph, or output i of the graph."""
+        known = client == OUTPUT if isinstance(client, str) else client in self.apply_nodes
+        variables = self.outputs if isinstance(client, str) else client.inputs
+        if not known or not 0 <= i < len(variables):
+            raise BridgeValueError(
+                f"change_input: there is no input {i} of {client} in the graph; a client is one of "
+                f"its nodes, or {OUTPUT!r} for an output"
+            )
+        return variables[i]
 
     def _change(self, client: Apply | str, i: int, new: Variable, reason: str) -> None:
         old = self.outputs[i] if isinstance(client, str) else client.inputs[i]
@@ -366,6 +390,10 @@ class FunctionGraph:
     def clone(self, features: Iterable[Feature] = ()) -> FunctionGraph:
         """Returns a copy, with other features."""
         return FunctionGraph(self.inputs, self.outputs, features)
+
+    def __copy__(self) -> FunctionGraph:
+        """`clone`: of nodes that two graphs have, each would change the other's."""
+        return self.clone()
 
     def __str__(self) -> str:
         from .printing import dprint

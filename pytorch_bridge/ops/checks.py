@@ -11,7 +11,7 @@ from ..types import TensorType, literals
 from ..types.base import Sub
 from ..types.numbers import NumberArg
 from ..types.schema import describe
-from .basic import view_op
+from .basic import after, view_op
 from .conditions import Condition, InC
 from .native import constant
 from .op import Gradients, Names, Op, Storages, Values, Variables, closed
@@ -38,9 +38,9 @@ class _Passes(Op):
     explains_itself = True
     only_calls = True
 
-    def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
-        others: list[Variable | None] = [None] * (len(inputs) - len(output_grads))
-        return [*output_grads, *others]
+    def L_op(self, inputs: Variables, outputs: Variables, output_grads: Gradients) -> Gradients:
+        others: list[Variable | None] = [None] * (len(inputs) - len(outputs))
+        return [*after(output_grads, outputs), *others]
 
     def _pass_on(self, node: Apply, inputs: Names, outputs: Names, sub: Sub) -> str:
         lines = []

@@ -12,9 +12,10 @@ from ..types import TensorType
 from ..types.base import Sub
 from .functions import IN
 from .native import NativeOp, native, native_op
-from .op import CallsTorch, Gradients, Names, Storages, Values, Variables
+from .op import CallsTorch, Gradients, Names, Storages, Values, Variables, closed
 
 
+@closed
 class IfView(CallsTorch):
     """One of its last two inputs: the first of them where `op`, applied to the inputs before them,
     returns a view of its first input, else the second."""
@@ -69,6 +70,7 @@ def _share(a: Any, b: Any) -> bool:
     return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)
 
 
+@closed
 class WithStrides(CallsTorch):
     """Its second input with the strides of the first, which has the same sizes: as it is where it
     has them, else a copy."""
@@ -107,6 +109,7 @@ class WithStrides(CallsTorch):
 with_strides = WithStrides()
 
 
+@closed
 class FilledLike(CallsTorch):
     """Its second input with its elements in the order of the first one's, by the strides of that,
     but the last dimension innermost: itself where they are so, else a copy. Both have as many

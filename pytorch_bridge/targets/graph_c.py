@@ -22,6 +22,7 @@ from ..link.blocks import Block, indented, remark, shown
 from ..link.c_linker import CLinker
 from ..link.emit import Emitter, check_argument, literal_of
 from ..link.explain import GraphPlace
+from ..ops.op import has_state
 from ..types import literals
 from ..types.base import Sub, Type
 from ..types.schema import Plain, SchemaType
@@ -157,6 +158,13 @@ class CEmitter(Emitter):
                 self._own(owner)
             functions.append(inner.name)
         return op.c_around(node, functions, inputs, outputs, sub)
+
+    def _state(self, node: Apply, name: str) -> None:
+        if has_state(node.op):
+            raise MissingMethodError(
+                f"{node.op} keeps state between calls (c_support_code_struct), which a C function "
+                "does not: keep it in an input that the op destroys"
+            )
 
     def _perform(self, i: int, node: Apply, label: str) -> str:
         raise AssertionError("a C function demands C code")

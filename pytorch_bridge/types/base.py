@@ -99,8 +99,12 @@ class Type:
         if other.type != self and not self.is_super(other.type):
             converted = self.convert_variable(other) if allow_convert else None
             if converted is None:
+                mine, theirs = str(self), str(other.type)
+                if mine == theirs:
+                    mine += f" ({type(self).__qualname__})"
+                    theirs += f" ({type(other.type).__qualname__})"
                 raise BridgeTypeError(
-                    f"expected a variable of type {self}, got {other} of type {other.type}, "
+                    f"expected a variable of type {mine}, got {other} of type {theirs}, "
                     "which cannot be converted"
                 )
             other = converted

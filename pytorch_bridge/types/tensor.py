@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 import warnings
@@ -169,7 +170,12 @@ class TensorType(TensorArg):
         old = {n: getattr(self, n) for n in names if n != "broadcastable"}
         if given.get("broadcastable") is not None:
             old.pop("shape")
-        return TensorType(**{**old, **given})
+        new = TensorType(**{**old, **given})
+        if type(self) is TensorType:
+            return new
+        mine = copy.copy(self)  # a constructor of its own is not known
+        vars(mine).update(vars(new))
+        return mine
 
     # Values
     def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
@@ -326,7 +332,9 @@ class TensorType(TensorArg):
         known = other.shape or (None,) * len(self.shape)
         if any(None not in (a, b) and a != b for a, b in zip(self.shape, known, strict=True)):
             return None
-        return graphs().specify_shape(var, self.shape)
+        made = graphs().specify_shape(var, self.shape)
+        # A value of a class is not known to be one of a subclass, which may ask for more.
+        return made if self == made.type or self.is_super(made.type) else None
 
     def make_constant(self, value: Any, name: str | None = None) -> Constant:
         tensor = self.filter(value)

@@ -196,6 +196,30 @@ def test_an_overload_executed_again_is_the_same_one():
         overload(len)(two["f"])
 
 
+def test_what_looks_alike_and_differs_is_not_the_same():
+    def made(name, kind, value, base=object):
+        class Local(base):
+            size = value
+
+            def method(self):
+                return super().__repr__()
+
+        def function(x, *, k=value): ...
+
+        return {"class": Local, "function": function}[kind]
+
+    for kind in ("class", "function"):
+        for a, b, one in ((1, 1, True), (1, 1.0, False), (0.0, -0.0, False), ("é", "é", True)):
+            found = registry._same(made("a", kind, a), made("a", kind, b))
+            assert found == one, (kind, a, b)
+    assert not registry._same(made("a", "class", 1), made("a", "class", 1, dict))
+    table = registry.Table("thing", unique=False)
+    table.add("k", made("a", "class", 1))
+    table.add("k", made("a", "class", 2))
+    with pytest.raises(DuplicateError):
+        table.add("k", made("a", "class", 1))
+
+
 def test_a_transaction_that_fails_leaves_nothing():
     def f(x): ...
 

@@ -459,8 +459,7 @@ def test_an_input_may_have_any_name():
 @pytest.mark.parametrize(
     ("base", "name", "value"),
     [
-        *((Op, n, None) for n in ("params_type", "c_support_code_struct", "make_thunk")),
-        *((Op, n, lambda self: False) for n in ("c_init_code_struct", "c_cleanup_code_struct")),
+        *((Op, n, None) for n in ("params_type", "make_thunk")),
         (Op, "do_constant_folding", lambda self, fgraph, node: False),
         (pb.Type, "filter_checks_isfinite", True),
         (TensorType, "filter_checks_isfinite", True),
