@@ -30,7 +30,7 @@ from .graph.basic import Apply, Constant, Variable, toposort
 from .graph.destroy import Memory
 from .model import Fixed, Model, leaf_paths
 from .ops.basic import deep_copy_op
-from .ops.checks import CheckSizes, Require
+from .ops.checks import CheckSizes, Require, after, drawn
 from .ops.conditions import Condition, parse
 from .ops.functions import IN, corrected
 from .ops.in_place import is_dense
@@ -44,7 +44,7 @@ from .ops.native import (
     native_op,
     results_of,
 )
-from .ops.strides import IfView, with_strides
+from .ops.strides import IfView, clone_of, with_strides
 from .ops.written import assigns, scattering
 from .ranges import bounds, linear, size_rules, sizes_of
 from .types import TensorType, schema_type
@@ -538,6 +538,7 @@ class _Importer(Importer):
         self.asserted: dict[tuple[str, Any], None] = {}  # messages and conditions, in their order
         self.dense: set[Variable] = set()  # inputs without gaps between their elements
         self._graphs: dict[Any, Any] = {}  # of get_attr nodes
+        self.draws: list[tuple[Apply, Variable | None]] = []  # and when what was drawn before is
 
     def value(self, argument: Any) -> Any:
         found = super().value(argument)
@@ -604,6 +605,7 @@ class _Importer(Importer):
         if not isinstance(condition, Variable):
             condition = constant(bool(condition))
         made = Cond(branches, types).make_node(condition, *given)  # type: ignore[arg-type]
+        self._draw(made, ())
         return tuple(made.outputs)
 
     def _branch(self, node: Any, module: Any, operands: Sequence[Any]) -> Branch:
@@ -620,6 +622,9 @@ class _Importer(Importer):
             raise UnsupportedNode(f"{node.format_node()}: a branch returns what is no tensor")
         for message, holds in importer.asserted:
             outputs[0] = Require(message)(outputs[0], holds)
+        last = importer.drawn_last(outputs)
+        if last is not None:
+            outputs[0] = after(outputs[0], last)
         return Branch(inputs, outputs)
 
     def _higher_order(self, node: Any, name: str) -> Any:
@@ -700,10 +705,64 @@ class _Importer(Importer):
             new = self._functional(function, args, kwargs, node)
             if new is not None:
                 return new
+        return self._apply(function, args, kwargs, node)
+
+    def _apply(self, function: NativeFunction, args: Any, kwargs: Any, node: Any) -> Apply:
+        """The application as it is, of which note has been taken."""
+        if function.random and self.draws:
+            args, kwargs = self._with_input(args, kwargs)
         applied = super().apply(function, args, kwargs, node)
+        if function.random:
+            self._draw(applied, (args, kwargs))
         if applied.op.destroy_map or applied.op.view_map:
             self.memory.applied(applied)
         return applied
+
+    # Random numbers are drawn in the order of the program, and all of them.
+
+    def _draw(self, applied: Apply, given: Any) -> None:
+        """Takes note of the nodes that draw, of those that an application consists of."""
+        from torch.utils import _pytree
+
+        border = {v for v in _pytree.tree_leaves(given) if isinstance(v, Variable)}
+        for node in toposort(applied.outputs, border) if given else [applied]:
+            if node.op.random:
+                before = drawn(self.draws[-1][0].outputs[0]) if self.draws else None
+                self.draws.append((node, before))
+
+    def _with_input(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments of a function that draws, with a number that is an input where no other is:
+        one that comes after what was drawn before."""
+        from torch.utils import _pytree
+
+        leaves, spec = _pytree.tree_flatten((args, kwargs))
+        if not any(isinstance(v, Variable) for v in leaves):
+            place = next((i for i, v in enumerate(leaves) if type(v) is int), None)
+            if place is None:
+                raise UnsupportedNode(
+                    "a program cannot draw a tensor without sizes after other random numbers: "
+                    "let it draw one of the size 1"
+                )
+            leaves[place] = after(leaves[place], drawn(self.draws[-1][0].outputs[0]))
+        found: tuple[Any, Any] = _pytree.tree_unflatten(leaves, spec)
+        return found
+
+    def drawn_last(self, outputs: Sequence[Variable]) -> Variable | None:
+        """Has every draw come after the one before it. What says that the last one has been made,
+        unless the outputs do anyway."""
+        for node, before in self.draws:
+            waits = any(v.owner is not None and v.owner.op == after for v in node.inputs)
+            if before is not None and not waits:
+                if not node.inputs:
+                    raise UnsupportedNode(
+                        f"{node.op} has no inputs and draws random numbers after others: no graph "
+                        "keeps them in this order"
+                    )
+                node.inputs[0] = after(node.inputs[0], before)
+        if not self.draws or self.draws[-1][0] in toposort(outputs):
+            return None
+        last: Variable = drawn(self.draws[-1][0].outputs[0])
+        return last
 
     def foreign(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any) -> Any:
         """An operator of torch.library. Its results are what the node says. One that is made of
@@ -736,6 +795,8 @@ class _Importer(Importer):
                 Variable, lambda v: parts.get(v, v), (args, kwargs)
             )
         applied = op.node(known, args, kwargs)
+        if op.random:
+            self._draw(applied, ())
         self.memory.applied(applied)
         for v, own in parts.items():
             if self.memory.part_became(v, self.memory.current(own)) is None:
@@ -837,6 +898,8 @@ class _Importer(Importer):
         applied = super().apply(function, (own, *args[1:]), kwargs, node)
         if len(applied.outputs) != 1 or applied.op.destroy_map != {0: [0]}:
             return None
+        if function.random:
+            self._draw(applied, (own, args[1:], kwargs))
         return self._in_part(x, applied.outputs[0])
 
     def _turned(self, x: Variable, applied: Apply) -> Apply:
@@ -1229,9 +1292,11 @@ class _Program:
     def _assert_before(
         self, leaves: list[Any], updates: dict[str, Variable], mutations: dict[int, Variable]
     ) -> None:
-        """Puts everything that the program asserts before one of its results, or else before what
-        it writes."""
-        if not self.importer.asserted:
+        """Puts everything that the program asserts, and all random numbers that it draws, before
+        one of its results, or else before what it writes."""
+        computed = [v for v in leaves if isinstance(v, Variable)]
+        last = self.importer.drawn_last([*computed, *updates.values(), *mutations.values()])
+        if not self.importer.asserted and last is None:
             return
         results: list[tuple[Any, Any]] = [
             *((leaves, i) for i, value in enumerate(leaves) if isinstance(value, Variable)),
@@ -1240,14 +1305,17 @@ class _Program:
             *((leaves, i) for i, value in enumerate(leaves) if type(value) in (bool, int, float)),
         ]
         if not results:
-            message, _ = next(iter(self.importer.asserted))
+            message, _ = next(iter(self.importer.asserted), (None, None))
+            does = "draws random numbers" if message is None else f"asserts something ({message})"
             raise UnsupportedNode(
-                f"the program asserts something ({message}), and returns nothing that a graph "
-                "could compute: return a tensor or a number"
+                f"the program {does}, and returns nothing that a graph could compute: return a "
+                "tensor or a number"
             )
         of, place = results[0]
         for message, condition in self.importer.asserted:
             of[place] = Require(message)(constant(of[place]), condition)
+        if last is not None:
+            of[place] = after(of[place], last)
 
     # Parameters and buffers
 
@@ -1266,7 +1334,7 @@ class _Program:
             tensor = self._tensor(target)
             if target in updates:
                 state[target] = v
-                values[target] = _cloned(tensor.detach())
+                values[target] = clone_of(tensor.detach())
                 continue
             known = constants.get(id(tensor))
             if known is None:
@@ -1312,15 +1380,6 @@ class _Program:
             if target in table:
                 return table[target]
         raise UnsupportedNode(f"the program has no value for {target!r}")
-
-
-def _cloned(t: Any) -> Any:
-    """A copy of a tensor, with its strides where there are gaps between its elements."""
-    import torch
-
-    if t.layout != torch.strided or is_dense(t) or 0 in t.stride():
-        return t.clone()
-    return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t)
 
 
 def _span(t: Any) -> tuple[int, int]:

@@ -11,8 +11,18 @@ from ..graph.basic import Apply
 from ..types import TensorType
 from ..types.base import Sub
 from .functions import IN
+from .in_place import is_dense
 from .native import NativeOp, native, native_op
 from .op import CallsTorch, Gradients, Names, Storages, Values, Variables
+
+
+def clone_of(t: Any) -> Any:
+    """A copy of a tensor with its strides, also where there are gaps between its elements."""
+    import torch
+
+    if t.layout != torch.strided or t.is_nested or t.is_quantized or is_dense(t) or 0 in t.stride():
+        return t.clone()
+    return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t)
 
 
 class IfView(CallsTorch):

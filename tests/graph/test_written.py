@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+
 import pytest
 import torch
 import writing_modules
@@ -16,6 +19,7 @@ from pytorch_bridge.ops.written import Written, can_be_written
 
 PARTS = 10
 COUNT = 200  # in Python, and a few of them compiled
+SEED = int(os.environ.get("SEED", "0"))
 
 
 def f32(*sizes, name=None):
@@ -59,9 +63,10 @@ def test_random_writes_are_what_eager_says(part):
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_random_modules_that_write_into_views(part):
-    direct = [writing_modules.check(seed) for seed in range(part, 40, 4)]
-    assert any(direct)
+def test_random_modules_are_what_the_program_says(part):
+    """`make soak-graphs` runs more; `SEED=n` begins at n."""
+    went = Counter(writing_modules.check(seed) for seed in range(SEED + part, SEED + 40, 4))
+    assert sum(n for how, n in went.items() if how.startswith("direct")) > 3, went
 
 
 def slices(x, y):
