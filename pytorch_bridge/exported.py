@@ -33,7 +33,7 @@ from .ops.basic import deep_copy_op
 from .ops.checks import CheckSizes, Require, after, drawn
 from .ops.conditions import Condition, parse
 from .ops.functions import IN, corrected
-from .ops.in_place import is_dense
+from .ops.in_place import is_dense, rounds_alike
 from .ops.library import LibraryOp
 from .ops.native import (
     NativeFunction,
@@ -44,7 +44,7 @@ from .ops.native import (
     native_op,
     results_of,
 )
-from .ops.strides import IfView, clone_of, with_strides
+from .ops.strides import IfView, IntoView, can_look, clone_of, with_strides
 from .ops.written import assigns, scattering
 from .ranges import bounds, linear, size_rules, sizes_of
 from .types import TensorType, schema_type
@@ -257,6 +257,8 @@ _PERHAPS = frozenset(
     dropout feature_dropout alpha_dropout feature_alpha_dropout
     """.split()  # noqa: SIM905
 )
+# Functions that may return their very argument.
+_ITSELF = _PERHAPS | frozenset(["atleast_1d", "atleast_2d", "atleast_3d"])
 # Those whose elements stand in the order of the argument's: a reshape takes them back.
 _ORDERED = _PERHAPS | frozenset(
     """view view_as unflatten.int squeeze.dim squeeze.dims squeeze
@@ -376,6 +378,12 @@ def _laid_out(x: Variable, new: Variable) -> Variable:
     return made
 
 
+def _viewed(node: Apply, result: int) -> int:
+    """The input of which a result of a node may be a view."""
+    (place,) = node.op.view_map[result]
+    return int(place)
+
+
 class _Memory:
     """Which variable has what a variable's memory holds by now.
 
@@ -387,6 +395,7 @@ class _Memory:
         self._roots: dict[Variable, dict[Variable, int]] = {}  # and how often they were written
         self._written: dict[Variable, int] = {}
         self._views: dict[Variable, Apply] = {}  # what made them, or what is in their place now
+        self._results: dict[Variable, int] = {}  # which result of that node they are
         self._perhaps: dict[Variable, Variable] = {}  # such views: their own memory's name
         self.bases: set[Variable] = set()  # the roots of these
         self._destroyed: dict[Variable, int] = {}  # what was written where it is, and when
@@ -399,10 +408,14 @@ class _Memory:
         """Whether a function may have returned its argument itself, that or as x."""
         return any(
             isinstance(node.op, NativeOp)
-            and node.op.name in _PERHAPS
-            and (v is x or node.inputs[0] is x)
+            and (v in self._perhaps or node.op.name in _ITSELF)
+            and (v is x or node.inputs[_viewed(node, self._results[v])] is x)
             for v, node in self._views.items()
         )
+
+    def may_be_a_view(self, v: Variable) -> bool:
+        """Whether only a call can tell if v is a view."""
+        return v in self._perhaps
 
     def latest(self, v: Variable) -> Variable:
         """What v has become, as far as that has been found."""
@@ -423,22 +436,24 @@ class _Memory:
         if not self.is_view(v):
             raise _NeedsFunctional(f"{v} is used after its memory was written into elsewhere")
         node = self._views[v]
-        x = self.current(node.inputs[0])
-        again = Apply(
-            node.op, [x, *node.inputs[1:]], [o.type.make_variable() for o in node.outputs]
-        )
+        self._refuse_place(v, node)
+        k = self._results[v]
+        i = _viewed(node, k)
+        x = self.current(node.inputs[i])
+        given = [*node.inputs[:i], x, *node.inputs[i + 1 :]]
+        again = Apply(node.op, given, [o.type.make_variable() for o in node.outputs])
         own = self._perhaps.get(v)
         if own is not None:
             if any(self._destroyed.get(root, 0) > times for root, times in roots.items()):
                 raise _NeedsFunctional(f"{v} may be a view of what was written into")
-            found = IfView(node.op).make_node(*node.inputs, again.outputs[0], v).outputs[0]  # type: ignore[arg-type]
-            self._perhaps_view(found, node, own)
+            look = IfView(node.op, i, k)  # type: ignore[arg-type]
+            found = look.make_node(*node.inputs, again.outputs[k], v).outputs[0]
+            self._perhaps_view(found, node, k, own)
             self._became[v] = found
             return found
-        assert v.index is not None
         self.applied(again)
         self._became.update(zip(node.outputs, again.outputs, strict=True))
-        return again.outputs[v.index]
+        return again.outputs[k]
 
     def part_became(self, part: Variable, new: Variable) -> Variable | None:
         """`new` has been written into a view: what the view is now. None where it is not known how
@@ -448,35 +463,54 @@ class _Memory:
         while not self.lies_alone(at):
             if not self.is_view(at):
                 return None
-            node = self._views[at]
+            node, k = self._views[at], self._results[at]
             if at in self._perhaps:
                 value = _laid_out(at, value)
                 passed.append((at, value))
-                x = self.current(node.inputs[0])
-                back = _laid_out(x, _reshaped(value, x))
-                at, value = x, IfView(node.op).make_node(*node.inputs, back, x).outputs[0]  # type: ignore[arg-type]
+            if at not in self._perhaps and (found := _with_part(at, value)) is not None:
+                at, value = node.inputs[0], found
                 continue
-            found = _with_part(at, value)
-            if found is None:
+            if not isinstance(node.op, NativeOp):
                 return None
-            at, value = node.inputs[0], found
+            self._refuse_place(at, node)
+            i = _viewed(node, k)
+            x = self.current(node.inputs[i])
+            if node.op.name in _PERHAPS:
+                back = _laid_out(x, _reshaped(value, x))
+                value = IfView(node.op).make_node(*node.inputs, back, x).outputs[0]
+            else:
+                given = [*node.inputs[:i], x, *node.inputs[i + 1 :]]
+                value = IntoView(node.op, i, k).make_node(*given, value).outputs[0]
+            at = x
         self.became(at, value, same=False)
         for old, _ in passed:
             own = self._perhaps[old]
             self._written[own] = self._written.get(own, 0) + 1
         for old, now in reversed(passed):
-            self._perhaps_view(now, self._views[old], self._perhaps[old])
+            self._perhaps_view(now, self._views[old], self._results[old], self._perhaps[old])
             self._became[old] = now
         return self.current(part)
 
-    def _perhaps_view(self, v: Variable, node: Apply, own: Variable) -> None:
-        """Takes note of what may be the view that a node makes, or lies in memory of its own."""
-        self._views[v] = node
+    def _perhaps_view(self, v: Variable, node: Apply, result: int, own: Variable) -> None:
+        """Takes note of what may be the view that a node makes as one of its results, or lies in
+        memory of its own."""
+        self._views[v], self._results[v] = node, result
         self._perhaps[v] = own
-        x = self.current(node.inputs[0])
+        x = self.current(node.inputs[_viewed(node, result)])
         roots = self._roots.get(x) or self._own(x)
         self.bases.update(roots)
         self._roots[v] = {r: self._written.get(r, 0) for r in (*roots, own)}
+
+    def _refuse_place(self, v: Variable, node: Apply) -> None:
+        """UnsupportedNode where a view goes by the place of a tensor in a storage, which a graph
+        keeps of none that it is given."""
+        roots = self._roots.get(v, {v: 0})
+        by_place = isinstance(node.op, NativeOp) and node.op.name == "as_strided"
+        if by_place and any(root.owner is None for root in roots):
+            raise UnsupportedNode(
+                f"{node} takes elements by their places in the storage of what the program is "
+                "given and writes into, which may be any: let the module write into a clone"
+            )
 
     def may_share(self, v: Variable, other: Variable) -> bool:
         """Whether two variables may have memory in common."""
@@ -494,17 +528,19 @@ class _Memory:
             v, roots = node.outputs[o], dict[Variable, int]()
             for i in inputs:
                 roots.update(self._roots.get(node.inputs[i]) or self._own(node.inputs[i]))
-            if isinstance(op, NativeOp) and op.arguments[0] is IN:
-                view = _is_view(op.native, op.arguments, node.inputs[0].type, v.type)
+            if isinstance(op, NativeOp):
+                view = None
+                if op.arguments[0] is IN:
+                    view = _is_view(op.native, op.arguments, node.inputs[0].type, v.type)
                 if view is False:
                     continue
-                if view is None and op.name in _PERHAPS and not op.destroy_map:
-                    self._perhaps_view(v, node, v)
+                if view and not (op.lists and _alone(v) is None):
+                    self._views[v], self._results[v] = node, o
+                elif len(inputs) == 1 and can_look(op, inputs[0]):
+                    self._perhaps_view(v, node, o, v)
                     continue
-                if view:
-                    self._views[v] = node
             elif isinstance(op, Require):
-                self._views[v] = node
+                self._views[v], self._results[v] = node, o
             self._roots[v] = roots
         for out, inputs in op.destroy_map.items():
             if out is None:
@@ -709,10 +745,11 @@ class _Importer(Importer):
 
     def _apply(self, function: NativeFunction, args: Any, kwargs: Any, node: Any) -> Apply:
         """The application as it is, of which note has been taken."""
-        if function.random and self.draws:
+        random = function.random and _draws(function)
+        if random and self.draws:
             args, kwargs = self._with_input(args, kwargs)
         applied = super().apply(function, args, kwargs, node)
-        if function.random:
+        if random:
             self._draw(applied, (args, kwargs))
         if applied.op.destroy_map or applied.op.view_map:
             self.memory.applied(applied)
@@ -726,7 +763,7 @@ class _Importer(Importer):
 
         border = {v for v in _pytree.tree_leaves(given) if isinstance(v, Variable)}
         for node in toposort(applied.outputs, border) if given else [applied]:
-            if node.op.random:
+            if node.op.random and _draws(node.op):
                 before = drawn(self.draws[-1][0].outputs[0]) if self.draws else None
                 self.draws.append((node, before))
 
@@ -841,10 +878,12 @@ class _Importer(Importer):
         x = args[0]
         alone = self.memory.lies_alone(x)
         form = function.functional
-        if form is None or form.random:
-            return None if alone else self._written_apart(function, args, kwargs, node)
-        if "inplace_view" in function.function.tags and form.name in _VIEWS:
+        if form and "inplace_view" in function.function.tags and form.name in _VIEWS:
             return self._turned(x, form.apply(form.bind(args, kwargs)))
+        exact = form is not None and (assigns(form) or rounds_alike(getattr(x.type, "dtype", None)))
+        if form is None or form.random or not exact:
+            in_place = alone and x not in self.memory.bases
+            return None if in_place else self._written_apart(function, args, kwargs, node)
         if alone and not form.pointwise and x not in self.memory.bases:
             return None
         if alone:
@@ -855,15 +894,15 @@ class _Importer(Importer):
             known = ((x.type,), ()) if assigns(form) else None
             applied = form.apply(form.bind(args, kwargs), known)
             if len(applied.outputs) != 1 or applied.op.view_map or applied.op.destroy_map:
-                return None
+                return self._written_apart(function, args, kwargs, node)
         (out,) = applied.outputs
         if out.type != x.type:
             mine, theirs = x.type, out.type
             # Where sizes are open, nothing but a size of 1 could differ, and that cannot grow.
-            if getattr(mine, "dtype", 0) != getattr(theirs, "dtype", 1):
-                return None
-            if not getattr(theirs, "is_super", lambda _: False)(mine):
-                return None
+            # Another dtype is PyTorch's to convert, or to refuse.
+            alike = getattr(mine, "dtype", 0) == getattr(theirs, "dtype", 1)
+            if not alike or not getattr(theirs, "is_super", lambda _: False)(mine):
+                return None if alone else self._written_apart(function, args, kwargs, node)
             out.type = mine
         if alone:
             if self._may_move(x, form):
@@ -876,6 +915,8 @@ class _Importer(Importer):
     def _in_part(self, part: Variable, new: Variable) -> Apply | None:
         """`new` has been written into a view: the application that gives what it is now."""
         lists = getattr(part.owner.op, "lists", ())  # type: ignore[union-attr]
+        if self.memory.may_be_a_view(part):
+            lists = ()  # its place is taken by a node of its own
         view = _alone(part) if lists else None
         if lists and view is None:
             return None  # what comes back is a node, and a node of these returns a list
@@ -889,17 +930,21 @@ class _Importer(Importer):
     def _written_apart(
         self, function: NativeFunction, args: Any, kwargs: Any, node: Any
     ) -> Apply | None:
-        """The application of what writes into its first argument, a view, which happens in a copy
-        that has its strides, and then in what it is a view of."""
+        """The application of what writes into its first argument, a view or what may have views,
+        which happens in a copy that has its strides, and then in what it is a view of."""
         x = args[0]
-        if not self.memory.is_view(x):
+        alone = self.memory.lies_alone(x)
+        if not alone and not self.memory.is_view(x):
             return None
         own = native("copy")(x, x)
         applied = super().apply(function, (own, *args[1:]), kwargs, node)
         if len(applied.outputs) != 1 or applied.op.destroy_map != {0: [0]}:
             return None
-        if function.random:
+        if function.random and _draws(function):
             self._draw(applied, (own, args[1:], kwargs))
+        if alone:
+            self.memory.became(x, applied.outputs[0], same=False)
+            return applied
         return self._in_part(x, applied.outputs[0])
 
     def _turned(self, x: Variable, applied: Apply) -> Apply:
@@ -978,6 +1023,13 @@ class _Importer(Importer):
                 self.values[n] = checked.outputs[0]
             else:
                 pending.extend(n.all_input_nodes)
+
+
+def _draws(what: Any) -> bool:
+    """Whether a function or an op that is random draws numbers: `empty` takes what is there."""
+    function = getattr(what, "native", what)
+    schema = getattr(function, "function", None)
+    return schema is None or "nondeterministic_seeded" in schema.tags
 
 
 def _cast(args: tuple[Any, ...], kwargs: Mapping[str, Any], node: Any) -> bool:

@@ -222,7 +222,8 @@ def _storage(value: Any) -> int | None:
 
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_nested:
         return None
-    return value.untyped_storage()._cdata
+    place: int = value.untyped_storage()._cdata
+    return place
 
 
 class _Arguments:
