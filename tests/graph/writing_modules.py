@@ -262,7 +262,7 @@ class Writes(torch.nn.Module):
         if kind == 13:
             return [v[(slice(None),) * d + (slice(None, None, 2),)]]
         if kind == 14:
-            return [v.squeeze()]
+            return [v[None].squeeze(0)]  # of an open size, it may be of fewer dimensions
         if kind == 15:
             return [rng.choice((v.movedim, v.swapaxes))(d, 0)]
         if kind == 16 and v.shape[d] > 1:
