@@ -167,6 +167,7 @@ SEED ?= 10000
 soak-graphs: build
 	@$(PY) tests/graph/random_graphs.py '$(SEED):' '$(DURATION)'
 	@$(PY) tests/graph/pointwise_cases.py '$(SEED):' '$(DURATION)'
+	@$(PY) tests/graph/writing_modules.py '$(SEED):' '$(DURATION)' c
 	@CONFORMANCE=full $(PY) tests/graph/rule_cases.py '$(SEED)' 50
 	@CONFORMANCE=full $(PY) tests/graph/gradient_cases.py '$(SEED)' 50
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from .attention import flex_attention
@@ -33,10 +34,10 @@ from .library_gradients import library_grad
 from .looping import AssociativeScan, Map, Scan, While
 from .model import Fixed, Model, leaf_paths
 from .ops.basic import deep_copy_op
-from .ops.checks import CheckSizes, Require
+from .ops.checks import CheckSizes, Require, drawn, in_order
 from .ops.conditions import Condition, parse
 from .ops.functions import IN, corrected
-from .ops.in_place import is_dense
+from .ops.in_place import is_dense, rounds_alike
 from .ops.library import LibraryOp, flat, register_gradients
 from .ops.native import (
     NativeFunction,
@@ -48,7 +49,7 @@ from .ops.native import (
     results_of,
 )
 from .ops.separate import byte_range, overlap
-from .ops.strides import IfView, with_strides
+from .ops.strides import IfView, IntoView, can_look, clone_of, with_strides
 from .ops.written import assigns, scattering
 from .ranges import bounds, linear, size_rules, sizes_of
 from .sameness import same
@@ -283,6 +284,8 @@ _PERHAPS = _CONVERSIONS | frozenset(
     dropout feature_dropout alpha_dropout feature_alpha_dropout
     """.split()  # noqa: SIM905
 )
+# Functions that may return their very argument.
+_ITSELF = _PERHAPS | frozenset(["atleast_1d", "atleast_2d", "atleast_3d"])
 # Views that keep the order of the elements: a reshape inverts them.
 _ORDERED = _PERHAPS | frozenset(
     """view view_as unflatten.int squeeze.dim squeeze.dims squeeze
@@ -418,6 +421,12 @@ def _laid_out(x: Variable, new: Variable) -> Variable:
     return made
 
 
+def _viewed(node: Apply, result: int) -> int:
+    """The input of which a result of a node may be a view."""
+    (place,) = node.op.view_map[result]
+    return int(place)
+
+
 class _Memory:
     """The variable that has the current value of another one's memory.
 
@@ -429,6 +438,7 @@ class _Memory:
         self._roots: dict[Variable, dict[Variable, int]] = {}  # and how often they were written
         self._written: dict[Variable, int] = {}
         self._views: dict[Variable, Apply] = {}  # what made them, or what is in their place now
+        self._results: dict[Variable, int] = {}  # which result of that node they are
         self._perhaps: dict[Variable, Variable] = {}  # such views: their own memory's name
         self.bases: set[Variable] = set()  # the roots of these
         self._destroyed: dict[Variable, int] = {}  # what was written where it is, and when
@@ -442,10 +452,14 @@ class _Memory:
         argument."""
         return any(
             isinstance(node.op, NativeOp)
-            and node.op.name in _PERHAPS
-            and (v is x or node.inputs[0] is x)
+            and (v in self._perhaps or node.op.name in _ITSELF)
+            and (v is x or node.inputs[_viewed(node, self._results[v])] is x)
             for v, node in self._views.items()
         )
+
+    def may_be_a_view(self, v: Variable) -> bool:
+        """Whether only a call can tell if v is a view."""
+        return v in self._perhaps
 
     def latest(self, v: Variable) -> Variable:
         """The variable that holds v's memory now, as far as that has been found."""
@@ -466,22 +480,24 @@ class _Memory:
         if not self.is_view(v):
             raise _NeedsFunctional(f"{v} is used after its memory was written into elsewhere")
         node = self._views[v]
-        x = self.current(node.inputs[0])
-        again = Apply(
-            node.op, [x, *node.inputs[1:]], [o.type.make_variable() for o in node.outputs]
-        )
+        self._refuse_place(v, node)
+        k = self._results[v]
+        i = _viewed(node, k)
+        x = self.current(node.inputs[i])
+        given = [*node.inputs[:i], x, *node.inputs[i + 1 :]]
+        again = Apply(node.op, given, [o.type.make_variable() for o in node.outputs])
         own = self._perhaps.get(v)
         if own is not None:
             if any(self._destroyed.get(root, 0) > times for root, times in roots.items()):
                 raise _NeedsFunctional(f"{v} may be a view of what was written into")
-            found = IfView(node.op).make_node(*node.inputs, again.outputs[0], v).outputs[0]  # type: ignore[arg-type]
-            self._perhaps_view(found, node, own)
+            look = IfView(node.op, i, k)  # type: ignore[arg-type]
+            found = look.make_node(*node.inputs, again.outputs[k], v).outputs[0]
+            self._perhaps_view(found, node, k, own)
             self._became[v] = found
             return found
-        assert v.index is not None
         self.applied(again)
         self._became.update(zip(node.outputs, again.outputs, strict=True))
-        return again.outputs[v.index]
+        return again.outputs[k]
 
     def part_became(self, part: Variable, new: Variable) -> Variable | None:
         """Records that `new` has been written into a view; returns the view's new variable, or None
@@ -491,35 +507,54 @@ class _Memory:
         while not self.lies_alone(at):
             if not self.is_view(at):
                 return None
-            node = self._views[at]
+            node, k = self._views[at], self._results[at]
             if at in self._perhaps:
                 value = _laid_out(at, value)
                 passed.append((at, value))
-                x = self.current(node.inputs[0])
-                back = _laid_out(x, _reshaped(value, x))
-                at, value = x, IfView(node.op).make_node(*node.inputs, back, x).outputs[0]  # type: ignore[arg-type]
+            if at not in self._perhaps and (found := _with_part(at, value)) is not None:
+                at, value = node.inputs[0], found
                 continue
-            found = _with_part(at, value)
-            if found is None:
+            if not isinstance(node.op, NativeOp):
                 return None
-            at, value = node.inputs[0], found
+            self._refuse_place(at, node)
+            i = _viewed(node, k)
+            x = self.current(node.inputs[i])
+            if node.op.name in _PERHAPS:
+                back = _laid_out(x, _reshaped(value, x))
+                value = IfView(node.op).make_node(*node.inputs, back, x).outputs[0]
+            else:
+                given = [*node.inputs[:i], x, *node.inputs[i + 1 :]]
+                value = IntoView(node.op, i, k).make_node(*given, value).outputs[0]
+            at = x
         self.became(at, value, same=False)
         for old, _ in passed:
             own = self._perhaps[old]
             self._written[own] = self._written.get(own, 0) + 1
         for old, now in reversed(passed):
-            self._perhaps_view(now, self._views[old], self._perhaps[old])
+            self._perhaps_view(now, self._views[old], self._results[old], self._perhaps[old])
             self._became[old] = now
         return self.current(part)
 
-    def _perhaps_view(self, v: Variable, node: Apply, own: Variable) -> None:
-        """Records v, which may be the view that a node makes, or lies in memory of its own."""
-        self._views[v] = node
+    def _perhaps_view(self, v: Variable, node: Apply, result: int, own: Variable) -> None:
+        """Records v, which may be the view that a node makes as one of its results, or lies in
+        memory of its own."""
+        self._views[v], self._results[v] = node, result
         self._perhaps[v] = own
-        x = self.current(node.inputs[0])
+        x = self.current(node.inputs[_viewed(node, result)])
         roots = self._roots.get(x) or self._own(x)
         self.bases.update(roots)
         self._roots[v] = {r: self._written.get(r, 0) for r in (*roots, own)}
+
+    def _refuse_place(self, v: Variable, node: Apply) -> None:
+        """UnsupportedNode where a view goes by the place of a tensor in a storage, which a graph
+        keeps of none that it is given."""
+        roots = self._roots.get(v, {v: 0})
+        by_place = isinstance(node.op, NativeOp) and node.op.name == "as_strided"
+        if by_place and any(root.owner is None for root in roots):
+            raise UnsupportedNode(
+                f"{node} takes elements by their places in the storage of what the program is "
+                "given and writes into, which may be any: let the module write into a clone"
+            )
 
     def may_share(self, v: Variable, other: Variable) -> bool:
         """Whether two variables may have memory in common."""
@@ -537,17 +572,19 @@ class _Memory:
             v, roots = node.outputs[o], dict[Variable, int]()
             for i in inputs:
                 roots.update(self._roots.get(node.inputs[i]) or self._own(node.inputs[i]))
-            if isinstance(op, NativeOp) and op.arguments[0] is IN:
-                view = _is_view(op.native, op.arguments, node.inputs[0].type, v.type)
+            if isinstance(op, NativeOp):
+                view = None
+                if op.arguments[0] is IN:
+                    view = _is_view(op.native, op.arguments, node.inputs[0].type, v.type)
                 if view is False:
                     continue
-                if view is None and op.name in _PERHAPS and not op.destroy_map:
-                    self._perhaps_view(v, node, v)
+                if view and not (op.lists and _alone(v) is None):
+                    self._views[v], self._results[v] = node, o
+                elif len(inputs) == 1 and can_look(op, inputs[0]):
+                    self._perhaps_view(v, node, o, v)
                     continue
-                if view:
-                    self._views[v] = node
             elif isinstance(op, Require):
-                self._views[v] = node
+                self._views[v], self._results[v] = node, o
             self._roots[v] = roots
         for out, inputs in op.destroy_map.items():
             if out is None:
@@ -606,6 +643,7 @@ class _Importer(Importer):
         self.asserted: dict[tuple[str, Any], None] = {}  # messages and conditions, in their order
         self.dense: set[Variable] = set()  # inputs without gaps between their elements
         self.vmaps: list[_Transformed] = []  # the vmaps that a node is in
+        self.draws: list[tuple[Apply, Variable | None]] = []  # and when what was drawn before is
 
     def value(self, argument: Any) -> Any:
         found = super().value(argument)
@@ -701,7 +739,12 @@ class _Importer(Importer):
         if not isinstance(condition, Variable):
             condition = constant(bool(condition))
         given = [v for v in operands if isinstance(v, Variable)]
-        return tuple(Cond(branches, types).make_node(condition, *given).outputs)
+        return self._nested(Cond(branches, types).make_node(condition, *given))
+
+    def _nested(self, made: Apply) -> tuple[Variable, ...]:
+        """The results of a node with graphs in it."""
+        self._draw(made, ())
+        return tuple(made.outputs)
 
     def _while(self, node: Any) -> Any:
         """torch.while_loop: a node with both graphs in it."""
@@ -714,7 +757,7 @@ class _Importer(Importer):
         holds = self._branch(node, test, operands, [schema_type("bool")], types)
         again = self._branch(node, body, operands, types, types)
         given += [v for v in others if isinstance(v, Variable)]
-        return tuple(While(holds, again, types).make_node(*given).outputs)
+        return self._nested(While(holds, again, types).make_node(*given))
 
     def _scan(self, node: Any) -> Any:
         """torch.scan: a node with the graph of a step. Results may be none."""
@@ -737,7 +780,7 @@ class _Importer(Importer):
         )
         given += [v for v in (*sequences, *others) if isinstance(v, Variable)]
         op = Scan(branch, types, len(begin), len(sequences))
-        results = dict(zip(there, op.make_node(*given).outputs, strict=True))
+        results = dict(zip(there, self._nested(op.make_node(*given)), strict=True))
         return tuple(results.get(k) for k in range(len(values)))
 
     def _map(self, node: Any) -> Any:
@@ -749,7 +792,7 @@ class _Importer(Importer):
             node, body, [*sequences, *others], [_element(t) for t in types], elements
         )
         given = [v for v in (*sequences, *others) if isinstance(v, Variable)]
-        return tuple(Map(branch, types, len(sequences)).make_node(*given).outputs)
+        return self._nested(Map(branch, types, len(sequences)).make_node(*given))
 
     def _associative(self, node: Any) -> Any:
         """torch.associative_scan: a node with the graph that combines two elements, as PyTorch
@@ -762,7 +805,7 @@ class _Importer(Importer):
         rows = [TensorType(t.dtype, (None, *t.shape), device=t.device) for t in elements]  # type: ignore[attr-defined]
         pairs = self._branch(node, body, operands, rows, rows * 2, typed=False)
         given = [v for v in (*sequences, *others) if isinstance(v, Variable)]
-        return tuple(AssociativeScan(pairs, step, types).make_node(*given).outputs)
+        return self._nested(AssociativeScan(pairs, step, types).make_node(*given))
 
     def _elements(self, sequences: Sequence[Variable]) -> list[Type]:
         return [_element(v.type) for v in sequences]
@@ -832,6 +875,9 @@ class _Importer(Importer):
             results.append(v)
         for message, holds in importer.asserted:
             results[0] = Require(message)(results[0], holds)
+        last = importer.drawn_last(results)
+        if last is not None:
+            results[0] = in_order(results[0], last)
         return Branch(inputs, results)
 
     def _taken(self, module: Any, values: Sequence[Any]) -> Any:
@@ -866,6 +912,12 @@ class _Importer(Importer):
             raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
         if name not in _CALLS and not self.functional:
             raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
+        if node.target in _auto_functionalized():
+            operator = node.args[0]._schema.name
+            raise UnsupportedNode(
+                f"{operator} writes into tensors that share memory with others of its arguments or "
+                f"with its results: let the module give it clones{written_at(node)}"
+            )
         if name not in _CALLS:
             raise UnsupportedNode(
                 f"{node.format_node()}: {name} has no counterpart: use what is made of PyTorch's "
@@ -933,10 +985,65 @@ class _Importer(Importer):
             new = self._functional(function, args, kwargs, node)
             if new is not None:
                 return new
+        return self._apply(function, args, kwargs, node)
+
+    def _apply(self, function: NativeFunction, args: Any, kwargs: Any, node: Any) -> Apply:
+        """The application as it is, of which note has been taken."""
+        random = function.random and _draws(function)
+        if random and self.draws:
+            args, kwargs = self._with_input(args, kwargs)
         applied = super().apply(function, args, kwargs, node)
+        if random:
+            self._draw(applied, (args, kwargs))
         if applied.op.destroy_map or applied.op.view_map:
             self.memory.applied(applied)
         return applied
+
+    # Random numbers are drawn in the order of the program, and all of them.
+
+    def _draw(self, applied: Apply, given: Any) -> None:
+        """Takes note of the nodes that draw, of those that an application consists of."""
+        from torch.utils import _pytree
+
+        border = {v for v in _pytree.tree_leaves(given) if isinstance(v, Variable)}
+        for node in toposort(applied.outputs, border) if given else [applied]:
+            if node.op.random and _draws(node.op):
+                before = drawn(self.draws[-1][0].outputs[0]) if self.draws else None
+                self.draws.append((node, before))
+
+    def _with_input(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments of a function that draws, with a number that is an input where no other is:
+        one that comes after what was drawn before."""
+        from torch.utils import _pytree
+
+        leaves, spec = _pytree.tree_flatten((args, kwargs))
+        if not any(isinstance(v, Variable) for v in leaves):
+            place = next((i for i, v in enumerate(leaves) if type(v) is int), None)
+            if place is None:
+                raise UnsupportedNode(
+                    "a program cannot draw a tensor without sizes after other random numbers: "
+                    "let it draw one of the size 1"
+                )
+            leaves[place] = in_order(leaves[place], drawn(self.draws[-1][0].outputs[0]))
+        found: tuple[Any, Any] = _pytree.tree_unflatten(leaves, spec)
+        return found
+
+    def drawn_last(self, outputs: Sequence[Variable]) -> Variable | None:
+        """Has every draw come after the one before it. What says that the last one has been made,
+        unless the outputs do anyway."""
+        for node, before in self.draws:
+            waits = any(v.owner is not None and v.owner.op == in_order for v in node.inputs)
+            if before is not None and not waits:
+                if not node.inputs:
+                    raise UnsupportedNode(
+                        f"{node.op} has no inputs and draws random numbers after others: no graph "
+                        "keeps them in this order"
+                    )
+                node.inputs[0] = in_order(node.inputs[0], before)
+        if not self.draws or self.draws[-1][0] in toposort(outputs):
+            return None
+        last: Variable = drawn(self.draws[-1][0].outputs[0])
+        return last
 
     def foreign(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any) -> Any:
         """An operator of torch.library, with results of the types that the node has. One that is
@@ -971,6 +1078,8 @@ class _Importer(Importer):
                 Variable, lambda v: parts.get(v, v), (args, kwargs)
             )
         applied = op.node(known, args, kwargs)
+        if op.random:
+            self._draw(applied, ())
         self.memory.applied(applied)
         for v, own in parts.items():
             if self.memory.part_became(v, self.memory.current(own)) is None:
@@ -1015,10 +1124,12 @@ class _Importer(Importer):
         x = args[0]
         alone = self.memory.lies_alone(x)
         form = function.functional
-        if form is None or form.random:
-            return None if alone else self._written_apart(function, args, kwargs, node)
-        if "inplace_view" in function.function.tags and form.name in _VIEWS:
+        if form and "inplace_view" in function.function.tags and form.name in _VIEWS:
             return self._turned(x, form.apply(form.bind(args, kwargs)))
+        exact = form is not None and (assigns(form) or rounds_alike(getattr(x.type, "dtype", None)))
+        if form is None or form.random or not exact:
+            in_place = alone and x not in self.memory.bases
+            return None if in_place else self._written_apart(function, args, kwargs, node)
         if alone and not form.pointwise and x not in self.memory.bases:
             return None
         if alone:
@@ -1029,15 +1140,15 @@ class _Importer(Importer):
             known = ((x.type,), ()) if assigns(form) else None
             applied = form.apply(form.bind(args, kwargs), known)
             if len(applied.outputs) != 1 or applied.op.view_map or applied.op.destroy_map:
-                return None
+                return self._written_apart(function, args, kwargs, node)
         (out,) = applied.outputs
         if out.type != x.type:
             mine, theirs = x.type, out.type
             # Where sizes are open, nothing but a size of 1 could differ, and that cannot grow.
-            if getattr(mine, "dtype", 0) != getattr(theirs, "dtype", 1):
-                return None
-            if not getattr(theirs, "is_super", lambda _: False)(mine):
-                return None
+            # Another dtype is PyTorch's to convert, or to refuse.
+            alike = getattr(mine, "dtype", 0) == getattr(theirs, "dtype", 1)
+            if not alike or not getattr(theirs, "is_super", lambda _: False)(mine):
+                return None if alone else self._written_apart(function, args, kwargs, node)
             out.type = mine
         if alone:
             if self._may_move(x, form):
@@ -1050,6 +1161,8 @@ class _Importer(Importer):
     def _in_part(self, part: Variable, new: Variable) -> Apply | None:
         """The application that gives the new value of a view, into which `new` has been written."""
         lists = getattr(part.owner.op, "lists", ())  # type: ignore[union-attr]
+        if self.memory.may_be_a_view(part):
+            lists = ()  # its place is taken by a node of its own
         view = _alone(part) if lists else None
         if lists and view is None:
             return None  # what comes back is a node, and a node of these returns a list
@@ -1063,15 +1176,21 @@ class _Importer(Importer):
     def _written_apart(
         self, function: NativeFunction, args: Any, kwargs: Any, node: Any
     ) -> Apply | None:
-        """The application of a function that writes into its first argument, a view: it writes into
-        a copy with the same strides, which then goes into the whole."""
+        """The application of a function that writes into its first argument, which is a view or may
+        have views: it writes into a copy with the same strides, which then goes into the whole."""
         x = args[0]
-        if not self.memory.is_view(x):
+        alone = self.memory.lies_alone(x)
+        if not alone and not self.memory.is_view(x):
             return None
         own = native("copy")(x, x)
         applied = super().apply(function, (own, *args[1:]), kwargs, node)
         if len(applied.outputs) != 1 or applied.op.destroy_map != {0: [0]}:
             return None
+        if function.random and _draws(function):
+            self._draw(applied, (own, args[1:], kwargs))
+        if alone:
+            self.memory.became(x, applied.outputs[0], same=False)
+            return applied
         return self._in_part(x, applied.outputs[0])
 
     def _turned(self, x: Variable, applied: Apply) -> Apply:
@@ -1165,6 +1284,22 @@ def _recorded(module: Any, values: Mapping[Any, Any]) -> Any:
 
 
 register_gradients(lambda node, grads, need: library_grad(node, grads, need, _recorded))
+
+
+@cache
+def _auto_functionalized() -> frozenset[Any]:
+    """What torch makes of operators of libraries that write, as it makes a program functional."""
+    from torch.ops import higher_order
+
+    names = "auto_functionalized", "auto_functionalized_v2"
+    return frozenset(getattr(higher_order, n) for n in names if hasattr(higher_order, n))
+
+
+def _draws(what: Any) -> bool:
+    """Whether a function or an op that is random draws numbers: `empty` takes what is there."""
+    function = getattr(what, "native", what)
+    schema = getattr(function, "function", None)
+    return schema is None or "nondeterministic_seeded" in schema.tags
 
 
 def _cast(args: tuple[Any, ...], kwargs: Mapping[str, Any], node: Any) -> bool:
@@ -1452,9 +1587,11 @@ class _Program:
     def _assert_before(
         self, leaves: list[Any], updates: dict[str, Variable], mutations: dict[int, Variable]
     ) -> None:
-        """Puts everything that the program asserts before one of its results, or else before what
-        it writes."""
-        if not self.importer.asserted:
+        """Puts everything that the program asserts, and all random numbers that it draws, before
+        one of its results, or else before what it writes."""
+        computed = [v for v in leaves if isinstance(v, Variable)]
+        last = self.importer.drawn_last([*computed, *updates.values(), *mutations.values()])
+        if not self.importer.asserted and last is None:
             return
         results: list[tuple[Any, Any]] = [
             *((leaves, i) for i, value in enumerate(leaves) if isinstance(value, Variable)),
@@ -1463,14 +1600,17 @@ class _Program:
             *((leaves, i) for i, value in enumerate(leaves) if type(value) in (bool, int, float)),
         ]
         if not results:
-            message, _ = next(iter(self.importer.asserted))
+            message, _ = next(iter(self.importer.asserted), (None, None))
+            does = "draws random numbers" if message is None else f"asserts something ({message})"
             raise UnsupportedNode(
-                f"the program asserts something ({message}), and returns nothing that a graph "
-                "could compute: return a tensor or a number"
+                f"the program {does}, and returns nothing that a graph could compute: return a "
+                "tensor or a number"
             )
         of, place = results[0]
         for message, condition in self.importer.asserted:
             of[place] = Require(message)(constant(of[place]), condition)
+        if last is not None:
+            of[place] = in_order(of[place], last)
 
     # Parameters and buffers
 
@@ -1489,7 +1629,7 @@ class _Program:
             tensor = self._tensor(target)
             if target in updates:
                 state[target] = v
-                values[target] = _cloned(tensor.detach())
+                values[target] = clone_of(tensor.detach())
                 continue
             known = constants.get(id(tensor))
             if known is None:
@@ -1535,15 +1675,6 @@ class _Program:
             if target in table:
                 return table[target]
         raise UnsupportedNode(f"the program has no value for {target!r}")
-
-
-def _cloned(t: Any) -> Any:
-    """A copy of a tensor, with its strides where there are gaps between its elements."""
-    import torch
-
-    if t.layout != torch.strided or is_dense(t) or 0 in t.stride():
-        return t.clone()
-    return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t)
 
 
 def _apart(updates: Mapping[str, Variable], outputs: Sequence[Variable]) -> dict[str, Variable]:

@@ -10,9 +10,10 @@ from .errors import REFUSALS, BridgeTypeError, BridgeValueError
 from .graph.basic import Constant, Variable, toposort
 from .graph.destroy import Memory
 from .ops.basic import deep_copy_op
-from .ops.checks import CheckSizes, Require
+from .ops.checks import CheckSizes, InOrder, Require
 from .ops.native import NativeOp, native
-from .ops.strides import laid_out
+from .ops.separate import separated
+from .ops.strides import clone_of, laid_out
 from .sameness import same
 from .types import TensorType, Type
 
@@ -149,6 +150,8 @@ class CompiledModel:
                 given[i] = strictly(v.type, given[i])
             except TypeError as e:
                 raise BridgeTypeError(f"{model.name}: input {i} ({v}): {e}") from e
+        if model.mutations or model.updates:
+            self._check_apart(given)
         read = self._before_writing(given) if model.mutations else given
         results = self.function(*read, *(model.state_values[n] for n in model.state))
         n, m = self._counts
@@ -159,6 +162,27 @@ class CompiledModel:
         for name, value in zip(model.updates, results[n:m], strict=True):
             model.state_values[name] = laid_out(model.state_values[name], value.detach())
         return self._out.nested(results[:n])
+
+    def _check_apart(self, given: Sequence[Any]) -> None:
+        """BridgeValueError where an argument shares memory with what the call writes into: the
+        module would read there what it has written."""
+        import torch
+
+        model = self.model
+        arguments = [f"{model.name}: the argument {v}" for v in model.inputs]
+        named = list(zip(arguments, given, strict=True))
+        written = [arguments[i] for i in model.mutations]
+        storages = {_storage(x) for _, x in named} - {None}
+        for name in model.updates:
+            x = model.state_values[name]
+            if _storage(x) in storages:
+                named.append((f"the buffer {name}", x))
+                written.append(f"the buffer {name}")
+        named = [(n, x) for n, x in named if isinstance(x, torch.Tensor)]
+        if written:
+            names = [n for n, _ in named]
+            places = [names.index(n) for n in written if n in names]
+            separated([x for _, x in named], places, names, refuse=True)
 
     def _before_writing(self, given: Sequence[Any]) -> Sequence[Any]:
         """What the function is called with. Where gradients are recorded, these are copies of what
@@ -178,11 +202,21 @@ class CompiledModel:
             if isinstance(given[i], torch.Tensor):
                 name = self.model.inputs[i]
                 refuse_leaf(given[i], f"{self.model.name}: the argument {name} is written into")
-                read[i] = given[i].clone()
+                read[i] = clone_of(given[i])
         return read
 
     def __repr__(self) -> str:
         return f"compiled {self.model!r}"
+
+
+def _storage(value: Any) -> int | None:
+    """What tells the storage of a strided tensor from others; None for other values."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_nested:
+        return None
+    place: int = value.untyped_storage()._cdata
+    return place
 
 
 class _Arguments:
@@ -424,7 +458,7 @@ def _overwritten(v: Variable) -> Variable | None:
     if node is None or v.index is None:
         return None
     op, out = node.op, v.index
-    if isinstance(op, (CheckSizes, Require)):
+    if isinstance(op, (CheckSizes, InOrder, Require)):
         return node.inputs[op.view_map[out][0]]
     if isinstance(op, NativeOp) and "inplace_view" not in op.native.function.tags:
         places = op.destroy_map.get(out, ())

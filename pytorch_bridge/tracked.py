@@ -28,6 +28,7 @@ from .ops.native import NativeOp, native
 from .ops.op import CallsTorch, Gradients, Names, Op, Storages, Values, Variables, closed
 from .ops.separate import separated
 from .ops.sizes import NotProved, prove
+from .ops.strides import clone_of
 from .types import TensorType
 from .types.base import Sub
 
@@ -102,7 +103,7 @@ class Tracking:
         given = list(values)
         for i in self.written:
             # What is kept must stay as it is.
-            given[i] = values[i].clone() if i in plan.kept_inputs else values[i]
+            given[i] = clone_of(values[i]) if i in plan.kept_inputs else values[i]
         found = _Node.apply(_TrackedCall(self, plan, plan.forward or compiled), *given)
         # First what autograd may refuse: then nothing has been changed.
         for i in [*rebased, *(i for i in self.written if i not in rebased)]:
@@ -353,7 +354,7 @@ class _Node(torch.autograd.Function):
         tracking, plan = call.tracking, call.plan
         given = list(values)
         for i in tracking.written:
-            given[i] = values[i].detach().clone()
+            given[i] = clone_of(values[i].detach())
         results = call.forward.run(given)
         # A change of one of them in place is to change no other.
         everything = _apart([given[i] for i in tracking.written], results)
@@ -398,7 +399,7 @@ def _apart(finals: Sequence[Any], results: Sequence[Any]) -> list[Any]:
     for r in [*finals, *results]:
         if isinstance(r, torch.Tensor) and r.layout == torch.strided and not r.is_nested:
             place = r.untyped_storage()._cdata
-            r = r.clone() if place in taken else r
+            r = clone_of(r) if place in taken else r
             taken.add(r.untyped_storage()._cdata)
         found.append(r)
     return [*found[len(finals) :], *found[: len(finals)]]
@@ -542,7 +543,7 @@ def _asked(node: Apply, flags: tuple[bool, ...]) -> tuple[bool, ...] | None:
     def run(values: Sequence[Any]) -> list[Any]:
         with torch.enable_grad():
             values = [v.requires_grad_() if f else v for v, f in zip(values, flags, strict=True)]
-            values = [v.clone() if i in destroyed else v for i, v in enumerate(values)]
+            values = [clone_of(v) if i in destroyed else v for i, v in enumerate(values)]
             found = list(_flat(op, values))
         said.add(tuple(map(_requires_grad, found)))
         return found

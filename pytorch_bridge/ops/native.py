@@ -813,7 +813,11 @@ class NativeOp(CallsTorch):
                 tensors = [a.name for a in f.arguments if "Tensor" in a.type]
                 names += [n for n in tensors if extra is True or n in extra]
             inputs = sorted({i for n in names for i in self.places[n]})
-            if inputs:
+            if corrected("view_of_one", self.name) and len(inputs) > 1:
+                continue
+            if corrected("view_of_each", self.name) and len(inputs) == len(group):
+                found.update((o, [i]) for o, i in zip(group, inputs, strict=True))
+            elif inputs:
                 found.update((o, inputs) for o in group)
         for o in self.destroy_map:
             if o is not None:

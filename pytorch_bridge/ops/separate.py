@@ -21,14 +21,16 @@ class Separate(CallsTorch):
     into. ValueError where two that are written into overlap, or elements of one do.
 
     `written` are the numbers of those that are written into, `names` what errors call the inputs.
+    With `refuse`, ValueError takes the place of the copy: PyTorch would read what is written.
     """
 
-    __props__ = ("written", "names")
+    __props__ = ("written", "names", "refuse")
     only_calls = True
 
-    def __init__(self, written: Sequence[int], names: Sequence[str]) -> None:
+    def __init__(self, written: Sequence[int], names: Sequence[str], refuse: bool = False) -> None:
         self.written = tuple(sorted(written))
         self.names = tuple(names)
+        self.refuse = refuse
         self.view_map = {i: [i] for i in range(len(self.names))}
 
     def __str__(self) -> str:
@@ -40,7 +42,7 @@ class Separate(CallsTorch):
         return Apply(self, inputs, [v.type.make_variable() for v in inputs])
 
     def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
-        found = separated(inputs, self.written, self.names)
+        found = separated(inputs, self.written, self.names, self.refuse)
         for cell, value in zip(output_storage, found, strict=True):
             cell[0] = value
 
@@ -57,7 +59,7 @@ class Separate(CallsTorch):
             f"const Tensor {name}_in[] = {{{', '.join(inputs)}}};",
             f"Tensor {name}_out[{n}] = {{NULL}};",
             f"if ((pb_error = pb_separate({name}_in, {name}_written, {name}_names, {n}, "
-            f"{name}_out))) {{\n{sub['fail']}\n}}",
+            f"{int(self.refuse)}, {name}_out))) {{\n{sub['fail']}\n}}",
         ]
         for i, out in enumerate(outputs):
             lines += [f"FreeTensor({out});", f"{out} = {name}_out[{i}];"]
@@ -78,13 +80,20 @@ def _twice(a: str, b: str) -> str:
     return f"{a} and {b} are both written into, and share memory: give one of them a copy"
 
 
+def _read(a: str, b: str) -> str:
+    return f"{a} is written into, and shares memory with {b}: give one of them a copy"
+
+
 def _within(a: str) -> str:
     return f"{a} is written into, and several of its elements are one in memory: give a copy"
 
 
-def separated(values: Sequence[Any], written: Sequence[int], names: Sequence[str]) -> list[Any]:
+def separated(
+    values: Sequence[Any], written: Sequence[int], names: Sequence[str], refuse: bool = False
+) -> list[Any]:
     """The values, those that are read copied where they overlap one that is written into.
-    BridgeValueError where two of these overlap, or elements of one do."""
+    BridgeValueError where two of these overlap, or elements of one do, and with `refuse` in the
+    place of a copy."""
     found = list(values)
     for i in written:
         t = values[i]
@@ -97,6 +106,8 @@ def separated(values: Sequence[Any], written: Sequence[int], names: Sequence[str
                 if j > i and overlap(t, other):
                     raise BridgeValueError(_twice(names[i], names[j]))
             elif overlap(t, other):
+                if refuse:
+                    raise BridgeValueError(_read(names[i], names[j]))
                 found[j] = other.clone()
     return found
 
@@ -232,9 +243,10 @@ static const char *pb_shares(const char *format, const char *a, const char *b) {
 }
 
 /* Sets out to the tensors, and to copies of those that are read and overlap one that is written
- * into; all are new references. */
+ * into, unless these are to be refused; all are new references. */
 static const char *pb_separate(const Tensor *in, const unsigned char *written,
-                               const char *const *names, int n, Tensor *out) {
+                               const char *const *names, int n, int refuse,
+                               Tensor *out) {
   const char *error = NULL;
   TensorInfo *info = (TensorInfo *)malloc((size_t)n * sizeof *info);
   pb_place *order = (pb_place *)malloc((size_t)n * sizeof *order);
@@ -260,6 +272,9 @@ static const char *pb_separate(const Tensor *in, const unsigned char *written,
       if (written[a] && written[b])
         error = pb_shares("%s and %s are both written into, and share memory: give one of them a "
                           "copy", names[a], names[b]);
+      else if (refuse)
+        error = pb_shares("%s is written into, and shares memory with %s: give one of them a copy",
+                          names[written[a] ? a : b], names[written[a] ? b : a]);
       else if (!out[written[a] ? b : a])
         error = Clone(in[written[a] ? b : a], NULL, &out[written[a] ? b : a]);
     }

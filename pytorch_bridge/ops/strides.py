@@ -11,27 +11,79 @@ from ..graph.basic import Apply
 from ..types import TensorType
 from ..types.base import Sub
 from .functions import IN
+from .in_place import is_dense
 from .native import NativeOp, native, native_op
 from .op import CallsTorch, Gradients, Names, Storages, Values, Variables, closed
 
 
-@closed
-class IfView(CallsTorch):
-    """One of its last two inputs: the first of them where `op`, applied to the inputs before them,
-    returns a view of its first input, else the second."""
+def clone_of(t: Any) -> Any:
+    """A copy of a tensor with its strides, also where there are gaps between its elements."""
+    import torch
 
-    __props__ = ("op",)
+    if t.layout != torch.strided or t.is_nested or t.is_quantized or is_dense(t) or 0 in t.stride():
+        return t.clone()
+    return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t)
+
+
+class _Looks(CallsTorch):
+    """An op whose calls look whether `op`, applied to its first inputs, returns a view of input
+    `place` as its result `index`."""
+
+    __props__ = ("op", "place", "index")
     only_calls = True
+    behind: int  # how many inputs come behind those of `op`
 
-    def __init__(self, op: NativeOp) -> None:
-        if not op.n_inputs or len(op.native.results) != 1 or op.lists or op.destroy_map:
-            raise BridgeTypeError(f"{op} is no function that returns one tensor, perhaps a view")
-        self.op = op
+    def __init__(self, op: NativeOp, place: int = 0, index: int = 0) -> None:
+        if not can_look(op, place):
+            raise BridgeTypeError(f"{op} is no function that returns tensors, perhaps views")
+        self.op, self.place, self.index = op, place, index
+
+    def _check_inputs(self, inputs: Sequence[Any]) -> None:
+        if len(inputs) != self.op.n_inputs + self.behind:
+            raise BridgeTypeError(
+                f"{self} takes {self.op.n_inputs + self.behind} inputs, got {len(inputs)}"
+            )
+
+    def _made(self, inputs: Values) -> Any:
+        found = self.op.call(inputs)
+        return found[self.index] if self.op.lists else found
+
+    def _look(
+        self, node: Apply, name: str, inputs: Names, leave: str
+    ) -> tuple[str, list[str], list[str]]:
+        """The C variable of the result, and of others; what makes them, and what frees them."""
+        n = len(self.op.groups[0])
+        made = [f"{name}_made{i}" for i in range(n)]
+        call = Apply(self.op, node.inputs[: self.op.n_inputs], [TensorType()() for _ in made])
+        code = self.op.c_code(call, name, inputs, made, {"fail": f"{{ {leave} }}"})
+        lines = [
+            *(f"Tensor {m} = NULL;" for m in made),
+            f"TensorInfo {name}_x, {name}_y;\n{{\n{code}\n}}",
+            f"if ((pb_error = GetTensorInfo({inputs[self.place]}, &{name}_x))) {leave}",
+            f"if ((pb_error = GetTensorInfo({made[self.index]}, &{name}_y))) {leave}",
+        ]
+        return made[self.index], lines, [f"FreeTensor({m});" for m in made]
+
+
+def can_look(op: NativeOp, place: int) -> bool:
+    """Whether calls can look if an op returns views of one of its inputs."""
+    tensors = len(op.native.results) == 1 and (op.lists or not op.native.returns_written)
+    return bool(tensors) and 0 <= place < op.n_inputs and not op.destroy_map
+
+
+@closed
+class IfView(_Looks):
+    """One of its last two inputs: the first of them where `op`, applied to the inputs before them,
+    returns a view, else the second."""
+
+    behind = 2
+
+    def __init__(self, op: NativeOp, place: int = 0, index: int = 0) -> None:
+        super().__init__(op, place, index)
         self.view_map = {0: [op.n_inputs, op.n_inputs + 1]}
 
     def make_node(self, *inputs: Any) -> Apply:
-        if len(inputs) != self.op.n_inputs + 2:
-            raise BridgeTypeError(f"{self} takes {self.op.n_inputs + 2} inputs, got {len(inputs)}")
+        self._check_inputs(inputs)
         return Apply(self, inputs, [inputs[-2].type.make_variable()])
 
     def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
@@ -45,23 +97,85 @@ class IfView(CallsTorch):
         return [*[None] * len(looked_at), taken, other]
 
     def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
-        made = self.op.call(inputs[:-2])
-        output_storage[0][0] = inputs[-2] if _share(made, inputs[0]) else inputs[-1]
+        made = self._made(inputs[:-2])
+        view = _share(made, inputs[self.place])
+        output_storage[0][0] = inputs[-2] if view else inputs[-1]
 
     def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
-        looked_at = node.inputs[: self.op.n_inputs]
-        made, leave = f"{name}_made", f"goto {name}_done;"
-        call = Apply(self.op, looked_at, [TensorType()()])
-        code = self.op.c_code(call, name, inputs[:-2], [made], {"fail": f"{{ {leave} }}"})
+        _, lines, freed = self._look(node, name, inputs[:-2], f"goto {name}_done;")
         return "\n".join(
             [
-                f"Tensor {made} = NULL;\nTensorInfo {name}_x, {name}_y;\n{{\n{code}\n}}",
-                f"if ((pb_error = GetTensorInfo({inputs[0]}, &{name}_x))) {leave}",
-                f"if ((pb_error = GetTensorInfo({made}, &{name}_y))) {leave}",
+                *lines,
                 f"FreeTensor({outputs[0]});",
                 f"{outputs[0]} = RetainTensor({name}_x.storage_id == {name}_y.storage_id ? "
                 f"{inputs[-2]} : {inputs[-1]});",
-                f"{name}_done:;\nFreeTensor({made});\nif (pb_error) {{\n{sub['fail']}\n}}",
+                f"{name}_done:;",
+                *freed,
+                f"if (pb_error) {{\n{sub['fail']}\n}}",
+            ]
+        )
+
+
+@closed
+class IntoView(_Looks):
+    """A copy of input `place`, with its strides, into which the last input has been written where
+    `op` returns a view of it: in that view."""
+
+    behind = 1
+
+    _write = native_op(native("copy_"), (IN, IN, False), (), ())
+    _copy = native_op(native("copy"), (IN, IN, False), (), ())
+
+    def make_node(self, *inputs: Any) -> Apply:
+        self._check_inputs(inputs)
+        return Apply(self, inputs, [inputs[self.place].type.make_variable()])
+
+    def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
+        (g,) = output_grads
+        if g is None:
+            return [None] * len(inputs)
+        looked_at = list(inputs[:-1])
+        given = [*looked_at[: self.place], g, *looked_at[self.place + 1 :]]
+        types = [inputs[-1].type.make_variable() for _ in self.op.groups[0]]
+        part = Apply(self.op, given, types).outputs[self.index]
+        (nothing,) = native("zeros_like").make_node(part).outputs
+        found: list[Any] = [None] * len(inputs)
+        found[self.place] = self.make_node(*given, nothing).outputs[0]
+        look = IfView(self.op, self.place, self.index)
+        found[-1] = look.make_node(*looked_at, part, nothing).outputs[0]
+        return found
+
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
+        x = inputs[self.place]
+        copied = self._copy.call([x, x])
+        made = self._made([*inputs[: self.place], copied, *inputs[self.place + 1 : -1]])
+        if _share(made, copied):
+            made.copy_(inputs[-1])
+        output_storage[0][0] = copied
+
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
+        leave, x = f"goto {name}_done;", inputs[self.place]
+        fail = {"fail": f"{{ {leave} }}"}
+        copied, written = f"{name}_copied", f"{name}_written"
+        given = [*inputs[: self.place], copied, *inputs[self.place + 1 : -1]]
+        made, lines, freed = self._look(node, name, given, leave)
+        tensor = TensorType()
+        copy = Apply(self._copy, [tensor(), tensor()], [tensor()])
+        write = Apply(self._write, [tensor(), tensor()], [tensor()])
+        copies = self._copy.c_code(copy, name, [x, x], [copied], fail)
+        writes = self._write.c_code(write, name, [made, inputs[-1]], [written], fail)
+        return "\n".join(
+            [
+                f"Tensor {copied} = NULL, {written} = NULL;",
+                *(line for line in lines if line.startswith("Tensor ")),
+                f"{{\n{copies}\n}}",
+                *(line for line in lines if not line.startswith("Tensor ")),
+                f"if ({name}_x.storage_id == {name}_y.storage_id) {{\n{writes}\n}}",
+                f"FreeTensor({outputs[0]});\n{outputs[0]} = RetainTensor({copied});",
+                f"{name}_done:;",
+                *freed,
+                f"FreeTensor({copied});\nFreeTensor({written});",
+                f"if (pb_error) {{\n{sub['fail']}\n}}",
             ]
         )
 
