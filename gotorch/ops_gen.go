@@ -45,7 +45,7 @@ package gotorch
 
 // apiHash identifies the set of functions that this package was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "0a3d7a3f2933f0b7"
+const apiHash = "3336f55adb95c904"
 
 // The positions of the ops in libcgotorch's table of thunks.
 const (
