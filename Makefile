@@ -38,7 +38,7 @@ setup: ## .venv with torch and everything else that is needed
 	  "Python 3.10 or newer is needed; to install it, type one of:"; \
 	  echo "  sudo apt install python3 python3-venv   sudo dnf install python3   brew install python"; \
 	  exit 1; } >&2
-	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytorch_bridge.bootstrap --venv $(VENV) \
+	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytorch_bridge.native.bootstrap --venv $(VENV) \
 	  $(if $(TORCH_VERSION),--torch '$(TORCH_VERSION)') $(if $(TORCH_INDEX),--index '$(TORCH_INDEX)')
 
 # The check that what is committed is what the schema asks for runs when either has changed.
@@ -179,8 +179,8 @@ test-cuda: build ## what needs a GPU; where there is none it says so
 
 lint: $(LINTS) ## format and static checks
 
-GO_FOLDERS = $(wildcard gotorch cmd examples bench tests pytorch_bridge/bundle)
-C_FILES = $(wildcard $(foreach dir,cgotorch cgotorch/test bench pytorch_bridge/boundary,$(dir)/*.h $(dir)/*.c $(dir)/*.cc))
+GO_FOLDERS = $(wildcard gotorch cmd examples bench tests pytorch_bridge/packages/bundle)
+C_FILES = $(wildcard $(foreach dir,cgotorch cgotorch/test bench pytorch_bridge/native/extension,$(dir)/*.h $(dir)/*.c $(dir)/*.cc))
 HANDWRITTEN_C = $(foreach file,$(C_FILES),$(if $(findstring _gen,$(file)),,$(file)))
 
 lint-format: setup

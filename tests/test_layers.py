@@ -8,8 +8,8 @@ import json
 from collections.abc import Container, Iterator
 from pathlib import Path
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 # From below to above: a module imports from its own layer and those below it. `extending` stands on
 # the graphs and registers into them; what is printed in other languages is printed of all of it.

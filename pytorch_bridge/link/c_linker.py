@@ -56,7 +56,7 @@ class Library:
     def callable(self) -> Callable[..., Any]:
         """The C callable: takes values by position, returns the output, or a list where there are
         several."""
-        from ..boundary import Graph
+        from ..native.extension import Graph
 
         return Graph(self.path, self.n_inputs, self.n_outputs, self.constants, self.explain)
 
