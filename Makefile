@@ -43,11 +43,11 @@ setup: ## .venv with torch and everything else that is needed
 
 # The check that what is committed is what the schema asks for runs when either has changed.
 # docs/reference has docstrings of every module that is public.
-GENERATOR := $(wildcard pytorch_bridge/*.py) \
-	$(wildcard $(foreach dir,schema types graph ops extending loading targets targets/go_package,pytorch_bridge/$(dir)/*.py pytorch_bridge/$(dir)/*.yaml)) \
+GENERATOR := $(wildcard $(foreach dir,. schema types graph inference ops aliasing autodiff frontend link extending codegen \
+	packages packages/bundle packages/go_package packages/load_go,pytorch_bridge/$(dir)/*.py pytorch_bridge/$(dir)/*.yaml)) \
 	$(filter-out %_gen.h,$(wildcard cgotorch/*.h))
 GENERATED := $(wildcard cgotorch/*_gen* gotorch/*_gen.go pytorch_bridge/schema/*_gen* \
-	pytorch_bridge/*_gen.pyi pytorch_bridge/ops/*.pyi docs/reference/*.md \
+	pytorch_bridge/ops/*.pyi docs/reference/*.md \
 	tests/conformance/harness/*_gen.go gotorch/nn/*_gen.go gotorch/nn/functional/*_gen.go)
 build/generated: $(GENERATOR) $(GENERATED) | setup
 	@$(IN_ENV) $(BRIDGE) generate --check

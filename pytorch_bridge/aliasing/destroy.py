@@ -4,8 +4,8 @@ Every variable lies in the memory of one or more *roots*: itself, or those that 
 node that destroys a root makes a new *version* of it: what the node returns in that memory, and all
 views of that, are of the new version; whoever reads an older version must run before the node. Two
 nodes that destroy the same version cannot both have it: such a graph is inconsistent. Nor can one
-node read what it destroys through another argument; `compiled.py` puts a Separate before those of
-PyTorch's functions that would.
+node read what it destroys through another argument; `rewrite/prepare.py` puts a Separate before
+those of PyTorch's functions that would.
 """
 
 from __future__ import annotations

@@ -217,7 +217,8 @@ static int pb_laid_out(const TensorInfo *info, const int *order) {
 }
 
 /* Whether the result of a pointwise function, made in x, looks as it does in memory of its own:
- * pytorch_bridge/aliasing/in_place.py, makes_no_difference. Besides, nobody else may have x's memory. */
+ * pytorch_bridge/aliasing/in_place.py, makes_no_difference. Besides, nobody else may have x's
+ * memory. */
 static int pb_in_place(Tensor x, const Tensor *others, int n) {
   static const int last_2d[] = {0, 2, 3, 1}, last_3d[] = {0, 2, 3, 4, 1};
   const int lazy = TensorConj | TensorNeg | TensorNested;

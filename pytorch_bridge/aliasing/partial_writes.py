@@ -205,8 +205,8 @@ def can_be_written(x: Any) -> bool:
 
 _SUPPORT = r"""
 /* Sets out to the tensor itself, if it may be written where it is, or else to a copy of all its
- * memory, of which out is the same part: pytorch_bridge/aliasing/partial_writes.py, can_be_written. Besides,
- * nobody else may have its memory. */
+ * memory, of which out is the same part: pytorch_bridge/aliasing/partial_writes.py,
+ * can_be_written. Besides, nobody else may have its memory. */
 static const char *pb_written(Tensor x, int in_place, Tensor *out) {
   static const int64_t one = 1, zero = 0;
   TensorInfo info;

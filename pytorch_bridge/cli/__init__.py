@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytorch_bridge import __version__
+from pytorch_bridge.cli.program_name import called
 from pytorch_bridge.errors import CompileError
 from pytorch_bridge.native.toolchain import INSTALLED, Missing
 
@@ -289,11 +290,6 @@ def env(parser: argparse.ArgumentParser) -> Run:
         return main(options.form)
 
     return run
-
-
-def called() -> str:
-    """This program as it was typed: pip installs the command `gotorch`, which is the same."""
-    return "gotorch" if Path(sys.argv[0]).name == "gotorch" else "python -m pytorch_bridge"
 
 
 _TAKES_FLAGS = ("--ldflags", "--build-flag")

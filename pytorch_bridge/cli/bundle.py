@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import BridgeError
 from ..packages.bundle import progress
 from ..packages.bundle.making import Bundle, bundle
-from . import called
+from .program_name import called
 
 
 def main(options: argparse.Namespace) -> int:

@@ -45,7 +45,7 @@ def check_python() -> Finding:
 
 
 def check_gotorch() -> Finding:
-    detail = f"{__version__}, {Path(__file__).parent}"
+    detail = f"{__version__}, {Path(__file__).parents[1]}"
     if toolchain.INSTALLED:
         has = ", ".join(prebuilt_library.manifest()["libraries"]) or "no torch"
         detail += f", with libraries for torch {has}"

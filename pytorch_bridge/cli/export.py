@@ -13,7 +13,7 @@ from ..errors import BridgeError, BridgeValueError
 from ..native.toolchain import fix
 from ..packages import model_folder
 from ..packages.go_package.export import export_go
-from . import called
+from .program_name import called
 
 
 def main(options: argparse.Namespace) -> int:

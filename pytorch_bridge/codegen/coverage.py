@@ -11,7 +11,7 @@ from .api import Wrapped, resolve
 from .counterparts import page
 from .generate import by_subject
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "coverage.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "coverage.md"
 NAMES = DOCUMENT.with_name("pytorch-names.md")
 
 FORMS = ("functional", "in-place", "out=")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -200,3 +201,7 @@ def _report(old: str, new: str) -> None:
         print(f"gone: {before[name]}")
     for name in sorted(k for k in before.keys() & after.keys() if before[k] != after[k]):
         print(f"changed: {before[name]}\n     to: {after[name]}")
+
+
+if __name__ == "__main__":  # run by native/build.py for a torch that is not the reference
+    shards_for_installed(Path(sys.argv[1]), Path(sys.argv[2]))

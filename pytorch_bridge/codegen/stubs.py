@@ -62,7 +62,7 @@ def _ops() -> str:
     out.append("from collections.abc import Sequence")
     out.append("from typing import overload\n\nimport torch\n")
     out.append("from ..graph.basic import Variable")
-    out.append("from ..variables import TensorVariable, ValueVariable")
+    out.append("from .variables import TensorVariable, ValueVariable")
     out.append(f"from .annotations_gen import {', '.join(ALIASES)}")
     out.append("from .native import NativeFunction, Packet")
     out += [f"from .{module} import {name} as {name}" for name, module in HAND_WRITTEN.items()]
@@ -86,8 +86,8 @@ def _methods() -> str:
     out = [_HEAD.format("The methods and operators of variables.")]
     out.append("from collections.abc import Sequence")
     out.append("from typing import overload\n\nimport torch\n")
-    out.append("from .graph.basic import Variable")
-    out.append(f"from .ops.annotations_gen import {', '.join(ALIASES)}")
+    out.append("from ..graph.basic import Variable")
+    out.append(f"from .annotations_gen import {', '.join(ALIASES)}")
     out.append("from .variables import TensorVariable, ValueVariable")
     out.append("\nclass NativeMethods:")
     out.append('    """What a tensor has of the native functions."""')

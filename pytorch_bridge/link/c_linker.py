@@ -27,6 +27,7 @@ from typing import Any
 
 from ..errors import BridgeValueError
 from ..graph.basic import Apply, Variable, toposort
+from ..native import prebuilt_library, toolchain
 from . import cache
 from .blocks import braced, indented, remark, shown, without_remarks
 from .compile import GraphCompiler, Recipe, default_compiler, without
@@ -224,12 +225,17 @@ class CLinker:
         return indented("\n\n".join(parts))
 
     def build(self) -> Recipe:
+        # Types and ops name libcgotorch and its headers; only the linker knows where they are.
+        headers, libraries = self.header_dirs(), self.lib_dirs()
+        if "cgotorch" in self.libraries():
+            headers.insert(0, str(toolchain.ROOT / "cgotorch"))
+            libraries.insert(0, str(prebuilt_library.ensure().parent))
         return Recipe(
             self.compiler(),
             tuple(self.compile_args()),
-            tuple(self.header_dirs()),
+            tuple(headers),
             tuple(self.libraries()),
-            tuple(self.lib_dirs()),
+            tuple(libraries),
         )
 
     def library(self) -> Library:

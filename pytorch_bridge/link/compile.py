@@ -19,7 +19,7 @@ from ..native import toolchain
 from ..native.artifacts import run_compiler
 from ..native.build import sanitizer_of
 
-HEADERS = Path(__file__).parents[1] / "boundary"  # where pb_graph.h is
+HEADERS = Path(__file__).parents[1] / "native/extension"  # where pb_graph.h is
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def register_linker(
 
 def _built_in(name: str, module: str, kind: str, rewrite: bool | Sequence[str] = True) -> None:
     def linker(fgraph: FunctionGraph) -> Linker:
-        found = getattr(importlib.import_module(f".link.{module}", __package__), kind)
+        found = getattr(importlib.import_module(f".{module}", __package__), kind)
         made: Linker = found(fgraph)
         return made
 

@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -193,16 +194,18 @@ class Build:
         torch = self.settings.torch
         out = self.settings.out / "gen"
         record = Record(out / "generated-by.json")
-        package = Path(__file__).parent
+        package = Path(__file__).parents[1]
         generator = sorted(package.rglob("*.py"))
         tables = [p for end in ("yaml", "txt") for p in package.rglob(f"*.{end}")]
         files = [*generator, *sorted(tables)]
         if record.current(str(torch), files) is None:
-            from pytorch_bridge.codegen.generate import shards_for_installed
-
             shutil.rmtree(out, ignore_errors=True)
             before = digest_files(files)
-            shards_for_installed(torch.dir, out)
+            # A program of its own: what generates stands on much that stands on this module.
+            program = [sys.executable, "-m", "pytorch_bridge.codegen.generate", str(torch.dir), str(out)]
+            done = subprocess.run(program, capture_output=True, text=True)
+            if done.returncode:
+                raise CompileError(f"The sources for torch {torch.version}: {done.stderr.strip()}")
             record.write(str(torch), before)
         return sorted(out.glob("*.cc"))
 

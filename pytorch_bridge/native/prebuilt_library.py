@@ -38,7 +38,7 @@ def manifest() -> dict[str, Any]:
         return json.loads(MANIFEST.read_text())
     except (OSError, ValueError) as err:
         raise Missing(
-            f"This pytorch_bridge, in {Path(__file__).parent}, has come without the sources of "
+            f"This pytorch_bridge, in {Path(__file__).parents[1]}, has come without the sources of "
             f"gotorch: {err}.",
             toolchain.REINSTALL,
         ) from err

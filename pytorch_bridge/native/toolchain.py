@@ -27,7 +27,7 @@ from pathlib import Path
 from pytorch_bridge import __version__
 from pytorch_bridge.native import versions
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 INSTALLED = not all(
     (_PACKAGE.parent / part).exists()

@@ -11,7 +11,7 @@ from typing import overload
 import torch
 
 from ..graph.basic import Variable
-from ..variables import TensorVariable, ValueVariable
+from .variables import TensorVariable, ValueVariable
 from .annotations_gen import TensorLike, IntLike, FloatLike, BoolLike, NumberLike, StrLike, DTypeLike, DeviceLike, LayoutLike, MemoryFormatLike
 from .native import NativeFunction, Packet
 from .composite import Composite as Composite

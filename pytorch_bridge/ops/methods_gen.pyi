@@ -10,8 +10,8 @@ from typing import overload
 
 import torch
 
-from .graph.basic import Variable
-from .ops.annotations_gen import TensorLike, IntLike, FloatLike, BoolLike, NumberLike, StrLike, DTypeLike, DeviceLike, LayoutLike, MemoryFormatLike
+from ..graph.basic import Variable
+from .annotations_gen import TensorLike, IntLike, FloatLike, BoolLike, NumberLike, StrLike, DTypeLike, DeviceLike, LayoutLike, MemoryFormatLike
 from .variables import TensorVariable, ValueVariable
 
 class NativeMethods:

@@ -45,7 +45,7 @@ _UNARY = {"__neg__": "neg", "__abs__": "abs", "__invert__": "bitwise_not"}
 
 
 if TYPE_CHECKING:
-    from ..methods_gen import NativeMethods, ValueMethods
+    from .methods_gen import NativeMethods, ValueMethods
 else:
 
     class NativeMethods:

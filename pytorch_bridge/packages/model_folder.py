@@ -338,7 +338,6 @@ def _compiled(c: PackageFunction) -> bytes:
     layout = f"{len(c.takes)} {len(c.gives)} {len(c.constants)} {c.n_state}"
     entry = _ENTRY.format(abi=abi.ABI, layout=layout, block=c.block, entry=c.entry)
     text = c.source() + entry
-    own = c._foreign(c.header_dirs(), "c_header_dirs")
     with tempfile.TemporaryDirectory(prefix="gotorch-") as at:
         place = Path(at)
         main = place / f"{c.file}{c.suffix}"
@@ -349,6 +348,6 @@ def _compiled(c: PackageFunction) -> bytes:
         command = [*c.compiler().words(), *c.compile_args(), "-shared", "-s"]
         # No path of this machine, and nothing that differs from one time to the next.
         command += [f"-ffile-prefix-map={at}=.", "-Wl,--build-id=none", "-Wl,-z,now", f"-I{at}"]
-        command += [f"-I{d}" for d in own]
+        command += [f"-I{d}" for d in c.header_dirs()]
         run_compiler([*command, str(main), "-o", str(library), "-lm"])
         return library.read_bytes()

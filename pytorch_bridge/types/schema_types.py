@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import BridgeTypeError
-from ..native import prebuilt_library, toolchain
 from . import c_support
 from .base import CType, Sub, Type
 from .literals import CLiteral
@@ -109,14 +108,8 @@ class SchemaType(CType):
     def c_headers(self) -> Sequence[str]:
         return ["math.h", "stdlib.h", "string.h", "cgotorch.h"]
 
-    def c_header_dirs(self) -> Sequence[str]:
-        return [str(toolchain.ROOT / "cgotorch")]
-
     def c_libraries(self) -> Sequence[str]:
         return ["cgotorch"]
-
-    def c_lib_dirs(self) -> Sequence[str]:
-        return [str(prebuilt_library.ensure().parent)]
 
     def c_support_code(self) -> Sequence[str]:
         return c_support.HELPERS

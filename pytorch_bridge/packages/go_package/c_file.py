@@ -13,7 +13,6 @@ from typing import Any
 
 from ...graph.basic import Variable
 from ...link.blocks import shown
-from ...types import schema_type
 from ...types.base import Sub
 from ..c_function import CEmitter, CFunction
 from .crossing import Crossing
@@ -197,8 +196,8 @@ class PackageFunction(CFunction):
         asked = self.compile_args()
         flags = [f for f in asked if f.startswith(("-std=", "-O", "-W"))]
         flags += [f for f in asked if f not in known and f not in flags]
-        flags += [f"-I{d}" for d in self._foreign(self.header_dirs(), "c_header_dirs")]
-        link = [f"-L{d}" for d in self._foreign(self.lib_dirs(), "c_lib_dirs")]
+        flags += [f"-I{d}" for d in self.header_dirs()]
+        link = [f"-L{d}" for d in self.lib_dirs()]
         link += [
             lib if lib.startswith("-") else f"-l{lib}"
             for lib in self.libraries()
@@ -211,11 +210,6 @@ class PackageFunction(CFunction):
             "CXXFLAGS" if cplusplus else "CFLAGS": [_cgo(f) for f in flags],
             "LDFLAGS": [_cgo(f) for f in dict.fromkeys(link)],
         }
-
-    def _foreign(self, folders: Sequence[str], method: str) -> list[str]:
-        """The folders that are not gotorch's own."""
-        own = getattr(schema_type("Tensor"), method)()
-        return [d for d in folders if d not in own]
 
 
 def _cgo(word: str) -> str:

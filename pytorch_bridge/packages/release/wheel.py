@@ -27,7 +27,7 @@ _PACKAGE = "pytorch_bridge"
 _SOURCES = f"{_PACKAGE}/_sources"
 
 # Of pytorch_bridge, what is for a checkout.
-_FOR_CHECKOUTS = ("bench/", "bootstrap.py", "release/", "testing/")
+_FOR_CHECKOUTS = ("bench/", "native/bootstrap.py", "packages/release/", "testing/")
 # Of the rest, what builds the library and Go programs.
 _BUILT_FROM = ("LICENSE", "NOTICE", "cgotorch/", "go.mod", "go.sum", "gotorch/")
 _FOR_TESTS = ("cgotorch/test/", "gotorch/testdata/")
