@@ -202,7 +202,13 @@ class Build:
             shutil.rmtree(out, ignore_errors=True)
             before = digest_files(files)
             # A program of its own: what generates stands on much that stands on this module.
-            program = [sys.executable, "-m", "pytorch_bridge.codegen.generate", str(torch.dir), str(out)]
+            program = [
+                sys.executable,
+                "-m",
+                "pytorch_bridge.codegen.generate",
+                str(torch.dir),
+                str(out),
+            ]
             done = subprocess.run(program, capture_output=True, text=True)
             if done.returncode:
                 raise CompileError(f"The sources for torch {torch.version}: {done.stderr.strip()}")
