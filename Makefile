@@ -47,13 +47,19 @@ GENERATOR := $(wildcard $(foreach dir,. schema types graph inference ops aliasin
 	packages packages/bundle packages/go_package packages/load_go,pytorch_bridge/$(dir)/*.py pytorch_bridge/$(dir)/*.yaml)) \
 	$(filter-out %_gen.h,$(wildcard cgotorch/*.h))
 GENERATED := $(wildcard cgotorch/*_gen* gotorch/*_gen.go pytorch_bridge/schema/*_gen* \
-	pytorch_bridge/ops/*.pyi docs/reference/*.md \
+	docs/reference/*.md \
 	tests/conformance/harness/*_gen.go gotorch/nn/*_gen.go gotorch/nn/functional/*_gen.go)
 build/generated: $(GENERATOR) $(GENERATED) | setup
 	@$(IN_ENV) $(BRIDGE) generate --check
 	@mkdir -p $(@D) && touch $@
 
-build: setup build/generated ## libcgotorch.so and the Go packages
+# Not committed, so that a clean clone or `git clean` lacks it.
+STUBS := pytorch_bridge/ops/__init__.pyi
+$(STUBS): build/generated
+	@test -f $@ || $(IN_ENV) $(BRIDGE) generate --check
+	@touch $@
+
+build: setup build/generated $(STUBS) ## libcgotorch.so and the Go packages
 	@$(BRIDGE) build
 	@$(GO) build ./...
 
@@ -199,7 +205,7 @@ lint-staticcheck: setup
 lint-ruff: setup
 	@$(PY) -m ruff check --quiet
 
-lint-mypy: setup
+lint-mypy: setup $(STUBS)
 	@$(PY) -m mypy --no-error-summary
 
 format: setup ## format every hand-written file

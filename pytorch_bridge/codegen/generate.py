@@ -55,7 +55,6 @@ def files(functions: list[SchemaFunction], version: str) -> dict[Path, str]:
     for subject, mine in parts.items():
         out[Path("gotorch") / subject.file] = go.wrappers(mine, known)
     out.update(nn.files(ops))
-    out.update(stubs.files())
     out.update(reference.files({s: [op.function for op in mine] for s, mine in parts.items()}))
     out[conformance.TABLE] = conformance.table(ops, names.hand_written)
     out[conformance.MODULES] = conformance.modules()
@@ -131,6 +130,13 @@ def shards_for_installed(torch: Path, directory: Path) -> None:
         _write(directory / f"ops_gen_{i}.cc", c.shard(part, installed, version))
 
 
+def write_stubs() -> None:
+    """Writes the stubs of `pytorch_bridge.ops` into the checkout. They are not committed: they
+    follow from what is, in 16,000 lines that nobody reads."""
+    for path, text in stubs.files().items():
+        _write(ROOT / path, text)
+
+
 def _write(path: Path, text: str) -> bool:
     if path.exists() and path.read_text() == text:
         return False
@@ -167,6 +173,7 @@ def main(check: bool = False) -> int:
                 stale.append(str(path))
         elif _write(ROOT / path, text):
             stale.append(str(path))
+    write_stubs()
     patterns = (
         "cgotorch/*ops_*gen*.*",
         "gotorch/*ops_*gen*.*",

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ... import __version__
+from ...codegen import stubs
 from ...native import build, toolchain, versions
 from ...native.toolchain import ROOT, Missing
 from . import libraries, wheel
@@ -29,10 +30,14 @@ _SUMS = "SHA256SUMS"
 
 
 def files() -> list[str]:
-    """The files of this checkout, by their paths in it: those of the version control. Missing where
-    there is none."""
+    """The files of this checkout, by their paths in it: those of version control, and the stubs,
+    which the build makes. Missing where there is none."""
     text = _git("ls-files", "-z")
-    return sorted(name for name in text.split("\0") if name and (ROOT / name).is_file())
+    absent = [str(path) for path in stubs.PATHS if not (ROOT / path).is_file()]
+    if absent:
+        raise Missing(f"The build has not made {', '.join(absent)}.", "make build")
+    found = [name for name in text.split("\0") if name and (ROOT / name).is_file()]
+    return sorted({*found, *map(str, stubs.PATHS)})
 
 
 def epoch() -> int:
