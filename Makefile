@@ -258,7 +258,7 @@ mutants: build $(GRAMMARS)/ready ## break the code, one place at a time, and see
 
 # Each other torch is installed in a folder of its own, as for test-torch; its library takes minutes.
 INSTALLED_TORCH = $(shell sed -n "s/^__version__ = '\([^+']*\).*/\1/p" $(VENV)/lib/python3*/site-packages/torch/version.py)
-TORCHES ?= $(shell $(PY) -c 'from pytorch_bridge import versions; print(*versions.SUPPORTED_TORCH)')
+TORCHES ?= $(shell $(PY) -c 'from pytorch_bridge.native import versions; print(*versions.SUPPORTED_TORCH)')
 OTHER_TORCHES = $(filter-out $(INSTALLED_TORCH),$(TORCHES))
 release: build ## write a wheel and a module proxy for users into dist/; TORCHES="2.15.0" chooses libraries
 	@for torch in $(OTHER_TORCHES); do \

@@ -282,10 +282,10 @@ def run(environment, command, cache, **more):
 
 PLACES = textwrap.dedent(
     """
-    from pytorch_bridge import provided, toolchain
+    from pytorch_bridge.native import prebuilt_library, toolchain
     print(toolchain.INSTALLED, toolchain.ROOT)
     print(toolchain.build_dir())
-    print(provided.ensure())
+    print(prebuilt_library.ensure())
     """
 )
 

@@ -66,7 +66,7 @@ def test_generated_files_are_what_the_schemas_ask_for():
 def test_generation_is_the_same_in_every_process(functions):
     """Whatever the order of sets and of hashes is there."""
     code = (
-        "import hashlib, pathlib; from pytorch_bridge import generate; "
+        "import hashlib, pathlib; from pytorch_bridge.codegen import generate; "
         "from pytorch_bridge.schema import load_reference; from pytorch_bridge.schema.functions import reference_version; "
         "made = generate.files(load_reference(), reference_version()); "
         "print(hashlib.sha256(repr(sorted((str(p), t) for p, t in made.items())).encode())"

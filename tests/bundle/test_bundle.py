@@ -395,8 +395,8 @@ def test_a_bundle_that_was_put_aside_when_its_replacer_died_comes_back(shop):
     code = (
         "import os, signal\nfrom pathlib import Path\n"
         "from pytorch_bridge.packages.bundle import bundle\n"
-        "from pytorch_bridge import replacing\n"
-        "replacing._exchange = lambda a, b: False  # as where the system has no such step\n"
+        "from pytorch_bridge.native import atomic_files\n"
+        "atomic_files._exchange = lambda a, b: False  # as where the system has no such step\n"
         "real = Path.rename\n"
         "def rename(self, to):\n"
         "    if self.name == 'new': os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -119,9 +119,10 @@ _SHOWS = (ast.JoinedStr, ast.Raise)
 
 # Where a name is looked at otherwise than to be shown: the function, and why that is right.
 PROVED = {
-    "cli.py command": "registers a command of this package's own",
-    "exported.py _step": "names of torch's own functions of sizes",
-    "exported.py _input": "classes of torch.export, of the arguments that it lists",
+    "cli/commands.py command": "registers a command of this package's own",
+    "frontend/exported.py _step": "names of torch's own functions of sizes",
+    "frontend/exported.py _transforms": "the module of torch in which the functions of torch.func are recorded",
+    "frontend/exported.py _input": "classes of torch.export, of the arguments that it lists",
     "extending/jitted.py __reduce__": "the very object must be there under the name",
     "extending/outside.py _hidden": "the very class must be there under the name",
     "extending/outside.py _value": "an iterator is refused, in words of its own",
