@@ -46,7 +46,7 @@ setup: ## .venv with torch and everything else that is needed
 GENERATOR := $(wildcard pytorch_bridge/*.py) \
 	$(wildcard $(foreach dir,schema types graph ops extending loading targets targets/go_package,pytorch_bridge/$(dir)/*.py pytorch_bridge/$(dir)/*.yaml)) \
 	$(filter-out %_gen.h,$(wildcard cgotorch/*.h))
-GENERATED := $(wildcard cgotorch/*_gen* gotorch/*_gen.go pytorch_bridge/schema/*_gen* \
+GENERATED := $(wildcard cgotorch/*_gen* gotorch/*_gen.go gotorch/internal/ctorch/*_gen.go pytorch_bridge/schema/*_gen* \
 	pytorch_bridge/*_gen.pyi pytorch_bridge/ops/*.pyi docs/reference/*.md \
 	tests/conformance/harness/*_gen.go gotorch/nn/*_gen.go gotorch/nn/functional/*_gen.go)
 build/generated: $(GENERATOR) $(GENERATED) | setup

@@ -22,7 +22,7 @@ from .schema.functions import (
     torch_version,
 )
 from .schema.python_api import API_FILE, read_installed_api
-from .targets import c, conformance, go, nn, reference, stubs
+from .targets import c, conformance, ctorch, go, nn, reference, stubs
 from .targets.api import Named, Wrapped, resolve
 from .toolchain import ROOT, find_go
 
@@ -48,7 +48,9 @@ def files(functions: list[SchemaFunction], version: str) -> dict[Path, str]:
     for i, part in enumerate(c.split(ops, SHARDS)):
         out[Path(f"cgotorch/ops_gen_{i}.cc")] = c.shard(part, installed, version)
     out[Path("cgotorch/thunks_gen.cc")] = c.table(ops)
-    out[Path("gotorch/ops_gen.go")] = go.numbers(ops, digest, Subjects().all)
+    out[Path("gotorch/ops_gen.go")] = go.numbers(ops, Subjects().all)
+    out[ctorch.PACKAGE / "ops_gen.go"] = go.names(ops, digest)
+    out[ctorch.PACKAGE / "bindings_gen.go"] = ctorch.bindings(ROOT)
     known = Named(ops)
     parts = by_subject(ops)
     for subject, mine in parts.items():
@@ -169,6 +171,7 @@ def main(check: bool = False) -> int:
     patterns = (
         "cgotorch/*ops_*gen*.*",
         "gotorch/*ops_*gen*.*",
+        "gotorch/internal/ctorch/*_gen.go",
         "gotorch/nn/**/*_gen.go",
         "docs/reference/*.md",
     )
