@@ -19,6 +19,7 @@
 // Nothing here has a destructor: tensors in static storage may be freed after everything else.
 
 #include "allocator.h"
+#include "fork.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -107,6 +108,8 @@ void collect(struct cgotorch_allocator_stats &stats) {
 void release() {}
 void set_limit(int64_t) {}
 void set_decay(int64_t) {}
+void lock_all() {}
+void unlock_all() {}
 
 #else
 
@@ -984,24 +987,9 @@ void put(void *p) {
   m.top.store(top + 1, std::memory_order_relaxed);
 }
 
-// A fork copies the memory as it is in the middle of whatever other threads do, so all locks are
-// taken around it, in the order in which they nest. What the other threads' magazines held is lost
-// to the child.
-void before_fork() {
-  g.registry_mutex.lock();
-  for (Shelf &shelf : g.shelves) shelf.mutex.lock();
-  g.large.mutex.lock();
-}
-void after_fork() {
-  g.large.mutex.unlock();
-  for (Shelf &shelf : g.shelves) shelf.mutex.unlock();
-  g.registry_mutex.unlock();
-}
-
 void prepare() {
   g_system_page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   g.have_key = pthread_key_create(&g.key, leave) == 0;
-  pthread_atfork(before_fork, after_fork, after_fork);
 }
 
 void collect(struct cgotorch_allocator_stats &stats) {
@@ -1035,6 +1023,19 @@ void collect(struct cgotorch_allocator_stats &stats) {
 
 void set_limit(int64_t bytes) { g.large.set_limit(bytes); }
 void set_decay(int64_t ms) { g.large.set_decay(ms); }
+
+// In the order in which they nest. Blocks in the magazines of other threads are lost to the child
+// of a fork.
+void lock_all() {
+  g.registry_mutex.lock();
+  for (Shelf &shelf : g.shelves) shelf.mutex.lock();
+  g.large.mutex.lock();
+}
+void unlock_all() {
+  g.large.mutex.unlock();
+  for (Shelf &shelf : g.shelves) shelf.mutex.unlock();
+  g.registry_mutex.unlock();
+}
 
 #endif  // CGOTORCH_PLAIN_ALLOCATOR
 
@@ -1075,6 +1076,10 @@ bool install() {
 }
 
 }  // namespace
+
+void lock_allocator() { lock_all(); }
+void unlock_allocator() { unlock_all(); }
+
 }  // namespace cgotorch
 
 void cgotorch_install_allocator(void) {

@@ -1,8 +1,8 @@
 // autograd.cc: gradients, hooks, and nodes of the graph whose backward is a callback. Everything
 // that needs the engine's headers is in this file, because they take seconds to compile.
 //
-// torch before 2.14 holds nodes by std::shared_ptr, later ones by intrusive_ptr, and a few
-// functions have one argument more or less. The code asks for what there is with `requires`.
+// Nodes are held in two ways (nodes.h), and from torch to torch a few functions have one argument
+// more or less. The code asks for what there is with `requires`.
 #include <ATen/FuncTorchTLS.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/is_same_size.h>
@@ -32,12 +32,12 @@
 #include "dtype_name.h"
 #include "internal.h"
 #include "late_devices.h"
+#include "nodes.h"
 
 namespace cgotorch {
 namespace {
 
 namespace ag = torch::autograd;
-using NodePtr = std::decay_t<decltype(std::declval<const at::Tensor &>().grad_fn())>;
 
 void check(const char *err) {
   if (err != nullptr) throw CallbackError(err);

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "boxing.h"
+#include "nodes.h"
 
 namespace cgotorch {
 namespace {
 
 namespace ag = torch::autograd;
-using NodePtr = std::decay_t<decltype(std::declval<const at::Tensor &>().grad_fn())>;
 
 template <class T>
 std::weak_ptr<T> weak_of(const std::shared_ptr<T> &p) {
@@ -79,7 +79,6 @@ const char *GradFn(Tensor t, Node *result) {
   return guard([&] { *result = own(in(t, "t").grad_fn()); });
 }
 
-// Without output the node is not kept, and is for NodeWillRun alone.
 const char *GradientEdge(Tensor t, Node *result, int64_t *output) {
   return guard([&] {
     const at::Tensor &self = in(t, "t");

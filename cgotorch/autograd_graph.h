@@ -10,7 +10,8 @@ typedef struct cgotorch_node *Node;
 /* The node that made t; NULL for a leaf. */
 CGOTORCH_API const char *GradFn(Tensor t, Node *result) CGOTORCH_SYMBOL(GradFn);
 /* The node that t's gradient goes to, of a leaf the one that accumulates it, and which of the
- * node's results t is. RuntimeError unless t requires grad. */
+ * node's results t is. With output NULL the handle does not keep the node: it is for NodeWillRun
+ * alone, which says false once the graph is gone. RuntimeError unless t requires grad. */
 CGOTORCH_API const char *GradientEdge(Tensor t, Node *result, int64_t *output)
     CGOTORCH_SYMBOL(GradientEdge);
 CGOTORCH_API void FreeNode(Node node) CGOTORCH_SYMBOL(FreeNode);

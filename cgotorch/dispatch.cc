@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "boxing.h"
+#include "fork.h"
 #include "late_devices.h"
 
 namespace cgotorch {
@@ -608,10 +609,9 @@ extern "C" {
 
 const char *FindOperator(const char *name, const char *overload, Operator *result) {
   return guard([&] {
-    static std::mutex mutex;
     static auto *known = new std::map<std::pair<std::string, std::string>, std::unique_ptr<Op>>();
     const std::pair<std::string, std::string> key(str(name, "name"), str(overload, "overload"));
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard<std::mutex> lock(fork_mutexes.operators);
     auto it = known->find(key);
     if (it == known->end()) {
       const c10::OperatorName of(key.first, key.second);

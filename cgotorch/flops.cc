@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 
+#include "fork.h"
 #include "internal.h"
 
 namespace cgotorch {
@@ -250,9 +251,8 @@ Known look_up(const c10::OperatorName &name) {
 }
 
 const Known &known(const c10::OperatorName &name) {
-  static std::mutex mutex;
   static auto *const all = new std::map<std::pair<std::string, std::string>, Known>;
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(fork_mutexes.formulas);
   auto at = all->find({name.name, name.overload_name});
   if (at == all->end())
     at = all->emplace(std::make_pair(name.name, name.overload_name), look_up(name)).first;

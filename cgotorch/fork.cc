@@ -1,49 +1,67 @@
-// fork.cc: the library in the child of a fork.
+// fork.cc: see fork.h.
 //
-// A fork copies the memory as it is in the middle of whatever other threads do. So the mutexes that
-// any call may take are locked around it, in the order in which they nest. The allocator does the
-// same for itself.
+// Left to libtorch and MKL are the mutexes of a graph's nodes, and what is initialised once. A
+// child may wait for ever that runs a backward pass over a graph, or to leaves, that another thread
+// of its parent was running one over, or that is the first to need what another thread was
+// initialising.
+#include "fork.h"
+
+#include <ATen/CPUGeneratorImpl.h>
 #include <pthread.h>
 
-#include "internal.h"
-#include "objects.h"
+#include <ranges>
+#include <utility>
+
 #include "words.h"
 
 namespace cgotorch {
 
-void keep_this_thread() noexcept;  // runtime.cc
-std::mutex &tokens_mutex();
-std::mutex &warnings_mutex();
+constinit ForkMutexes fork_mutexes;
 
 namespace {
 
+// The default generator's mutex, while it is locked here. Who draws random numbers has it while he
+// computes and takes memory.
+std::mutex *drawing = nullptr;
+
+std::mutex *const simple[] = {
+    &fork_mutexes.dual,    &fork_mutexes.operators, &fork_mutexes.formulas,
+    &fork_mutexes.printed, &fork_mutexes.warnings,  &fork_mutexes.tokens,
+};
+
 void before_fork() {
+  fork_mutexes.profiles.lock();
+  fork_mutexes.seeds.lock();
+  // Where this library has computed nothing, libtorch may be one that it cannot call.
+  if (__atomic_load_n(cgotorch_threads(), __ATOMIC_RELAXED) > 0) {
+    end_team();  // OpenMP does not know of forks: the child would wait for threads it does not have
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    drawing = &generator.mutex();
+    drawing->lock();
+  }
+  lock_profiles();
+  lock_allocator();
   threads_mutex().lock();
   lock_words();
-  tokens_mutex().lock();
-  warnings_mutex().lock();
-  lock_objects();
+  for (std::mutex *m : simple) m->lock();
+  fork_mutexes.objects.lock();
 }
 
-void unlock() {
-  unlock_objects();
-  warnings_mutex().unlock();
-  tokens_mutex().unlock();
+void unlock(bool child) {
+  fork_mutexes.objects.unlock();
+  for (std::mutex *m : simple | std::views::reverse) m->unlock();
   unlock_words();
-}
-
-void in_parent() {
-  unlock();
+  if (child) keep_this_thread();
   threads_mutex().unlock();
+  unlock_allocator();
+  unlock_profiles();
+  if (drawing != nullptr) std::exchange(drawing, nullptr)->unlock();
+  fork_mutexes.seeds.unlock();
+  fork_mutexes.profiles.unlock();
 }
 
-void in_child() {
-  unlock();
-  keep_this_thread();
-  threads_mutex().unlock();
-}
-
-[[maybe_unused]] const bool prepared = pthread_atfork(before_fork, in_parent, in_child) == 0;
+[[maybe_unused]] const bool prepared =
+    pthread_atfork(before_fork, [] { unlock(false); }, [] { unlock(true); }) == 0;
 
 }  // namespace
 }  // namespace cgotorch

@@ -20,6 +20,7 @@
 #include "batching.h"
 #include "checkpoints.h"
 #include "dtype_name.h"
+#include "fork.h"
 #include "forward.h"
 #include "internal.h"
 
@@ -31,17 +32,16 @@ using ForwardADLevel = torch::autograd::ForwardADLevel;
 
 // libtorch has one level of forward mode, the process's: levels of TransformJVP, which keep their
 // tangents on wrappers of their own, share it. It ends with the last of them on any thread.
-std::mutex dual_mutex;
-int64_t dual_uses = 0;
+int64_t dual_uses = 0;  // under fork_mutexes.dual
 
 void enter_dual_level() {
-  const std::lock_guard<std::mutex> lock(dual_mutex);
+  const std::lock_guard<std::mutex> lock(fork_mutexes.dual);
   if (dual_uses == 0) ForwardADLevel::get_next_idx();
   dual_uses++;
 }
 
 void leave_dual_level() {
-  const std::lock_guard<std::mutex> lock(dual_mutex);
+  const std::lock_guard<std::mutex> lock(fork_mutexes.dual);
   if (--dual_uses == 0) ForwardADLevel::release_idx(0);
 }
 

@@ -8,6 +8,7 @@
 
 #include <mutex>
 
+#include "fork.h"
 #include "internal.h"
 #include "late_devices.h"
 
@@ -38,8 +39,7 @@ void set_seed(at::Generator g, uint64_t seed) {
 }
 
 // The seed of the last ManualSeed, and the types of devices that it has reached, by their numbers.
-struct Seeded {
-  std::mutex mutex;
+struct Seeded {  // under fork_mutexes.seeds
   std::optional<uint64_t> seed;
   uint64_t types = 0;
 } seeded;
@@ -69,7 +69,7 @@ void seed_others() {
 }  // namespace
 
 void seed_devices() {
-  const std::lock_guard<std::mutex> lock(seeded.mutex);
+  const std::lock_guard<std::mutex> lock(fork_mutexes.seeds);
   if (seeded.seed) seed_others();
 }
 
@@ -81,7 +81,7 @@ extern "C" {
 
 const char *ManualSeed(uint64_t seed) {
   return guard([&] {
-    const std::lock_guard<std::mutex> lock(seeded.mutex);
+    const std::lock_guard<std::mutex> lock(fork_mutexes.seeds);
     seeded.seed = seed;
     seeded.types = 0;
     set_seed(at::detail::getDefaultCPUGenerator(), seed);

@@ -19,6 +19,7 @@
 #include <new>
 #include <string>
 
+#include "fork.h"
 #include "internal.h"
 
 // The sanitizers bring their own operator new.
@@ -27,12 +28,11 @@
 extern "C" int cgotorch_install_objects(void) { return 0; }
 extern "C" int64_t cgotorch_object_bytes(void) { return 0; }
 
-void cgotorch::lock_objects() {}
-void cgotorch::unlock_objects() {}
-
 #else
 
 namespace {
+
+using cgotorch::fork_mutexes;
 
 constexpr size_t kRegionBytes = size_t{1} << 34;
 constexpr size_t kSpanBytes = size_t{1} << 16;
@@ -66,8 +66,7 @@ std::atomic<bool> active{false};
 uint8_t span_size[kRegionBytes / kSpanBytes];  // in steps
 
 // Constant-initialised, and never destroyed: new and delete are called before and after main.
-struct Shared {
-  std::mutex mutex;
+struct Shared {  // under fork_mutexes.objects
   std::atomic<size_t> spans{0};
   size_t committed = 0;  // bytes of the region
   Free *full[kSizes] = {};
@@ -82,7 +81,7 @@ inline bool ours(const void *p) {
 // Gives a thread's lists to the others when it ends.
 struct Flush {
   ~Flush() {
-    const std::lock_guard<std::mutex> lock(shared.mutex);
+    const std::lock_guard<std::mutex> lock(fork_mutexes.objects);
     for (size_t s = 0; s < kSizes; s++) {
       List &l = lists[s];
       if (l.head != nullptr) {
@@ -138,7 +137,7 @@ __attribute__((noinline)) void *new_slow(size_t steps) {
   } else {
     thread_local Flush flush;
     (void)flush;
-    const std::lock_guard<std::mutex> lock(shared.mutex);
+    const std::lock_guard<std::mutex> lock(fork_mutexes.objects);
     list = shared.full[steps];
     if (list == nullptr) list = cut_span(steps);
     if (list == nullptr) return nullptr;
@@ -169,7 +168,7 @@ __attribute__((noinline)) void delete_slow(size_t steps) {
     return;
   }
   l.n = thread_ended ? kBatch - 1 : 0;
-  const std::lock_guard<std::mutex> lock(shared.mutex);
+  const std::lock_guard<std::mutex> lock(fork_mutexes.objects);
   list->next_list = shared.full[steps];
   shared.full[steps] = list;
 }
@@ -271,9 +270,6 @@ extern "C" int cgotorch_install_objects(void) {
   }();
   return installed;
 }
-
-void cgotorch::lock_objects() { shared.mutex.lock(); }
-void cgotorch::unlock_objects() { shared.mutex.unlock(); }
 
 extern "C" int64_t cgotorch_object_bytes(void) {
   return static_cast<int64_t>(shared.spans.load(std::memory_order_relaxed) * kSpanBytes);

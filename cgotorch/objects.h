@@ -25,10 +25,4 @@ __attribute__((visibility("default"))) int64_t cgotorch_object_bytes(void);
 
 #ifdef __cplusplus
 }
-
-namespace cgotorch {
-// Around a fork: so that the child can make objects, too.
-void lock_objects();
-void unlock_objects();
-}  // namespace cgotorch
 #endif

@@ -4,7 +4,7 @@
 #ifndef CGOTORCH_OPS_GEN_H
 #define CGOTORCH_OPS_GEN_H
 
-#define CGOTORCH_API_HASH "0a3d7a3f2933f0b7"
+#define CGOTORCH_API_HASH "3336f55adb95c904"
 
 /* Abs returns the absolute value of each element; of a complex element its modulus, as a real
  * number.

@@ -23,6 +23,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "fork.h"
 #include "internal.h"
 
 namespace cgotorch {
@@ -99,8 +100,7 @@ struct Slot {
 };
 // Never destroyed: memory is freed until the very end of a process.
 Slot *const slots = new Slot[kMaxProfiles];
-std::mutex &starting = *new std::mutex;  // who starts or stops
-uint64_t last_serial = 0;
+uint64_t last_serial = 0;  // under fork_mutexes.profiles
 
 // A thread's buffers, by the slots. `ended` is for who frees memory after thread locals have gone.
 struct Mine {
@@ -398,7 +398,7 @@ void set_cpu_allocator(c10::Allocator *a) {
   }
 }
 
-// Both with `starting` locked.
+// Both with fork_mutexes.profiles locked.
 void begin_memory() {
   if (memory_profiles == 0) {
     c10::Allocator *a = c10::GetAllocator(c10::DeviceType::CPU);
@@ -507,6 +507,17 @@ void rename_inputs(std::vector<int64_t> &ints, const Names &old, Names &names) {
 }
 
 }  // namespace
+
+void lock_profiles() {
+  for (size_t i = 0; i < kMaxProfiles; i++) slots[i].mutex.lock();
+  for (size_t i = 0; i < kShards; i++) shards[i].mutex.lock();
+}
+
+void unlock_profiles() {
+  for (size_t i = 0; i < kShards; i++) shards[i].mutex.unlock();
+  for (size_t i = 0; i < kMaxProfiles; i++) slots[i].mutex.unlock();
+}
+
 }  // namespace cgotorch
 
 using namespace cgotorch;
@@ -523,7 +534,7 @@ const char *StartProfile(const ProfileOptions *options, int64_t *profile) {
     if (options == nullptr) throw_null("options");
     if (options->max_events < 0) throw_value("max_events must not be negative");
     static const auto all = begins(std::make_index_sequence<kMaxProfiles>{});
-    const std::lock_guard<std::mutex> lock(starting);
+    const std::lock_guard<std::mutex> lock(fork_mutexes.profiles);
     size_t i = 0;
     while (i < kMaxProfiles && slots[i].serial.load() != 0) i++;
     if (i == kMaxProfiles)
@@ -561,23 +572,20 @@ const char *StopProfile(int64_t profile, ProfileData **result) {
     std::shared_ptr<Session> session;
     Names names;
     std::vector<ProfileActivity> activities;
+    const std::lock_guard<std::mutex> lock(fork_mutexes.profiles);
+    size_t i = 0;
+    while (i < kMaxProfiles &&
+           (profile <= 0 || slots[i].serial.load() != static_cast<uint64_t>(profile)))
+      i++;
+    if (i == kMaxProfiles) throw Failure{"ValueError", "there is no such profile; it was stopped"};
+    at::removeCallback(slots[i].callback);
+    slots[i].serial.store(0, std::memory_order_release);
     {
-      const std::lock_guard<std::mutex> lock(starting);
-      size_t i = 0;
-      while (i < kMaxProfiles &&
-             (profile <= 0 || slots[i].serial.load() != static_cast<uint64_t>(profile)))
-        i++;
-      if (i == kMaxProfiles)
-        throw Failure{"ValueError", "there is no such profile; it was stopped"};
-      at::removeCallback(slots[i].callback);
-      slots[i].serial.store(0, std::memory_order_release);
-      {
-        const std::lock_guard<std::mutex> lock_slot(slots[i].mutex);
-        session.swap(slots[i].session);
-      }
-      if (session->options.memory) end_memory();
-      if (session->options.device) activities = end_device(names);
+      const std::lock_guard<std::mutex> lock_slot(slots[i].mutex);
+      session.swap(slots[i].session);
     }
+    if (session->options.memory) end_memory();
+    if (session->options.device) activities = end_device(names);
     const int64_t offset = session->wall - session->start;
     std::vector<std::shared_ptr<Buffer>> buffers;
     {

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "cgroup.h"
+#include "fork.h"
 #include "late_devices.h"
 #include "python.h"
 #include "thunk.h"
@@ -59,9 +60,10 @@ SetThreads set_omp_threads() {
   return set;
 }
 
-// Ends the team of threads that the calling thread computes with, which OpenMP would keep for its
-// next op. While there are more such threads than processors they sleep between ops rather than
-// wait awake, and that makes an op of 50 us three times slower.
+}  // namespace
+
+// While there are more such threads than processors they sleep between ops rather than wait awake,
+// and that makes an op of 50 us three times slower.
 void end_team() {
   using Pause = int (*)(int kind, int device);
   static const auto pause = reinterpret_cast<Pause>(dlsym(RTLD_DEFAULT, "omp_pause_resource"));
@@ -70,6 +72,8 @@ void end_team() {
   constexpr int kSoft = 1;
   if (pause != nullptr && host != nullptr) pause(kSoft, host());
 }
+
+namespace {
 
 // The only thread that may still call, once cgotorch_end_other_threads has been.
 std::atomic<const ThreadState *> last_thread{nullptr};
@@ -105,8 +109,7 @@ class Registration {
 
 void register_thread() { thread_local Registration registration(&tls); }
 
-// In the child of a fork, with the mutex locked: only the calling thread has come with it, and the
-// memory of the others' state becomes that of new threads.
+// The memory of the others' state becomes that of new threads.
 void keep_this_thread() noexcept {
   Threads &all = threads();
   for (ThreadState *s : all.alive) {
@@ -157,8 +160,7 @@ namespace {
 
 // Tokens ------------------------------------------------------------------------------------------
 
-struct Tokens {
-  std::mutex mutex;
+struct Tokens {  // under fork_mutexes.tokens
   std::vector<int64_t> waiting;
   int64_t queued = 0;  // read by others without the mutex
 };
@@ -166,12 +168,6 @@ Tokens &tokens() {
   static Tokens *const t = new Tokens;
   return *t;
 }
-
-}  // namespace
-
-std::mutex &tokens_mutex() { return tokens().mutex; }
-
-namespace {
 
 // Versions ----------------------------------------------------------------------------------------
 
@@ -331,14 +327,14 @@ const int64_t *cgotorch_threads(void) { return &threads().count; }
 
 void cgotorch_queue_token(void *token) {
   Tokens &t = tokens();
-  const std::lock_guard<std::mutex> lock(t.mutex);
+  const std::lock_guard<std::mutex> lock(fork_mutexes.tokens);
   t.waiting.push_back(reinterpret_cast<int64_t>(token));
   __atomic_store_n(&t.queued, t.queued + 1, __ATOMIC_RELEASE);
 }
 
 int64_t cgotorch_take_tokens(int64_t *out, int64_t n) {
   Tokens &t = tokens();
-  const std::lock_guard<std::mutex> lock(t.mutex);
+  const std::lock_guard<std::mutex> lock(fork_mutexes.tokens);
   const int64_t taken = std::min<int64_t>(n, static_cast<int64_t>(t.waiting.size()));
   for (int64_t i = 0; i < taken; i++) {
     out[i] = t.waiting.back();

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <variant>
 
+#include "fork.h"
 #include "internal.h"
 
 // Where a thread's warnings are gathered.
@@ -43,8 +44,7 @@ struct Handler {
 };
 
 // Neither is ever destroyed: threads may warn after the process has begun to exit.
-struct Current {
-  std::mutex mutex;
+struct Current {  // under fork_mutexes.warnings
   std::shared_ptr<Handler> handler;
 };
 Current &current() {
@@ -66,7 +66,7 @@ class Forward final : public c10::WarningHandler {
     }
     std::shared_ptr<Handler> handler;
     {
-      const std::lock_guard<std::mutex> lock(current().mutex);
+      const std::lock_guard<std::mutex> lock(fork_mutexes.warnings);
       handler = current().handler;
     }
     if (handler) {
@@ -84,8 +84,6 @@ Forward &forward() {
 std::atomic<bool> forwarding{false};
 
 }  // namespace
-
-std::mutex &warnings_mutex() { return current().mutex; }
 
 void forward_warnings() noexcept {
   if (!forwarding.load()) return;
@@ -129,7 +127,7 @@ const char *SetWarningHandler(WarningHandler handler, void *data, void (*release
     if (handler != nullptr) next = std::make_shared<Handler>(handler, data);
     forward();
     {
-      const std::lock_guard<std::mutex> lock(current().mutex);
+      const std::lock_guard<std::mutex> lock(fork_mutexes.warnings);
       next.swap(current().handler);
       if (current().handler) current().handler->release = release;
     }
@@ -144,12 +142,11 @@ const char *SetWarningHandler(WarningHandler handler, void *data, void (*release
 void PrintWarningOnce(void *data, const char *, const char *message) {
   // Messages may contain numbers, so that there is no end of different ones.
   constexpr size_t kRemembered = 1000;
-  static std::mutex mutex;
   static auto *const printed = new std::unordered_set<std::string>;
   try {
     std::string line = data == nullptr ? "" : static_cast<const char *>(data);
     line.append(line.empty() ? "" : " ").append(message).append("\n");
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard<std::mutex> lock(fork_mutexes.printed);
     if (printed->size() >= kRemembered) printed->clear();
     if (printed->insert(line).second) std::fwrite(line.data(), 1, line.size(), stderr);
   } catch (...) {

@@ -15,7 +15,7 @@ import shutil
 import sys
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytorch_bridge import toolchain, versions
@@ -62,7 +62,8 @@ class Settings:
         return self.out / "lib/cgotorch.json"
 
     def compile_flags(self) -> list[str]:
-        flags = ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-DNDEBUG"]
+        level = "-O1" if self.sanitize else "-O2"  # a sanitizer's reports are clearer
+        flags = ["-std=c++20", level, "-fPIC", "-fvisibility=hidden", "-Wall", "-DNDEBUG"]
         # A handle is read as the at::Tensor that its bits are (internal.h).
         flags += ["-fno-strict-aliasing"]
         flags += [f"-D_GLIBCXX_USE_CXX11_ABI={int(self.torch.uses_cxx11_abi())}"]
@@ -76,6 +77,8 @@ class Settings:
         flags += [f"-isystem{path}" for path in self.torch.includes]
         if self.sanitize:
             flags += [f"-fsanitize={self.sanitize}", "-fno-omit-frame-pointer", "-g"]
+        if self.sanitize == "thread":
+            flags += ["-Wno-tsan"]  # it does not know fences: what they order has atomics, too
         return flags
 
     def renamed(self) -> dict[Path, str]:
@@ -89,12 +92,12 @@ class Settings:
         Generated functions do nothing but pass arguments on. They would take minutes under a
         sanitizer, and -O2 makes of them what -O1 does, in half as much time again.
         """
-        flags = self.compile_flags()
+        generated = source.name.startswith("ops_gen_")
+        flags = (replace(self, sanitize=None) if generated else self).compile_flags()
         if source.name in ("functorch.cc", "distributed.cc", "errors.cc"):
             # For headers that torch includes and does not bring.
             flags += ["-idirafter", str(SOURCES / "lacking")]
-        if source.name.startswith("ops_gen_"):
-            flags = [f for f in flags if not f.startswith("-fsanitize=")]
+        if generated:
             flags[flags.index("-O2")] = "-O1"
         return flags
 
@@ -391,7 +394,7 @@ def main(
     started = time.monotonic()
     out = toolchain.build_dir()
     if sanitize and out.name != sanitize:
-        out = out / sanitize  # run with GOTORCH_BUILD_DIR=build/address and LD_PRELOAD=libasan.so
+        out = out / sanitize  # build/address or build/thread: run with that as GOTORCH_BUILD_DIR
     torch = toolchain.find_torch(torch_dir)
     settings = Settings(torch, toolchain.find_compiler(), out, sanitize or sanitizer_of(out))
     with locked(out / "build.lock", "build"):

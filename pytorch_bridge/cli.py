@@ -127,7 +127,9 @@ def build(parser: argparse.ArgumentParser) -> Run:
     """Compile libcgotorch.so for the installed torch."""
     parser.add_argument("--jobs", "-j", type=int, help="compilers at once; default one per core")
     parser.add_argument("--torch", type=Path, metavar="DIR", help="folder of another torch")
-    parser.add_argument("--sanitize", choices=["address"], help="build with this sanitizer")
+    parser.add_argument(
+        "--sanitize", choices=["address", "thread"], help="build with this sanitizer"
+    )
     parser.add_argument("--verbose", "-v", action="store_true", help="print every command")
 
     def run(options: argparse.Namespace) -> int:

@@ -245,9 +245,10 @@ class CompiledFunction(CopiedAsItself):
             results = self._tracked(filtered)
         else:
             results = self.run(filtered)
-            for v, previous, value in zip(self.inputs, self._previous, filtered, strict=True):
-                if not previous and hasattr(v.type, "filter_inplace"):
-                    previous.append(value)
+            for i, v in enumerate(self.inputs):
+                mine = filtered[i] is not values[i]  # what the caller gave stays the caller's
+                if mine and not self._previous[i] and hasattr(v.type, "filter_inplace"):
+                    self._previous[i].append(filtered[i])
         return results[0] if self._single else results
 
     def _check_recorded(self, values: Sequence[Any]) -> None:

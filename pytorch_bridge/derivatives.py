@@ -17,15 +17,15 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from .errors import BridgeTypeError, MissingMethodError
-from .fx import Handler, Importer, outputs_of, placeholders
+from .errors import REFUSALS, BridgeTypeError, MissingMethodError
+from .fx import Handler, Importer, draws, outputs_of, placeholders
 from .graph.basic import Apply, Variable
 from .ops import scalar
 from .ops.basic import specify_shape
 from .ops.checks import CheckSizes, SizeRule
 from .ops.conditions import Condition, parse
-from .ops.native import NativeOp, constant, draws_nothing, native
-from .ops.quiet import quiet
+from .ops.native import NativeOp, constant, native
+from .ops.quiet import default_dtype, default_modes, quiet
 from .ops.samples import Samples
 from .ops.samples import example as number
 from .types import TensorType, Type
@@ -126,9 +126,10 @@ def native_grad(
         ]
         return [*of_outputs, *[None] * (len(node.inputs) - len(shaped))]
     types = tuple(v.type for v in node.inputs)
-    key = (op._key, types, tuple(v.type for v in node.outputs), given, need)
+    key = (op._key, types, tuple(v.type for v in node.outputs), given, need, default_dtype())
     if key not in _traces:
-        _traces[key] = _trace(node, given, need)
+        with default_modes():
+            _traces[key] = _trace(node, given, need)
     trace = _traces[key]
     if trace is None:
         return [None] * len(node.inputs)
@@ -310,8 +311,6 @@ def _fitted(op: NativeOp, g: Any, x: Variable, node: Apply) -> Variable:
 
 def _check_random(op: NativeOp, trace: _Trace, known: set[Any]) -> None:
     """Refuses to draw random numbers again."""
-    import torch
-
     pending = [r for r in trace.results if r is not None]
     seen = set(known)
     while pending:
@@ -319,21 +318,12 @@ def _check_random(op: NativeOp, trace: _Trace, known: set[Any]) -> None:
         if n in seen:
             continue
         seen.add(n)
-        tags = getattr(n.target, "tags", ())
-        if torch.Tag.nondeterministic_seeded in tags and not _draws_nothing(n):
+        if draws(n):
             raise MissingMethodError(
                 f"{op} has no gradient here: it draws random numbers that it does not return "
                 f"({n.target}); use an op that returns them, such as ops.native_dropout"
             )
         pending.extend(n.all_input_nodes)
-
-
-def _draws_nothing(node: Any) -> bool:
-    """Whether the arguments of a call say that it draws nothing."""
-    arguments = node.target._schema.arguments
-    named = {a.name: a.default_value for a in arguments if a.has_default_value()}
-    named.update(zip((a.name for a in arguments), node.args, strict=False))
-    return any(draws_nothing(name, v) for name, v in {**named, **node.kwargs}.items())
 
 
 def _looks_at_values() -> tuple[type[Exception], ...]:
@@ -424,9 +414,10 @@ def decompose(node: Apply) -> list[Variable]:
     op = node.op
     assert isinstance(op, NativeOp)
     types = tuple(v.type for v in node.inputs)
-    key = (op._key, types)
+    key = (op._key, types, default_dtype())
     if key not in _decompositions:
-        _decompositions[key] = _forward(op, types)
+        with default_modes():
+            _decompositions[key] = _forward(op, types)
     inputs, outputs, module = _decompositions[key]
     importer = Importer(
         dict(zip(inputs, node.inputs, strict=True)),
@@ -583,7 +574,7 @@ def _runs(op: NativeOp, example: list[Any]) -> bool:
             _flat(op, meta)
     except NotImplementedError:
         return True  # it cannot be told
-    except Exception:
+    except REFUSALS:
         return False
     return True
 
@@ -699,7 +690,7 @@ def _orderings(
                 others.append(other)
             if len(others) == 2:
                 break
-        # What no other sizes show to be needless stays.
+        # A condition stays unless other sizes show that the record is right without it.
         if not others or not all(map(right, others)):
             demanded.append(condition)
     return tuple(demanded)
@@ -803,7 +794,7 @@ def _record(
             with torch.no_grad():
                 plain = [v.detach() if isinstance(v, torch.Tensor) else v for v in leaves]
                 results = module(*plain, *seeds)
-        except Exception:
+        except REFUSALS:
             return False
         pairs = (
             (a, b)
@@ -877,7 +868,7 @@ def _without_elements(
                 except RuntimeError:
                     _, found = _cutting()(module).run(*values, *outs)
                     cut = True
-        except Exception:
+        except REFUSALS:
             continue  # it is refused at run time as well
         (g,) = found
         if g is not None and g.shape != values[i].shape:

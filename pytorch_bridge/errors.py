@@ -55,5 +55,19 @@ class DuplicateError(BridgeValueError, KeyError):
         return str(self.args[0]) if self.args else ""
 
 
+# What PyTorch and other code that is not ours raise where they refuse something, to be caught where
+# a refusal is an answer. MemoryError, interrupts and StopIteration are none.
+REFUSALS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
 class ExtensionWarning(UserWarning):
     """An installed extension could not be loaded."""

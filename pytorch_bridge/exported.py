@@ -13,12 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from .attention import flex_attention
 from .branches import Branch, Cond
-from .errors import BridgeTypeError
+from .errors import REFUSALS, BridgeTypeError
 from .fx import (
     CHECKS,
     Importer,
     UnsupportedNode,
+    draws,
     full_name,
     known_size,
     outputs_of,
@@ -28,13 +30,15 @@ from .fx import (
 )
 from .graph.basic import Apply, Constant, Variable, toposort
 from .graph.destroy import Memory
+from .library_gradients import library_grad
+from .looping import AssociativeScan, Map, Scan, While
 from .model import Fixed, Model, leaf_paths
 from .ops.basic import deep_copy_op
-from .ops.checks import CheckSizes, Require
+from .ops.checks import CheckSizes, Require, drawn, in_order
 from .ops.conditions import Condition, parse
 from .ops.functions import IN, corrected
-from .ops.in_place import is_dense
-from .ops.library import LibraryOp
+from .ops.in_place import is_dense, rounds_alike
+from .ops.library import LibraryOp, flat, register_gradients
 from .ops.native import (
     NativeFunction,
     NativeOp,
@@ -44,10 +48,12 @@ from .ops.native import (
     native_op,
     results_of,
 )
-from .ops.strides import IfView, with_strides
+from .ops.separate import byte_range, overlap
+from .ops.strides import IfView, IntoView, can_look, clone_of, with_strides
 from .ops.written import assigns, scattering
 from .ranges import bounds, linear, size_rules, sizes_of
-from .types import TensorType, schema_type
+from .sameness import same
+from .types import TensorType, Type, schema_type
 from .variables import TensorConstant
 
 if TYPE_CHECKING:
@@ -57,11 +63,20 @@ if TYPE_CHECKING:
 _CALLS = {"wrap_with_set_grad_enabled": 1, "invoke_subgraph": 0, "tag_activation_checkpoint": 0}
 # Those that torch takes apart while it makes a program functional.
 _FUNCTIONALIZED = frozenset(["wrap_with_autocast"])
-# From here on, ranges of sizes have no bound.
 
 
 class _NeedsFunctional(Exception):
-    """A program that is to be made functional first."""
+    """A program is to be made functional first: why, and where in the model that is written."""
+
+    def __init__(self, what: str, node: Any = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = "" if node is None else written_at(node)
+
+    def refused(self, why: str, node: Any = None) -> UnsupportedNode:
+        """The error where that does not help."""
+        where = self.where or ("" if node is None else written_at(node))
+        return UnsupportedNode(f"{self.what}, and {why}{where}")
 
 
 def is_program(value: Any) -> bool:
@@ -93,47 +108,64 @@ def from_exported(program: ExportedProgram, name: str | None = None) -> Model:
             f"from_exported takes a torch.export.ExportedProgram, got {type(program).__name__}: "
             "torch.export.export(module, args) makes one, torch.export.load(file) reads one"
         )
+    _refuse_lost(program)
     try:
         return _Program(program).model(name)
     except _NeedsFunctional as reason:
-        _refuse_unsure(program, str(reason))
-        _refuse_draws(program, str(reason))
+        _refuse_unsure(program, reason)
+        _refuse_draws(program, reason)
         sizes = _known_sizes(program)
         try:
             functional = program.run_decompositions({})
-        except Exception as e:
-            raise UnsupportedNode(
-                f"{reason}, and torch cannot make the program functional: {e}"
-            ) from e
+        except REFUSALS as e:
+            raise reason.refused(f"torch cannot make the program functional: {e}") from e
         if _count_assertions(functional) < _count_assertions(program):
-            what, _, where = str(reason).partition("\n")
-            raise UnsupportedNode(
-                f"{what}, and torch, as it makes the program functional, drops an assertion "
-                f"without a message: give it one\n{where}"
+            raise reason.refused(
+                "torch, as it makes the program functional, drops an assertion without a message: "
+                "give it one"
             ) from None
         # torch may have fixed a size of the program, which module() leaves open.
         for (place, before), (_, after) in zip(sizes, _known_sizes(functional), strict=True):
             if before != after:
-                what, _, where = str(reason).partition("\n")
-                raise UnsupportedNode(
-                    f"{what}, and torch, as it makes the program functional, fixes {place}, which "
-                    f"the program leaves open, at {after}: let the module write into a clone, or "
-                    f"export it with this size fixed\n{where}"
+                raise reason.refused(
+                    f"torch, as it makes the program functional, fixes {place}, which the program "
+                    f"leaves open, at {after}: let the module write into a clone, or export it "
+                    "with this size fixed"
                 ) from None
     try:
         return _Program(functional, program).model(name)
     except _NeedsFunctional as reason:
-        what, _, where = str(reason).partition("\n")
-        raise UnsupportedNode(
-            f"{what}, also after run_decompositions: let the module write into a clone, or take "
-            "the tensor (a cache, for instance) as an argument and return what becomes of it\n"
-            f"{where}"
+        raise reason.refused(
+            "torch does not resolve it (run_decompositions): let the module write into a clone, "
+            "or take the tensor (a cache, for instance) as an argument and return what becomes of "
+            "it"
         ) from None
 
 
-def _refuse_unsure(program: Any, reason: str) -> None:
-    """UnsupportedNode where the program writes into what may be a view of something else, or may be
-    none: torch, as it makes a program functional, decides by the example, or forgets it."""
+def _refuse_lost(program: Any) -> None:
+    """UnsupportedNode where the program does not have what it differentiates. As torch.export
+    records torch.func.grad, vjp, jacrev or hessian, it takes what they wrap for constants: module()
+    then computes with tensors without elements, whatever its arguments are."""
+    import torch
+
+    for name, value in program.constants.items():
+        if not isinstance(value, torch.Tensor):
+            continue
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(value)
+        if wrapped or isinstance(value, torch._subclasses.FakeTensor):
+            raise UnsupportedNode(
+                f"the program has a constant without elements, {name!r}, in the place of what the "
+                "module differentiates by torch.func.grad, vjp, jacrev or hessian: torch.export "
+                "has lost it, and program.module() does not compute it either. Record the "
+                "derivative first, torch.fx.experimental.proxy_tensor.make_fx(function)(*args), "
+                "and export the graph that it returns; or use torch.func.jvp in the module, which "
+                "torch.export keeps"
+            )
+
+
+def _refuse_unsure(program: Any, reason: _NeedsFunctional) -> None:
+    """UnsupportedNode where the program writes into a tensor that may be a view or a copy: as torch
+    makes a program functional, it decides by the example, or takes it for a copy."""
     import torch
 
     groups: dict[Any, Any] = {}  # nodes that may share memory
@@ -165,9 +197,9 @@ def _refuse_unsure(program: Any, reason: str) -> None:
                             join(node, [p])
                         look(inner)
                 continue
-            name = full_name(schema) if schema.name.startswith("aten::") else ""
+            name = _native_name(node.target)
             corrections = corrected("views", name) or ()
-            if node.target in _conversions() and _converts(node):
+            if name in _PERHAPS and _returns_view(node) is False:
                 continue  # a copy
             aliases = False
             for i, a in enumerate(schema.arguments):
@@ -187,11 +219,10 @@ def _refuse_unsure(program: Any, reason: str) -> None:
     groups_written = {group(n) for n in written}
     for node in unsure:
         if group(node) in groups_written:
-            what, _, where = reason.partition("\n")
-            raise UnsupportedNode(
-                f"{what}, and the program writes into what may be a view for some inputs and a "
-                f"copy for others ({node.format_node()}): let the module write into a clone\n"
-                f"{where or written_at(node)}"
+            raise reason.refused(
+                "the program writes into what may be a view for some inputs and a copy for others "
+                f"({node.format_node()}): let the module write into a clone",
+                node,
             )
 
 
@@ -206,22 +237,17 @@ def _calls(program: Any) -> Iterator[Any]:
                     yield node
 
 
-def _refuse_draws(program: Any, reason: str) -> None:
+def _refuse_draws(program: Any, reason: _NeedsFunctional) -> None:
     """UnsupportedNode where the program draws random numbers into a tensor: as torch makes it
     functional, they are drawn into a new one, in the order of its elements in memory, which may be
     another."""
-    import torch
-
     for node in _calls(program):
-        schema = node.target._schema
-        name = full_name(schema) if schema.name.startswith("aten::") else ""
-        draws = torch.Tag.nondeterministic_seeded in node.target.tags
-        if draws and schema.is_mutable and not (name.endswith("dropout_") and not node.args[2]):
-            what, _, where = reason.partition("\n")
-            raise UnsupportedNode(
-                f"{what}, and {node.format_node()} draws random numbers into a tensor, whose "
-                "order in memory torch does not keep as it makes the program functional: let the "
-                f"module draw into a new tensor\n{where or written_at(node)}"
+        if node.target._schema.is_mutable and draws(node):
+            raise reason.refused(
+                f"{node.format_node()} draws random numbers into a tensor, whose order in memory "
+                "torch does not keep as it makes the program functional: let the module draw into "
+                "a new tensor",
+                node,
             )
 
 
@@ -240,8 +266,8 @@ def _known_sizes(program: Any) -> list[tuple[str, int | None]]:
     return found
 
 
-# Functions whose result is a view of their first argument for certain, whatever its strides are: of
-# what has been written into that, the same function is the view.
+# Functions whose result is always a view of their first argument, whatever its strides are. Applied
+# to the new value of that argument, they give the new value of the view.
 _VIEWS = frozenset(
     """slice.Tensor select.int diagonal narrow unbind.int split.Tensor split_with_sizes chunk
     transpose.int permute t unsqueeze squeeze.dim squeeze.dims squeeze view view_as unflatten.int
@@ -249,15 +275,18 @@ _VIEWS = frozenset(
     atleast_2d atleast_3d
     """.split()  # noqa: SIM905
 )
-# Functions that may return a view of their first argument, or that argument, or a copy: by its
-# strides, its dtype, or what else they are told.
-_PERHAPS = frozenset(
-    """reshape reshape_as flatten.using_ints ravel contiguous to.dtype to.device to.other
-    to.dtype_layout type_as positive conj_physical resolve_conj resolve_neg
+# Functions that return a view of their first argument, that argument itself, or a copy, by its
+# strides, its dtype and the other arguments.
+_CONVERSIONS = frozenset(["to.dtype", "to.device", "to.other", "to.dtype_layout", "type_as"])
+_PERHAPS = _CONVERSIONS | frozenset(
+    """reshape reshape_as flatten.using_ints ravel contiguous
+    positive conj_physical resolve_conj resolve_neg
     dropout feature_dropout alpha_dropout feature_alpha_dropout
     """.split()  # noqa: SIM905
 )
-# Those whose elements stand in the order of the argument's: a reshape takes them back.
+# Functions that may return their very argument.
+_ITSELF = _PERHAPS | frozenset(["atleast_1d", "atleast_2d", "atleast_3d"])
+# Views that keep the order of the elements: a reshape inverts them.
 _ORDERED = _PERHAPS | frozenset(
     """view view_as unflatten.int squeeze.dim squeeze.dims squeeze
     atleast_1d atleast_2d atleast_3d
@@ -277,9 +306,14 @@ def _is_view(function: NativeFunction, arguments: Sequence[Any], x: Any, out: An
         return None
     given = {a.name: v for a, v in zip(function.function.arguments, arguments, strict=True)}
     shape = x.shape is not None and None not in x.shape and x.shape == out.shape
-    if name.startswith("to.") or name == "type_as":
-        if given.get("copy") or (x.dtype, x.device) != (out.dtype, out.device):
-            return None if None in (x.dtype, out.dtype) else False
+    if name in _CONVERSIONS:
+        if given.get("copy"):
+            return False
+        types = [(t.dtype, t.device) for t in (x, out)]
+        if any(None in t for t in types) or given.get("pin_memory"):
+            return None
+        if types[0] != types[1]:
+            return False
         return True if given.get("memory_format") in (None, torch.preserve_format) else None
     if "dropout" in name:
         return given["train"] is False or given["p"] == 0
@@ -291,13 +325,26 @@ def _is_view(function: NativeFunction, arguments: Sequence[Any], x: Any, out: An
     return None
 
 
-# Views that are taken back by the same function again.
+def _native_name(target: Any) -> str:
+    """The name of a function of PyTorch as the schemas here have it, "" for other operators."""
+    schema = getattr(target, "_schema", None)
+    return full_name(schema) if schema is not None and schema.name.startswith("aten::") else ""
+
+
+def _returns_view(node: Any) -> bool | None:
+    """`_is_view` of a node of torch.fx that calls one of these functions."""
+    function = native(_native_name(node.target))
+    types = [type_of(n.meta.get("val")) for n in (node.all_input_nodes[0], node)]
+    return _is_view(function, function.bind(node.args, node.kwargs), *types)
+
+
+# Views that invert themselves: the same function again gives back the argument.
 _TURNING = frozenset(["transpose.int", "swapaxes", "swapdims", "t", "numpy_T", "mT"])
 
 
 def _alone(part: Variable) -> NativeOp | None:
-    """The view that gives one tensor of a list of views, of what they are of; None where none is
-    known to."""
+    """The single view that equals `part`, one of a list of views (`select` for `unbind`); None
+    where none is known."""
     node, k = part.owner, part.index
     assert node is not None
     assert isinstance(node.op, NativeOp)
@@ -322,14 +369,14 @@ def _alone(part: Variable) -> NativeOp | None:
 
 
 def _with_part(part: Variable, new: Variable) -> Variable | None:
-    """What a view is of, with `new` in the place of the view; None where no function does that."""
+    """The tensor that `part` is a view of, with `new` in the place of the view; None where no
+    function does that."""
     node = part.owner
     assert node is not None
     if isinstance(node.op, Require):
         return _laid_out(node.inputs[0], new)
     assert isinstance(node.op, NativeOp)
     x, name, arguments = node.inputs[0], node.op.name, node.op.arguments
-    shape = getattr(x.type, "shape", None) or ()
     back: tuple[str, tuple[Any, ...]] | None = None
     if name in _TURNING:
         back = name, arguments
@@ -340,8 +387,6 @@ def _with_part(part: Variable, new: Variable) -> Variable | None:
         back = "squeeze.dim", arguments
     elif name in ("detach", "alias"):
         return _laid_out(x, new)
-    elif name == "squeeze.dim" and isinstance(arguments[1], int) and shape[arguments[1]] == 1:
-        back = "unsqueeze", arguments
     elif name in _ORDERED:
         return _laid_out(x, _reshaped(new, x))
     if back is not None:
@@ -376,36 +421,48 @@ def _laid_out(x: Variable, new: Variable) -> Variable:
     return made
 
 
-class _Memory:
-    """Which variable has what a variable's memory holds by now.
+def _viewed(node: Apply, result: int) -> int:
+    """The input of which a result of a node may be a view."""
+    (place,) = node.op.view_map[result]
+    return int(place)
 
-    What may be a view, or may not, lies in the memory of what it would be a view of, and in memory
-    of its own."""
+
+class _Memory:
+    """The variable that has the current value of another one's memory.
+
+    A result that may be a view or a copy counts as both: it lies in its argument's memory, and in
+    memory of its own."""
 
     def __init__(self) -> None:
         self._became: dict[Variable, Variable] = {}
         self._roots: dict[Variable, dict[Variable, int]] = {}  # and how often they were written
         self._written: dict[Variable, int] = {}
         self._views: dict[Variable, Apply] = {}  # what made them, or what is in their place now
+        self._results: dict[Variable, int] = {}  # which result of that node they are
         self._perhaps: dict[Variable, Variable] = {}  # such views: their own memory's name
         self.bases: set[Variable] = set()  # the roots of these
         self._destroyed: dict[Variable, int] = {}  # what was written where it is, and when
 
     def is_view(self, v: Variable) -> bool:
-        """Whether v is a view, or may be, of which it is known what has been written."""
+        """Whether v is a view, or may be one, whose value can be computed again."""
         return v in self._views
 
     def may_be_another(self, x: Variable) -> bool:
-        """Whether a function may have returned its argument itself, that or as x."""
+        """Whether x may be one tensor with another variable: a function may have returned its very
+        argument."""
         return any(
             isinstance(node.op, NativeOp)
-            and node.op.name in _PERHAPS
-            and (v is x or node.inputs[0] is x)
+            and (v in self._perhaps or node.op.name in _ITSELF)
+            and (v is x or node.inputs[_viewed(node, self._results[v])] is x)
             for v, node in self._views.items()
         )
 
+    def may_be_a_view(self, v: Variable) -> bool:
+        """Whether only a call can tell if v is a view."""
+        return v in self._perhaps
+
     def latest(self, v: Variable) -> Variable:
-        """What v has become, as far as that has been found."""
+        """The variable that holds v's memory now, as far as that has been found."""
         first = v
         while v in self._became:
             v = self._became[v]
@@ -423,60 +480,81 @@ class _Memory:
         if not self.is_view(v):
             raise _NeedsFunctional(f"{v} is used after its memory was written into elsewhere")
         node = self._views[v]
-        x = self.current(node.inputs[0])
-        again = Apply(
-            node.op, [x, *node.inputs[1:]], [o.type.make_variable() for o in node.outputs]
-        )
+        self._refuse_place(v, node)
+        k = self._results[v]
+        i = _viewed(node, k)
+        x = self.current(node.inputs[i])
+        given = [*node.inputs[:i], x, *node.inputs[i + 1 :]]
+        again = Apply(node.op, given, [o.type.make_variable() for o in node.outputs])
         own = self._perhaps.get(v)
         if own is not None:
             if any(self._destroyed.get(root, 0) > times for root, times in roots.items()):
                 raise _NeedsFunctional(f"{v} may be a view of what was written into")
-            found = IfView(node.op).make_node(*node.inputs, again.outputs[0], v).outputs[0]  # type: ignore[arg-type]
-            self._perhaps_view(found, node, own)
+            look = IfView(node.op, i, k)  # type: ignore[arg-type]
+            found = look.make_node(*node.inputs, again.outputs[k], v).outputs[0]
+            self._perhaps_view(found, node, k, own)
             self._became[v] = found
             return found
-        assert v.index is not None
         self.applied(again)
         self._became.update(zip(node.outputs, again.outputs, strict=True))
-        return again.outputs[v.index]
+        return again.outputs[k]
 
     def part_became(self, part: Variable, new: Variable) -> Variable | None:
-        """`new` has been written into a view: what the view is now. None where it is not known how
-        to say so."""
+        """Records that `new` has been written into a view; returns the view's new variable, or None
+        where no function writes it into the whole."""
         at, value = part, new
         passed: list[tuple[Variable, Variable]] = []  # what may be a view, and what it is now
         while not self.lies_alone(at):
             if not self.is_view(at):
                 return None
-            node = self._views[at]
+            node, k = self._views[at], self._results[at]
             if at in self._perhaps:
                 value = _laid_out(at, value)
                 passed.append((at, value))
-                x = self.current(node.inputs[0])
-                back = _laid_out(x, _reshaped(value, x))
-                at, value = x, IfView(node.op).make_node(*node.inputs, back, x).outputs[0]  # type: ignore[arg-type]
+            if at not in self._perhaps and (found := _with_part(at, value)) is not None:
+                at, value = node.inputs[0], found
                 continue
-            found = _with_part(at, value)
-            if found is None:
+            if not isinstance(node.op, NativeOp):
                 return None
-            at, value = node.inputs[0], found
+            self._refuse_place(at, node)
+            i = _viewed(node, k)
+            x = self.current(node.inputs[i])
+            if node.op.name in _PERHAPS:
+                back = _laid_out(x, _reshaped(value, x))
+                value = IfView(node.op).make_node(*node.inputs, back, x).outputs[0]
+            else:
+                given = [*node.inputs[:i], x, *node.inputs[i + 1 :]]
+                value = IntoView(node.op, i, k).make_node(*given, value).outputs[0]
+            at = x
         self.became(at, value, same=False)
         for old, _ in passed:
             own = self._perhaps[old]
             self._written[own] = self._written.get(own, 0) + 1
         for old, now in reversed(passed):
-            self._perhaps_view(now, self._views[old], self._perhaps[old])
+            self._perhaps_view(now, self._views[old], self._results[old], self._perhaps[old])
             self._became[old] = now
         return self.current(part)
 
-    def _perhaps_view(self, v: Variable, node: Apply, own: Variable) -> None:
-        """Takes note of what may be the view that a node makes, or lies in memory of its own."""
-        self._views[v] = node
+    def _perhaps_view(self, v: Variable, node: Apply, result: int, own: Variable) -> None:
+        """Records v, which may be the view that a node makes as one of its results, or lies in
+        memory of its own."""
+        self._views[v], self._results[v] = node, result
         self._perhaps[v] = own
-        x = self.current(node.inputs[0])
+        x = self.current(node.inputs[_viewed(node, result)])
         roots = self._roots.get(x) or self._own(x)
         self.bases.update(roots)
         self._roots[v] = {r: self._written.get(r, 0) for r in (*roots, own)}
+
+    def _refuse_place(self, v: Variable, node: Apply) -> None:
+        """UnsupportedNode where a view goes by the place of a tensor in a storage, which a graph
+        keeps of none that it is given."""
+        roots = self._roots.get(v, {v: 0})
+        by_place = isinstance(node.op, NativeOp) and node.op.name == "as_strided"
+        if by_place and any(root.owner is None for root in roots):
+            raise UnsupportedNode(
+                f"{node} takes elements by their places in the storage of what the program is "
+                "given and writes into, which may be any: let the module write into a clone"
+            )
 
     def may_share(self, v: Variable, other: Variable) -> bool:
         """Whether two variables may have memory in common."""
@@ -488,23 +566,25 @@ class _Memory:
         return set(self._roots.get(v, {v: 0})) == {v}
 
     def applied(self, node: Apply) -> None:
-        """Takes note of what a node views and writes."""
+        """Records what a node views and writes."""
         op = node.op
         for o, inputs in op.view_map.items():
             v, roots = node.outputs[o], dict[Variable, int]()
             for i in inputs:
                 roots.update(self._roots.get(node.inputs[i]) or self._own(node.inputs[i]))
-            if isinstance(op, NativeOp) and op.arguments[0] is IN:
-                view = _is_view(op.native, op.arguments, node.inputs[0].type, v.type)
+            if isinstance(op, NativeOp):
+                view = None
+                if op.arguments[0] is IN:
+                    view = _is_view(op.native, op.arguments, node.inputs[0].type, v.type)
                 if view is False:
                     continue
-                if view is None and op.name in _PERHAPS and not op.destroy_map:
-                    self._perhaps_view(v, node, v)
+                if view and not (op.lists and _alone(v) is None):
+                    self._views[v], self._results[v] = node, o
+                elif len(inputs) == 1 and can_look(op, inputs[0]):
+                    self._perhaps_view(v, node, o, v)
                     continue
-                if view:
-                    self._views[v] = node
             elif isinstance(op, Require):
-                self._views[v] = node
+                self._views[v], self._results[v] = node, o
             self._roots[v] = roots
         for out, inputs in op.destroy_map.items():
             if out is None:
@@ -516,8 +596,8 @@ class _Memory:
         return {v: self._written.get(v, 0)}
 
     def became(self, old: Variable, new: Variable, same: bool) -> None:
-        """The memory of `old` has been written into: `new` is what is in it now, or, unless it is
-        the `same` memory, what would be."""
+        """Records that the memory of `old` now holds the value of `new`: where `same`, because
+        `new` lies there; else `new` has memory of its own."""
         roots = self._roots.get(old) or self._own(old)
         for root in roots:
             self._written[root] = self._written.get(root, 0) + 1
@@ -528,25 +608,46 @@ class _Memory:
         self._became[old] = new
 
 
-class _Importer(Importer):
-    """Imports a whole program, node by node in its order, as what it writes makes necessary."""
+class _Transformed:
+    """What a node of a vmap or the like returns, or what is made of that."""
 
-    def __init__(self, functional: bool) -> None:
-        super().__init__({}, typed=True)
+    def __init__(self, node: Any) -> None:
+        self.needs = _NeedsFunctional(node.format_node(), node)
+
+
+def _makes_new(node: Any) -> bool:
+    """Whether a node makes a tensor in memory of its own."""
+    schema = getattr(getattr(node, "target", None), "_schema", None)
+    if schema is None or not schema.name.startswith("aten::new_"):
+        return False
+    return all(r.alias_info is None for r in schema.returns)
+
+
+def _known(values: Any) -> Any:
+    """The values, none of which may come from a vmap or the like."""
+    from torch.utils import _pytree
+
+    for v in _pytree.tree_leaves(values):
+        if isinstance(v, _Transformed):
+            raise v.needs
+    return values
+
+
+class _Importer(Importer):
+    """Imports a whole program, node by node in its order, because what it writes matters later."""
+
+    def __init__(self, functional: bool, typed: bool = True) -> None:
+        super().__init__({}, typed=typed)
         self.memory = _Memory()
         self.functional = functional
         self.asserted: dict[tuple[str, Any], None] = {}  # messages and conditions, in their order
         self.dense: set[Variable] = set()  # inputs without gaps between their elements
-        self._graphs: dict[Any, Any] = {}  # of get_attr nodes
+        self.vmaps: list[_Transformed] = []  # the vmaps that a node is in
+        self.draws: list[tuple[Apply, Variable | None]] = []  # and when what was drawn before is
 
     def value(self, argument: Any) -> Any:
         found = super().value(argument)
-        return self._current(found)
-
-    def _current(self, value: Any) -> Any:
-        if isinstance(value, Variable):
-            return self.memory.current(value)
-        return value
+        return self.memory.current(found) if isinstance(found, Variable) else found
 
     def run(self, module: Any) -> None:
         """Computes the nodes of a graph; placeholders have values already."""
@@ -554,13 +655,12 @@ class _Importer(Importer):
         for node in module.graph.nodes:
             if node.op == "get_attr":
                 self.values[node] = self._attribute(module, node)
-            elif node.op == "call_function":
+            elif node.op == "call_function" and node not in self.values:
                 try:
                     self._step(node, places)
                 except _NeedsFunctional as reason:
-                    if "\n" in str(reason):
-                        raise
-                    raise _NeedsFunctional(f"{reason}{written_at(node)}") from None
+                    reason.where = reason.where or written_at(node)
+                    raise
             elif node.op not in ("placeholder", "output"):
                 raise UnsupportedNode(f"{node.format_node()}: {node.op} has no counterpart")
 
@@ -576,17 +676,56 @@ class _Importer(Importer):
         target = node.target
         name = getattr(target, "__name__", "")
         schema = getattr(target, "_schema", None)
+        if self._transforms(node):
+            return
         if getattr(target, "namespace", "") == "higher_order":
             self.values[node] = self._higher_order(node, name)
             return
-        # What vmap, jvp and grad of torch.func call: torch resolves it as it resolves mutations.
-        if getattr(target, "__module__", "") == "torch._functorch.predispatch":
-            raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
         if schema is not None and schema.name in CHECKS:
             self._check(node, schema, places)
             self.values[node] = None
             return
         self.values[node] = self._one(node)
+
+    def _transforms(self, node: Any) -> bool:
+        """Whether a node belongs to a vmap or the like, or takes what comes out of one: torch
+        resolves these as it resolves mutations, where somebody needs what comes out. Nobody needs
+        the blocks of flex_attention's masks."""
+        import torch
+
+        target = node.target
+        schema = getattr(target, "_schema", None)
+        taken = [self.values[n] for n in node.all_input_nodes]
+        found = next((v for v in taken if isinstance(v, _Transformed)), None)
+        if getattr(target, "__module__", "") == "torch._functorch.predispatch":
+            from torch._functorch import predispatch
+
+            found = found or _Transformed(node)
+            self.values[node] = found
+            if target is predispatch._vmap_increment_nesting:
+                self.vmaps.append(found)
+            elif target is predispatch._vmap_decrement_nesting:
+                self.vmaps.pop()
+            return True
+        if self.vmaps and draws(node):
+            raise self.vmaps[-1].needs
+        if found is None:
+            return False
+        indexes = target is torch.ops.higher_order.flat_apply  # by tensors
+        if getattr(target, "namespace", "") == "higher_order" and not indexes:
+            return False  # it says what it needs
+        if schema is not None:
+            checks = schema.name in CHECKS and not schema.name.endswith("_metadata")
+            written = [
+                n
+                for i, a in enumerate(schema.arguments)
+                if a.alias_info is not None and a.alias_info.is_write
+                for n in [node.args[i] if i < len(node.args) else node.kwargs.get(a.name)]
+            ]
+            if checks or not all(map(_makes_new, written)):
+                raise found.needs
+        self.values[node] = found
+        return True
 
     # Graphs inside graphs
 
@@ -595,47 +734,195 @@ class _Importer(Importer):
         condition, *graphs, operands = self.value(node.args)
         if isinstance(getattr(condition, "type", None), TensorType):
             condition = results_of(_packet("is_nonzero").make_node(condition))
-        values = node.meta.get("val")
-        types = [type_of(v) for v in values] if isinstance(values, (list, tuple)) else []
-        given = [v for v in operands if isinstance(v, Variable)]
-        if not types or not all(isinstance(t, TensorType) for t in types):
-            raise UnsupportedNode(f"{node.format_node()}: the branches return no tensors alone")
-        branches = [self._branch(node, g, operands) for g in graphs]
+        types = self._result_types(node)
+        branches = [self._branch(node, g, operands, types) for g in graphs]
         if not isinstance(condition, Variable):
             condition = constant(bool(condition))
-        made = Cond(branches, types).make_node(condition, *given)  # type: ignore[arg-type]
+        given = [v for v in operands if isinstance(v, Variable)]
+        return self._nested(Cond(branches, types).make_node(condition, *given))
+
+    def _nested(self, made: Apply) -> tuple[Variable, ...]:
+        """The results of a node with graphs in it."""
+        self._draw(made, ())
         return tuple(made.outputs)
 
-    def _branch(self, node: Any, module: Any, operands: Sequence[Any]) -> Branch:
-        importer = _Importer(self.functional)
+    def _while(self, node: Any) -> Any:
+        """torch.while_loop: a node with both graphs in it."""
+        test, body, carried, others = self.value(node.args)
+        types = self._result_types(node)
+        if not types:
+            raise UnsupportedNode(f"{node.format_node()}: the loop carries nothing")
+        given = [self._given_as(t, v) for t, v in zip(types, carried, strict=True)]
+        operands = [*given, *others]
+        holds = self._branch(node, test, operands, [schema_type("bool")], types)
+        again = self._branch(node, body, operands, types, types)
+        given += [v for v in others if isinstance(v, Variable)]
+        return self._nested(While(holds, again, types).make_node(*given))
+
+    def _scan(self, node: Any) -> Any:
+        """torch.scan: a node with the graph of a step. Results may be none."""
+        body, begin, sequences, others = self.value(node.args)
+        values = node.meta["val"]
+        there = [k for k, v in enumerate(values) if v is not None]
+        types = self._result_types(node, [values[k] for k in there])
+        if not sequences or len(there) == len(values) == 0:
+            raise UnsupportedNode(f"{node.format_node()}: the scan is over nothing")
+        given = list(map(constant, begin))
+        carried = types[: len(begin)]
+        elements = self._elements(sequences)
+        branch = self._branch(
+            node,
+            body,
+            [*given, *sequences, *others],
+            [*carried, *map(_element, types[len(begin) :])],
+            [*carried, *elements],
+            there,
+        )
+        given += [v for v in (*sequences, *others) if isinstance(v, Variable)]
+        op = Scan(branch, types, len(begin), len(sequences))
+        results = dict(zip(there, self._nested(op.make_node(*given)), strict=True))
+        return tuple(results.get(k) for k in range(len(values)))
+
+    def _map(self, node: Any) -> Any:
+        """torch's map: a node with the graph of an element."""
+        body, sequences, others = self.value(node.args)
+        types = self._result_types(node)
+        elements = self._elements(sequences)
+        branch = self._branch(
+            node, body, [*sequences, *others], [_element(t) for t in types], elements
+        )
+        given = [v for v in (*sequences, *others) if isinstance(v, Variable)]
+        return self._nested(Map(branch, types, len(sequences)).make_node(*given))
+
+    def _associative(self, node: Any) -> Any:
+        """torch.associative_scan: a node with the graph that combines two elements, as PyTorch
+        calls it, with many pairs at once."""
+        body, sequences, others = self.value(node.args)
+        types = self._result_types(node)
+        elements = self._elements(sequences)
+        operands = [*sequences, *sequences, *others]
+        step = self._branch(node, body, operands, elements, elements * 2)
+        rows = [TensorType(t.dtype, (None, *t.shape), device=t.device) for t in elements]  # type: ignore[attr-defined]
+        pairs = self._branch(node, body, operands, rows, rows * 2, typed=False)
+        given = [v for v in (*sequences, *others) if isinstance(v, Variable)]
+        return self._nested(AssociativeScan(pairs, step, types).make_node(*given))
+
+    def _elements(self, sequences: Sequence[Variable]) -> list[Type]:
+        return [_element(v.type) for v in sequences]
+
+    def _result_types(self, node: Any, values: Any = None) -> list[Type]:
+        """The types of what a node with graphs in it returns."""
+        values = node.meta.get("val") if values is None else values
+        types = [type_of(v) for v in values] if isinstance(values, (list, tuple)) else [None]
+        found = [t for t in types if t is not None]
+        if len(found) < len(types):
+            raise UnsupportedNode(
+                f"{node.format_node()}: it returns what is neither a strided tensor nor a number"
+                f"{written_at(node)}"
+            )
+        return found
+
+    def _given_as(self, t: Type, value: Any) -> Variable:
+        """What a graph gets for a value, as a variable of a type."""
+        if isinstance(value, Variable):
+            return value
+        return t.make_constant(t.filter(int(value) if type(value) is bool else value))
+
+    def _branch(
+        self,
+        node: Any,
+        module: Any,
+        operands: Sequence[Any],
+        types: Sequence[Type],
+        given: Sequence[Type] = (),
+        wanted: Sequence[int] | None = None,
+        typed: bool = True,
+    ) -> Branch:
+        """A graph inside the graph, which returns results of these types: those that are `wanted`,
+        by their numbers. The first operands may have other types in it, `given`; all types follow
+        from these where those of the nodes are not the ones that it is called with."""
+        importer = _Importer(self.functional, typed)
         places = [n for n in module.graph.nodes if n.op == "placeholder"]
-        values = [v.type.make_variable() if isinstance(v, Variable) else v for v in operands]
+        known = [getattr(v, "type", None) for v in operands]
+        known[: len(given)] = given
+        values = [
+            t.make_variable() if isinstance(v, Variable) and t is not None else v
+            for t, v in zip(known, operands, strict=True)
+        ]
         importer.values.update(zip(places, values, strict=True))
         importer.run(module)
-        outputs = list(importer.value(outputs_of(module.graph)))
+        outputs = _known(importer.value(outputs_of(module.graph)))
+        outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        outputs = outputs if wanted is None else [outputs[k] for k in wanted]
         inputs = [v for v in values if isinstance(v, Variable)]
+        where = f"{node.format_node()}: a graph in it"
         if any(importer.memory.current(v) is not v for v in inputs):
-            raise UnsupportedNode(f"{node.format_node()}: a branch writes into its operands")
-        if not all(isinstance(v, Variable) for v in outputs):
-            raise UnsupportedNode(f"{node.format_node()}: a branch returns what is no tensor")
+            raise UnsupportedNode(
+                f"{where} writes into what it is given: let it write into a clone, and return "
+                f"that{written_at(node)}"
+            )
+        results = []
+        for t, v in zip(types, outputs, strict=True):
+            tensor = isinstance(getattr(v, "type", None), TensorType)
+            if tensor and not isinstance(t, TensorType):  # a predicate
+                v = results_of(_packet("is_nonzero").make_node(v))
+            elif not isinstance(v, Variable) and isinstance(v, (bool, int, float)):
+                v = self._given_as(t, v)
+            if not isinstance(v, Variable) or isinstance(v.type, TensorType) is not isinstance(
+                t, TensorType
+            ):
+                raise UnsupportedNode(f"{where} returns {v}, not a {t}{written_at(node)}")
+            results.append(v)
         for message, holds in importer.asserted:
-            outputs[0] = Require(message)(outputs[0], holds)
-        return Branch(inputs, outputs)
+            results[0] = Require(message)(results[0], holds)
+        last = importer.drawn_last(results)
+        if last is not None:
+            results[0] = in_order(results[0], last)
+        return Branch(inputs, results)
+
+    def _taken(self, module: Any, values: Sequence[Any]) -> Any:
+        """What a recorded graph computes from values."""
+        return _recorded(module, dict(zip(placeholders(module.graph), values, strict=True)))
 
     def _higher_order(self, node: Any, name: str) -> Any:
         import torch
 
-        if node.target is torch.ops.higher_order.cond:
-            return self._cond(node)
+        flex = node.target is torch.ops.higher_order.flex_attention
+        if not flex:
+            _known([self.values[n] for n in node.all_input_nodes])
+        made = {
+            torch.ops.higher_order.cond: self._cond,
+            torch.ops.higher_order.while_loop: self._while,
+            torch.ops.higher_order.scan: self._scan,
+            torch.ops.higher_order.map_impl: self._map,
+            torch.ops.higher_order.associative_scan: self._associative,
+        }.get(node.target)
+        if made is not None:
+            if not self.typed:
+                raise UnsupportedNode(
+                    f"{node.format_node()}: the combination of an associative_scan has control "
+                    f"flow: use torch.where in it, or scan{written_at(node)}"
+                )
+            return made(node)
+        if flex:
+            args = self.value(node.args)
+            _known((args[:4], args[7:]))
+            return flex_attention(node, args, self._taken)
         if name in _FUNCTIONALIZED and not self.functional:
             raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
         if name not in _CALLS and not self.functional:
             raise _NeedsFunctional(f"{node.format_node()}{written_at(node)}")
+        if node.target in _auto_functionalized():
+            operator = node.args[0]._schema.name
+            raise UnsupportedNode(
+                f"{operator} writes into tensors that share memory with others of its arguments or "
+                f"with its results: let the module give it clones{written_at(node)}"
+            )
         if name not in _CALLS:
             raise UnsupportedNode(
-                f"{node.format_node()}: {name} has no counterpart; a graph has no loops that "
-                "depend on values: use torch.cond or torch.where, or a loop of fixed length, or "
-                f"export the parts apart{written_at(node)}"
+                f"{node.format_node()}: {name} has no counterpart: use what is made of PyTorch's "
+                "functions, torch.cond, while_loop, scan and map, and let them return what they "
+                f"change, or export the parts apart{written_at(node)}"
             )
         args = self.value(node.args)
         place = _CALLS[name]
@@ -655,8 +942,8 @@ class _Importer(Importer):
     ) -> Any:
         import torch
 
-        if target in _conversions() and _converts_nothing(args, kwargs, node):
-            return args[0]
+        if _native_name(target) in _CONVERSIONS and _returns_view(node):
+            return args[0]  # that very tensor
         if target is torch.ops.aten.instance_norm.default and args[3] is not None and args[5]:
             return self._instance_norm(*args)
         return super().call(target, args, kwargs, node)
@@ -694,25 +981,78 @@ class _Importer(Importer):
             function = native("reshape") if function.name == "view" else function
         else:
             if _cast(args, kwargs, node):
-                raise _NeedsFunctional(
-                    f"{node.format_node()} was exported under torch.autocast{written_at(node)}"
-                )
+                raise _NeedsFunctional(f"{node.format_node()} was exported under torch.autocast")
             new = self._functional(function, args, kwargs, node)
             if new is not None:
                 return new
+        return self._apply(function, args, kwargs, node)
+
+    def _apply(self, function: NativeFunction, args: Any, kwargs: Any, node: Any) -> Apply:
+        """The application as it is, of which note has been taken."""
+        random = function.random and _draws(function)
+        if random and self.draws:
+            args, kwargs = self._with_input(args, kwargs)
         applied = super().apply(function, args, kwargs, node)
+        if random:
+            self._draw(applied, (args, kwargs))
         if applied.op.destroy_map or applied.op.view_map:
             self.memory.applied(applied)
         return applied
 
+    # Random numbers are drawn in the order of the program, and all of them.
+
+    def _draw(self, applied: Apply, given: Any) -> None:
+        """Takes note of the nodes that draw, of those that an application consists of."""
+        from torch.utils import _pytree
+
+        border = {v for v in _pytree.tree_leaves(given) if isinstance(v, Variable)}
+        for node in toposort(applied.outputs, border) if given else [applied]:
+            if node.op.random and _draws(node.op):
+                before = drawn(self.draws[-1][0].outputs[0]) if self.draws else None
+                self.draws.append((node, before))
+
+    def _with_input(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments of a function that draws, with a number that is an input where no other is:
+        one that comes after what was drawn before."""
+        from torch.utils import _pytree
+
+        leaves, spec = _pytree.tree_flatten((args, kwargs))
+        if not any(isinstance(v, Variable) for v in leaves):
+            place = next((i for i, v in enumerate(leaves) if type(v) is int), None)
+            if place is None:
+                raise UnsupportedNode(
+                    "a program cannot draw a tensor without sizes after other random numbers: "
+                    "let it draw one of the size 1"
+                )
+            leaves[place] = in_order(leaves[place], drawn(self.draws[-1][0].outputs[0]))
+        found: tuple[Any, Any] = _pytree.tree_unflatten(leaves, spec)
+        return found
+
+    def drawn_last(self, outputs: Sequence[Variable]) -> Variable | None:
+        """Has every draw come after the one before it. What says that the last one has been made,
+        unless the outputs do anyway."""
+        for node, before in self.draws:
+            waits = any(v.owner is not None and v.owner.op == in_order for v in node.inputs)
+            if before is not None and not waits:
+                if not node.inputs:
+                    raise UnsupportedNode(
+                        f"{node.op} has no inputs and draws random numbers after others: no graph "
+                        "keeps them in this order"
+                    )
+                node.inputs[0] = in_order(node.inputs[0], before)
+        if not self.draws or self.draws[-1][0] in toposort(outputs):
+            return None
+        last: Variable = drawn(self.draws[-1][0].outputs[0])
+        return last
+
     def foreign(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], node: Any) -> Any:
-        """An operator of torch.library. Its results are what the node says. One that is made of
-        other operators is taken apart."""
+        """An operator of torch.library, with results of the types that the node has. One that is
+        made of other operators is taken apart."""
         from torch.utils import _pytree
 
         parts = _decomposed(target, node)
         if parts is not None:
-            inputs = [n for n in parts.graph.nodes if n.op == "placeholder"]
+            inputs = placeholders(parts.graph)
             self.values.update(zip(inputs, _pytree.tree_leaves((args, kwargs)), strict=True))
             self.run(parts)
             return self.value(outputs_of(parts.graph))
@@ -729,19 +1069,23 @@ class _Importer(Importer):
                 "only those can be called that return tensors and numbers, or write into tensors"
             )
         op = LibraryOp.of(target, args, kwargs, written_at(node))
-        # A part is written apart, and then into what it is a part of.
+        pairs = zip(flat((args, kwargs)), flat((node.args, node.kwargs)), strict=True)
+        op.example = [n.meta["val"] for v, n in pairs if isinstance(v, Variable)]
+        # A view is written as a copy, which then goes into the whole.
         parts = {v: native("copy")(v, v) for v in self._parts(op, args, kwargs)}
         if parts:
             args, kwargs = _pytree.tree_map_only(
                 Variable, lambda v: parts.get(v, v), (args, kwargs)
             )
         applied = op.node(known, args, kwargs)
+        if op.random:
+            self._draw(applied, ())
         self.memory.applied(applied)
         for v, own in parts.items():
             if self.memory.part_became(v, self.memory.current(own)) is None:
                 raise _NeedsFunctional(f"{op.name} writes into {v}")
         results = applied.outputs[: len(known)]
-        # One that is an argument by the schema, which is written: that argument.
+        # A result that is a written argument by the schema is that argument.
         for o, i in op.returned_inputs.items():
             given = applied.inputs[i]
             own = next((v for v, copied in parts.items() if copied is given), given)
@@ -752,8 +1096,8 @@ class _Importer(Importer):
         return list(results) if several else results[0] if results else None
 
     def _parts(self, op: LibraryOp, args: Any, kwargs: Any) -> list[Variable]:
-        """The parts of tensors that an operator writes, if it gets nothing else of these and
-        returns no view of them."""
+        """The views that an operator writes, if no other argument shares their memory and no result
+        is a view of them."""
         from torch.utils import _pytree
 
         given = [v for v in _pytree.tree_leaves((args, kwargs)) if isinstance(v, Variable)]
@@ -773,17 +1117,19 @@ class _Importer(Importer):
     def _functional(
         self, function: NativeFunction, args: Any, kwargs: Any, node: Any
     ) -> Apply | None:
-        """`x.add_(y)` as a new value, `x.add(y)`, where the two are of one type, and x lies in
-        memory of its own or is a view of what does; None otherwise."""
+        """`x.add_(y)` as a new value, `x.add(y)`, where both have one type, and x lies in memory of
+        its own or is a known view; None otherwise."""
         if function.name.startswith("_") or not args or not isinstance(args[0], Variable):
             return None
         x = args[0]
         alone = self.memory.lies_alone(x)
         form = function.functional
-        if form is None or form.random:
-            return None if alone else self._written_apart(function, args, kwargs, node)
-        if "inplace_view" in function.function.tags and form.name in _VIEWS:
+        if form and "inplace_view" in function.function.tags and form.name in _VIEWS:
             return self._turned(x, form.apply(form.bind(args, kwargs)))
+        exact = form is not None and (assigns(form) or rounds_alike(getattr(x.type, "dtype", None)))
+        if form is None or form.random or not exact:
+            in_place = alone and x not in self.memory.bases
+            return None if in_place else self._written_apart(function, args, kwargs, node)
         if alone and not form.pointwise and x not in self.memory.bases:
             return None
         if alone:
@@ -794,15 +1140,15 @@ class _Importer(Importer):
             known = ((x.type,), ()) if assigns(form) else None
             applied = form.apply(form.bind(args, kwargs), known)
             if len(applied.outputs) != 1 or applied.op.view_map or applied.op.destroy_map:
-                return None
+                return self._written_apart(function, args, kwargs, node)
         (out,) = applied.outputs
         if out.type != x.type:
             mine, theirs = x.type, out.type
             # Where sizes are open, nothing but a size of 1 could differ, and that cannot grow.
-            if getattr(mine, "dtype", 0) != getattr(theirs, "dtype", 1):
-                return None
-            if not getattr(theirs, "is_super", lambda _: False)(mine):
-                return None
+            # Another dtype is PyTorch's to convert, or to refuse.
+            alike = getattr(mine, "dtype", 0) == getattr(theirs, "dtype", 1)
+            if not alike or not getattr(theirs, "is_super", lambda _: False)(mine):
+                return None if alone else self._written_apart(function, args, kwargs, node)
             out.type = mine
         if alone:
             if self._may_move(x, form):
@@ -813,8 +1159,10 @@ class _Importer(Importer):
         return self._in_part(x, out)
 
     def _in_part(self, part: Variable, new: Variable) -> Apply | None:
-        """`new` has been written into a view: the application that gives what it is now."""
+        """The application that gives the new value of a view, into which `new` has been written."""
         lists = getattr(part.owner.op, "lists", ())  # type: ignore[union-attr]
+        if self.memory.may_be_a_view(part):
+            lists = ()  # its place is taken by a node of its own
         view = _alone(part) if lists else None
         if lists and view is None:
             return None  # what comes back is a node, and a node of these returns a list
@@ -828,19 +1176,25 @@ class _Importer(Importer):
     def _written_apart(
         self, function: NativeFunction, args: Any, kwargs: Any, node: Any
     ) -> Apply | None:
-        """The application of what writes into its first argument, a view, which happens in a copy
-        that has its strides, and then in what it is a view of."""
+        """The application of a function that writes into its first argument, which is a view or may
+        have views: it writes into a copy with the same strides, which then goes into the whole."""
         x = args[0]
-        if not self.memory.is_view(x):
+        alone = self.memory.lies_alone(x)
+        if not alone and not self.memory.is_view(x):
             return None
         own = native("copy")(x, x)
         applied = super().apply(function, (own, *args[1:]), kwargs, node)
         if len(applied.outputs) != 1 or applied.op.destroy_map != {0: [0]}:
             return None
+        if function.random and _draws(function):
+            self._draw(applied, (own, args[1:], kwargs))
+        if alone:
+            self.memory.became(x, applied.outputs[0], same=False)
+            return applied
         return self._in_part(x, applied.outputs[0])
 
     def _turned(self, x: Variable, applied: Apply) -> Apply:
-        """A tensor is now what a view of it is (`x.t_()`), in the same memory."""
+        """Records that x has become a view of itself (`x.t_()`), in the same memory."""
         if self.memory.may_be_another(x):
             raise _NeedsFunctional(f"{x} gets other sizes, and may be one tensor with another")
         self.memory.applied(applied)
@@ -850,7 +1204,7 @@ class _Importer(Importer):
         return applied
 
     def _may_move(self, x: Variable, form: NativeFunction) -> bool:
-        """Whether what a pointwise function makes of x may have other strides than x."""
+        """Whether the result of a function of x may have other strides than x."""
         from .rewrite.layout import dense, row_major
 
         if corrected("own_layout", form.name):
@@ -860,25 +1214,22 @@ class _Importer(Importer):
     # Checks
 
     def _check(self, node: Any, schema: Any, places: Mapping[Any, int]) -> None:
-        """What a check checks is known, or checked when the graph runs, before whatever uses the
-        values that it is about."""
+        """A check is decided here, or made when the graph runs, before the values that it is about
+        are used."""
         name = schema.name.removeprefix("aten::").removeprefix("_functional_")
         args = self.value(node.args)
         kwargs = self.value(node.kwargs)
         if name == "_assert_tensor_metadata":
             self._check_metadata(node, args, kwargs)
         elif name in ("sym_constrain_range", "sym_constrain_range_for_size"):
-            bounds = {"min": None, "max": None, **dict(zip(("min", "max"), args[1:], strict=False))}
-            bounds.update(kwargs)
-            if bounds["min"] is None and name.endswith("for_size"):
-                bounds["min"] = 0
-            if isinstance(args[0], Variable):
-                x: Any = args[0]
-                for key, compare in (("min", operator.ge), ("max", operator.le)):
-                    if bounds[key] is not None:
-                        sign = ">=" if key == "min" else "<="
-                        message = f"{node.args[0]} must be {sign} {bounds[key]}"
-                        self._require(node, compare(x, bounds[key]), message, places)
+            x, low, high, *_ = native(_native_name(node.target)).bind(args, kwargs)
+            low = 0 if low is None and name.endswith("for_size") else low
+            if isinstance(x, Variable):
+                limits: list[Any] = [(low, ">=", operator.ge), (high, "<=", operator.le)]
+                for bound, sign, holds in limits:
+                    if bound is not None:
+                        message = f"{node.args[0]} must be {sign} {bound}"
+                        self._require(node, holds(x, bound), message, places)
         else:
             condition = args[0]
             message = args[1] if len(args) > 1 else kwargs.get("assert_msg", "an assertion failed")
@@ -890,14 +1241,21 @@ class _Importer(Importer):
                 raise UnsupportedNode(f"{node.format_node()}: {message}{written_at(node)}")
 
     def _check_metadata(self, node: Any, args: Any, kwargs: Any) -> None:
-        t = getattr(args[0], "type", None)
-        dtype = kwargs.get("dtype", args[3] if len(args) > 3 else None)
-        if isinstance(t, TensorType) and dtype is not None and t.torch_dtype != dtype:
-            raise UnsupportedNode(f"{node.format_node()}: {args[0]} is a {t}")
+        """UnsupportedNode unless the type says what is asserted. It says nothing of strides; device
+        and layout are the program's own."""
+        x, sizes, strides, dtype, *_ = native("_assert_tensor_metadata").bind(args, kwargs)
+        known = dtype in (None, x.type.torch_dtype) and (
+            sizes is None or same(list(sizes), list(x.type.shape))
+        )
+        if not known or strides is not None:
+            raise UnsupportedNode(
+                f"{node.format_node()}: the program asserts more of {x} than a type can say "
+                f"({x.type}): assert it before the call, and leave it out here{written_at(node)}"
+            )
 
     def _require(self, node: Any, condition: Any, message: str, places: Mapping[Any, int]) -> None:
-        """Puts a condition before the uses of what it was computed from. It is put before the
-        results, too: what is used need not be needed for them."""
+        """Puts a condition before the later uses of the values that it was computed from, and
+        before the results, which may not depend on those uses."""
         self.asserted[message, condition] = None
         here = places.get(node, -1)
         pending, seen = list(node.all_input_nodes), set()
@@ -915,6 +1273,33 @@ class _Importer(Importer):
                 self.values[n] = checked.outputs[0]
             else:
                 pending.extend(n.all_input_nodes)
+
+
+def _recorded(module: Any, values: Mapping[Any, Any]) -> Any:
+    """What a graph that make_fx has recorded returns, given values of some of its nodes."""
+    importer = _Importer(functional=True)
+    importer.values.update(values)
+    importer.run(module)
+    return importer.value(outputs_of(module.graph))
+
+
+register_gradients(lambda node, grads, need: library_grad(node, grads, need, _recorded))
+
+
+@cache
+def _auto_functionalized() -> frozenset[Any]:
+    """What torch makes of operators of libraries that write, as it makes a program functional."""
+    from torch.ops import higher_order
+
+    names = "auto_functionalized", "auto_functionalized_v2"
+    return frozenset(getattr(higher_order, n) for n in names if hasattr(higher_order, n))
+
+
+def _draws(what: Any) -> bool:
+    """Whether a function or an op that is random draws numbers: `empty` takes what is there."""
+    function = getattr(what, "native", what)
+    schema = getattr(function, "function", None)
+    return schema is None or "nondeterministic_seeded" in schema.tags
 
 
 def _cast(args: tuple[Any, ...], kwargs: Mapping[str, Any], node: Any) -> bool:
@@ -940,41 +1325,9 @@ def _cast(args: tuple[Any, ...], kwargs: Mapping[str, Any], node: Any) -> bool:
     )
 
 
-@cache
-def _conversions() -> frozenset[Any]:
-    """Functions that return their very argument where it is already as it is to be."""
-    from torch.ops import aten
-
-    to = aten.to
-    return frozenset([to.dtype, to.dtype_layout, to.device, to.other, aten.type_as.default])
-
-
-def _converts_nothing(args: tuple[Any, ...], kwargs: Mapping[str, Any], node: Any) -> bool:
-    """Whether a conversion returns its argument for certain."""
-    import torch
-
-    x, wanted = getattr(args[0], "type", None), type_of(node.meta.get("val"))
-    if not isinstance(x, TensorType) or not isinstance(wanted, TensorType):
-        return False
-    given = [*args[1:], *kwargs.values()]
-    # A copy that is asked for, or another order of elements.
-    if any(v is True or isinstance(v, torch.memory_format) for v in given):
-        return False
-    return None not in (x.dtype, x.device) and (x.dtype, x.device) == (wanted.dtype, wanted.device)
-
-
-def _converts(node: Any) -> bool:
-    """Whether a node that calls a conversion returns another dtype than its argument has."""
-    import torch
-
-    x, made = (n.meta.get("val") for n in (node.args[0], node))
-    tensors = isinstance(x, torch.Tensor) and isinstance(made, torch.Tensor)
-    return tensors and x.dtype != made.dtype
-
-
 def _decomposed(target: Any, node: Any) -> Any:
-    """The graph of what an operator does, where it is registered as made of others; else None. Its
-    placeholders are the leaves of the arguments."""
+    """The graph of an operator that is registered as made of others, whose placeholders are the
+    leaves of the arguments; None for another operator."""
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils import _pytree
@@ -997,10 +1350,15 @@ def _decomposed(target: Any, node: Any) -> Any:
     try:
         with torch.no_grad():
             parts = make_fx(call)(*leaves)
-    except Exception:  # a user's Python, which may look at numbers; it is called as it is
+    except REFUSALS:  # a user's Python, which may look at numbers; it is called as it is
         return None
-    # What is right for some sizes only is not taken apart: nobody would check them.
+    # A graph that is right for some sizes only is not used: nobody would check them.
     return parts if len(assumed) == before else None
+
+
+def _element(t: Any) -> TensorType:
+    """The type of an element of a sequence."""
+    return TensorType(t.dtype, t.shape[1:], device=t.device)
 
 
 def _packet(name: str) -> Any:
@@ -1025,7 +1383,7 @@ class _Program:
 
     def model(self, name: str | None) -> Model:
         program = self.program
-        nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
+        nodes = placeholders(program.graph)
         specs = program.graph_signature.input_specs
         for node, spec in zip(nodes, specs, strict=True):
             self._input(node, spec)
@@ -1196,7 +1554,7 @@ class _Program:
         updates: dict[str, Variable] = {}
         mutations: dict[int, Variable] = {}
         numbers = {v: i for i, v in enumerate(self.inputs)}
-        values = importer.value(outputs_of(self.program.graph))
+        values = _known(importer.value(outputs_of(self.program.graph)))
         for spec, value in zip(self.program.graph_signature.output_specs, values, strict=True):
             kind = spec.kind.name
             if kind in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
@@ -1229,9 +1587,11 @@ class _Program:
     def _assert_before(
         self, leaves: list[Any], updates: dict[str, Variable], mutations: dict[int, Variable]
     ) -> None:
-        """Puts everything that the program asserts before one of its results, or else before what
-        it writes."""
-        if not self.importer.asserted:
+        """Puts everything that the program asserts, and all random numbers that it draws, before
+        one of its results, or else before what it writes."""
+        computed = [v for v in leaves if isinstance(v, Variable)]
+        last = self.importer.drawn_last([*computed, *updates.values(), *mutations.values()])
+        if not self.importer.asserted and last is None:
             return
         results: list[tuple[Any, Any]] = [
             *((leaves, i) for i, value in enumerate(leaves) if isinstance(value, Variable)),
@@ -1240,14 +1600,17 @@ class _Program:
             *((leaves, i) for i, value in enumerate(leaves) if type(value) in (bool, int, float)),
         ]
         if not results:
-            message, _ = next(iter(self.importer.asserted))
+            message, _ = next(iter(self.importer.asserted), (None, None))
+            does = "draws random numbers" if message is None else f"asserts something ({message})"
             raise UnsupportedNode(
-                f"the program asserts something ({message}), and returns nothing that a graph "
-                "could compute: return a tensor or a number"
+                f"the program {does}, and returns nothing that a graph could compute: return a "
+                "tensor or a number"
             )
         of, place = results[0]
         for message, condition in self.importer.asserted:
             of[place] = Require(message)(constant(of[place]), condition)
+        if last is not None:
+            of[place] = in_order(of[place], last)
 
     # Parameters and buffers
 
@@ -1266,7 +1629,7 @@ class _Program:
             tensor = self._tensor(target)
             if target in updates:
                 state[target] = v
-                values[target] = _cloned(tensor.detach())
+                values[target] = clone_of(tensor.detach())
                 continue
             known = constants.get(id(tensor))
             if known is None:
@@ -1285,18 +1648,18 @@ class _Program:
         if not updates:
             return
         used = {*results, *(v for node in toposort(results) for v in node.inputs)}
-        spans = [
-            (*_span(self._tensor(target)), target)
+        found = [
+            (target, self._tensor(target))
             for name, target in self.targets.items()
             if target in updates or self._given[name][0] in used
         ]
-        spans.sort()
+        spans = sorted((*byte_range(t), target) for target, t in found if t.numel())
         for i, (_, end, one) in enumerate(spans):
             for start, _, two in spans[i + 1 :]:
                 if start >= end:
                     break
                 changed, other = (one, two) if one in updates else (two, one)
-                if changed in updates and _overlap(self._tensor(one), self._tensor(two)):
+                if changed in updates and overlap(self._tensor(one), self._tensor(two)):
                     raise UnsupportedNode(
                         f"a call changes {changed}, which shares its memory with {other}, that is "
                         "used as well: keep one of them, and take the other from it in forward"
@@ -1312,42 +1675,6 @@ class _Program:
             if target in table:
                 return table[target]
         raise UnsupportedNode(f"the program has no value for {target!r}")
-
-
-def _cloned(t: Any) -> Any:
-    """A copy of a tensor, with its strides where there are gaps between its elements."""
-    import torch
-
-    if t.layout != torch.strided or is_dense(t) or 0 in t.stride():
-        return t.clone()
-    return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t)
-
-
-def _span(t: Any) -> tuple[int, int]:
-    """The addresses between which the elements of a tensor lie; twice 0 where it has none."""
-    import torch
-
-    if t.layout != torch.strided or t.numel() == 0 or not t.data_ptr():
-        return 0, 0
-    reach = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) + 1
-    return t.data_ptr(), t.data_ptr() + reach * t.element_size()
-
-
-def _overlap(a: Any, b: Any) -> bool:
-    """Whether an element of one tensor lies in the memory of an element of the other, where their
-    spans do."""
-    import torch
-
-    (mine, my_end), (theirs, their_end) = _span(a), _span(b)
-    size = a.element_size()
-    if a.device != b.device:
-        return False
-    if size != b.element_size() or (mine - theirs) % size:
-        return True  # seldom, and they may well not
-    low = min(mine, theirs)
-    taken = torch.zeros((max(my_end, their_end) - low) // size, dtype=torch.bool)
-    taken.as_strided(a.shape, a.stride(), (mine - low) // size).fill_(True)
-    return bool(taken.as_strided(b.shape, b.stride(), (theirs - low) // size).any())
 
 
 def _apart(updates: Mapping[str, Variable], outputs: Sequence[Variable]) -> dict[str, Variable]:

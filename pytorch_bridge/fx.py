@@ -16,7 +16,7 @@ from .errors import BridgeTypeError
 from .graph.basic import Apply, Variable
 from .ops import scalar
 from .ops.basic import shape_i
-from .ops.native import native, results_of
+from .ops.native import draws_nothing, native, results_of
 from .ops.scalar import NumberOf, of_torch
 from .types import TensorType, Type, schema_type
 from .types.containers import TensorList
@@ -196,6 +196,18 @@ def full_name(schema: Any) -> str:
     """The name by which the schemas here have a function of PyTorch."""
     name: str = schema.name.removeprefix("aten::")
     return f"{name}.{schema.overload_name}" if schema.overload_name else name
+
+
+def draws(node: Any) -> bool:
+    """Whether a node calls a function that draws random numbers, with its arguments."""
+    import torch
+
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    arguments = node.target._schema.arguments
+    named = {a.name: a.default_value for a in arguments if a.has_default_value()}
+    named.update(zip((a.name for a in arguments), node.args, strict=False))
+    return not any(draws_nothing(name, v) for name, v in {**named, **node.kwargs}.items())
 
 
 def _is_node(value: Any) -> bool:

@@ -77,6 +77,11 @@ def grad(
                 "mean, or give grad_outputs"
             )
         grad_outputs = _ones_like(cost)
+    elif isinstance(grad_outputs, Variable) and not _spreads(grad_outputs, cost):
+        raise BridgeTypeError(
+            f"grad: grad_outputs is {grad_outputs} of type {grad_outputs.type}, which has another "
+            f"shape than the cost {cost} of type {cost.type}"
+        )
     blocked: list[str] = []
     found = _backward([cost], [grad_outputs], wanted, blocked)
     for v, g in zip(wanted, found, strict=True):
@@ -122,7 +127,7 @@ def _backward(
             any(c and v in grads for c, v in zip(f, node.outputs, strict=True)) for f in flows
         ]
         need = [
-            r and v in depends and _differentiable(v)
+            r and v in depends and differentiable(v)
             for r, v in zip(reached, node.inputs, strict=True)
         ]
         for i, v in enumerate(node.inputs):
@@ -247,7 +252,17 @@ def _fits(g: Variable, v: Variable) -> bool:
     )
 
 
-def _differentiable(v: Variable) -> bool:
+def _spreads(g: Variable, cost: Variable) -> bool:
+    """Whether g may have the shape of a cost, or be broadcast to it."""
+    mine, theirs = (getattr(v.type, "shape", None) for v in (g, cost))
+    if mine is None or theirs is None:
+        return True
+    pairs = zip(reversed(mine), reversed(theirs), strict=False)
+    return len(mine) <= len(theirs) and all(a in (b, 1, None) or b is None for a, b in pairs)
+
+
+def differentiable(v: Variable) -> bool:
+    """Whether gradients go through such a variable."""
     if not isinstance(v.type, TensorType):
         # A type of someone else's may have gradients; its ops know.
         return not isinstance(v.type, SchemaType)
@@ -255,7 +270,7 @@ def _differentiable(v: Variable) -> bool:
 
 
 def _check_float(v: Variable, what: str) -> None:
-    if not _differentiable(v):
+    if not differentiable(v):
         raise BridgeTypeError(
             f"grad: {what} for {v} of type {v.type}, which is no floating point tensor"
             if what.startswith("a ")
@@ -275,7 +290,8 @@ def _ones_like(v: Variable) -> Variable:
 
     t = v.type
     if isinstance(t, TensorType) and t.dtype and t.shape is not None and t.device == "cpu":
-        one: Variable = ops.constant(torch.ones([d or 1 for d in t.shape], dtype=t.torch_dtype))
+        sizes = [d or 1 for d in t.shape]
+        one: Variable = ops.constant(torch.ones(sizes, dtype=t.torch_dtype, device="cpu"))
         return one
     return ops.ones_like(v)
 

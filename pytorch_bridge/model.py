@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .errors import BridgeTypeError, BridgeValueError
+from .errors import REFUSALS, BridgeTypeError, BridgeValueError
 from .graph.basic import Constant, Variable, toposort
 from .graph.destroy import Memory
 from .ops.basic import deep_copy_op
-from .ops.checks import CheckSizes, Require
+from .ops.checks import CheckSizes, InOrder, Require
 from .ops.native import NativeOp, native
+from .ops.separate import separated
+from .ops.strides import clone_of, laid_out
 from .sameness import same
 from .types import TensorType, Type
 
@@ -88,29 +90,22 @@ class Model:
 
     def load_state(self, values: Mapping[str, Any]) -> None:
         """Gives buffers that calls change new values, which are copied. BridgeValueError for a
-        name that is none of them."""
+        name that is none of them; nothing has changed then."""
+        given: dict[str, Any] = {}
         for name, value in values.items():
             if name not in self.state:
                 known = ", ".join(self.state) or "nothing"
                 raise BridgeValueError(
                     f"{self.name}: {name!r} is not what a call changes; that is {known}"
                 )
-            given = self.state[name].type.filter(value).detach()
-            self.state_values[name] = _laid_out(self.state_values[name], given.clone())
+            new = self.state[name].type.filter(value).detach().clone()
+            given[name] = laid_out(self.state_values[name], new)
+        self.state_values.update(given)
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{v}: {v.type}" for v in self.inputs)
         outputs = ", ".join(str(v.type) for v in self.outputs)
         return f"Model {self.name}({inputs}) -> ({outputs})"
-
-
-def _laid_out(old: Any, new: Any) -> Any:
-    """The new value of a buffer, with the strides of the old one, which kernels look at."""
-    import torch
-
-    if new.layout != torch.strided or new.stride() == old.stride():
-        return new
-    return torch.ops.aten.copy(old, new)
 
 
 class CompiledModel:
@@ -155,6 +150,8 @@ class CompiledModel:
                 given[i] = strictly(v.type, given[i])
             except TypeError as e:
                 raise BridgeTypeError(f"{model.name}: input {i} ({v}): {e}") from e
+        if model.mutations or model.updates:
+            self._check_apart(given)
         read = self._before_writing(given) if model.mutations else given
         results = self.function(*read, *(model.state_values[n] for n in model.state))
         n, m = self._counts
@@ -163,8 +160,29 @@ class CompiledModel:
         for i, value in zip(model.mutations, results[m:], strict=True):
             given[i].copy_(value)
         for name, value in zip(model.updates, results[n:m], strict=True):
-            model.state_values[name] = _laid_out(model.state_values[name], value.detach())
+            model.state_values[name] = laid_out(model.state_values[name], value.detach())
         return self._out.nested(results[:n])
+
+    def _check_apart(self, given: Sequence[Any]) -> None:
+        """BridgeValueError where an argument shares memory with what the call writes into: the
+        module would read there what it has written."""
+        import torch
+
+        model = self.model
+        arguments = [f"{model.name}: the argument {v}" for v in model.inputs]
+        named = list(zip(arguments, given, strict=True))
+        written = [arguments[i] for i in model.mutations]
+        storages = {_storage(x) for _, x in named} - {None}
+        for name in model.updates:
+            x = model.state_values[name]
+            if _storage(x) in storages:
+                named.append((f"the buffer {name}", x))
+                written.append(f"the buffer {name}")
+        named = [(n, x) for n, x in named if isinstance(x, torch.Tensor)]
+        if written:
+            names = [n for n, _ in named]
+            places = [names.index(n) for n in written if n in names]
+            separated([x for _, x in named], places, names, refuse=True)
 
     def _before_writing(self, given: Sequence[Any]) -> Sequence[Any]:
         """What the function is called with. Where gradients are recorded, these are copies of what
@@ -184,11 +202,21 @@ class CompiledModel:
             if isinstance(given[i], torch.Tensor):
                 name = self.model.inputs[i]
                 refuse_leaf(given[i], f"{self.model.name}: the argument {name} is written into")
-                read[i] = given[i].clone()
+                read[i] = clone_of(given[i])
         return read
 
     def __repr__(self) -> str:
         return f"compiled {self.model!r}"
+
+
+def _storage(value: Any) -> int | None:
+    """What tells the storage of a strided tensor from others; None for other values."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_nested:
+        return None
+    place: int = value.untyped_storage()._cdata
+    return place
 
 
 class _Arguments:
@@ -348,7 +376,7 @@ def leaf_paths(
     values = [p.value if isinstance(p, Fixed) else _stand_in(types[p]) for p in leaves]
     try:
         found, again = _pytree.tree_flatten_with_path(spec.unflatten(values))
-    except Exception:  # of a class that takes no such tensors
+    except REFUSALS:  # of a class that takes no such tensors
         return None
     return [path for path, _ in found] if again == spec else None
 
@@ -413,8 +441,8 @@ def written_back(
 
 
 def _made_in(x: Variable, new: Variable) -> Variable | None:
-    """The variable that has the new value of an input in all of the input's memory, None where
-    that is not how it is made."""
+    """The variable that has the new value of an input and is made in all of the input's memory;
+    None where it is made elsewhere."""
     if new.owner is not None and new.owner.op == deep_copy_op:
         new = new.owner.inputs[0]  # kept apart from a result, which is copied instead
     v: Variable | None = new
@@ -424,13 +452,13 @@ def _made_in(x: Variable, new: Variable) -> Variable | None:
 
 
 def _overwritten(v: Variable) -> Variable | None:
-    """What lies in the very memory of v, with its sizes and strides; None where nothing is known
-    to."""
+    """The variable before v in the very same memory, with v's sizes and strides; None where none is
+    known."""
     node = v.owner
     if node is None or v.index is None:
         return None
     op, out = node.op, v.index
-    if isinstance(op, (CheckSizes, Require)):
+    if isinstance(op, (CheckSizes, InOrder, Require)):
         return node.inputs[op.view_map[out][0]]
     if isinstance(op, NativeOp) and "inplace_view" not in op.native.function.tags:
         places = op.destroy_map.get(out, ())

@@ -22,14 +22,15 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, MemberDescriptorType
 from typing import Any
 
 from .errors import DuplicateError, ExtensionWarning, RegistrationError
+from .sameness import same
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 GROUP = "pytorch_bridge.extensions"
@@ -76,7 +77,7 @@ def place_of(thing: Any) -> Place:
 
 def _captured(function: FunctionType) -> list[Any]:
     """What a function's code sees beside its arguments: enclosing variables and defaults."""
-    found = list(function.__defaults__ or ())
+    found: list[Any] = [function.__defaults__, function.__kwdefaults__]
     for cell in function.__closure__ or ():
         try:
             found.append(cell.cell_contents)
@@ -85,20 +86,43 @@ def _captured(function: FunctionType) -> list[Any]:
     return found
 
 
-def _same(a: Any, b: Any) -> bool:
-    """Whether two things are one, perhaps after its file was executed again."""
-    if a is b:
+_OF_CLASSES = frozenset(["__dict__", "__weakref__", "_abc_impl"])  # made for each anew
+
+
+def _same(a: Any, b: Any, within: tuple[Any, Any] | None = None) -> bool:
+    """Whether two things are one, perhaps after its file was executed again: then functions have
+    equal code that sees the same, and classes have such members. `within` are the classes that
+    they are of, which stand for each other."""
+    if same(a, b) or (within is not None and a is within[0] and b is within[1]):
         return True
     if isinstance(a, FunctionType) and isinstance(b, FunctionType):
+        x, y = a.__code__, b.__code__
         return (
-            a.__code__ == b.__code__
-            and a.__code__.co_filename == b.__code__.co_filename
-            and len(_captured(a)) == len(_captured(b))
-            and all(x is y for x, y in zip(_captured(a), _captured(b), strict=True))
+            x == y
+            and x.co_filename == y.co_filename
+            and _all_same(_captured(a), _captured(b), within)
         )
     if isinstance(a, type) and isinstance(b, type):
-        return (a.__module__, a.__qualname__) == (b.__module__, b.__qualname__)
-    return False
+        if within is not None or (a.__module__, a.__qualname__) != (b.__module__, b.__qualname__):
+            return False
+        mine, theirs = ({n: v for n, v in vars(c).items() if n not in _OF_CLASSES} for c in (a, b))
+        return (
+            _all_same(a.__bases__, b.__bases__, None)
+            and mine.keys() == theirs.keys()
+            and _all_same(mine.values(), [theirs[n] for n in mine], (a, b))
+        )
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (staticmethod, classmethod)):
+        return _same(a.__func__, b.__func__, within)
+    if isinstance(a, property):
+        return _all_same((a.fget, a.fset, a.fdel), (b.fget, b.fset, b.fdel), within)
+    return isinstance(a, MemberDescriptorType)  # of __slots__, of the same name
+
+
+def _all_same(a: Iterable[Any], b: Iterable[Any], within: tuple[Any, Any] | None) -> bool:
+    a, b = list(a), list(b)
+    return len(a) == len(b) and all(_same(x, y, within) for x, y in zip(a, b, strict=True))
 
 
 @dataclass(eq=False)

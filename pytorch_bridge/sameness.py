@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 import sys
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -86,8 +86,8 @@ def _compares_classes(kind: type) -> bool:
 
 
 def parts(value: Any) -> tuple[Any, ...] | None:
-    """What a value consists of beside its class, in order except for sets; None where its class is
-    not known. What has no smaller parts is told by ints and texts."""
+    """The parts of a value, which with its class are all of it, in order except for sets; None for
+    an unknown class. Values without smaller parts give ints, strings and bytes."""
     cls = type(value)
     if isinstance(value, Enum):
         return None
@@ -162,12 +162,14 @@ def _attributes(value: Any, base: type = object) -> list[str]:
     return names
 
 
-def attributes_key(value: Any) -> Hashable:
-    """A key of all attributes of an object, except those that are computed when they are first
-    asked for."""
+def attributes_key(value: Any, without: Collection[str] = ()) -> Hashable:
+    """A key of all attributes of an object, except those that are named, and those that are
+    computed when they are first asked for."""
     cls = type(value)
     names = [
-        n for n in _attributes(value) if not isinstance(getattr(cls, n, None), cached_property)
+        n
+        for n in _attributes(value)
+        if n not in without and not isinstance(getattr(cls, n, None), cached_property)
     ]
     return tuple((n, key(getattr(value, n))) for n in sorted(names))
 

@@ -21,13 +21,14 @@ from . import ops
 from .derivatives import _examples, _flat, differentiable
 from .errors import BridgeError, GradientError
 from .gradient import vector_jacobian
-from .graph.basic import Apply, Variable, toposort
+from .graph.basic import Apply, Variable, clone_graph, toposort
 from .graph.destroy import Memory
-from .ops.basic import Shape, Shape_i, SpecifyShape, ViewOp, deep_copy_op
+from .ops.basic import After, Shape, Shape_i, SpecifyShape, ViewOp, deep_copy_op
 from .ops.native import NativeOp, native
-from .ops.op import CallsTorch, Gradients, Names, Op, Storages, Values, Variables
+from .ops.op import CallsTorch, Gradients, Names, Op, Storages, Values, Variables, closed
 from .ops.separate import separated
 from .ops.sizes import NotProved, prove
+from .ops.strides import clone_of
 from .types import TensorType
 from .types.base import Sub
 
@@ -65,10 +66,11 @@ class Tracking:
         # Not the compiled function itself, which keeps this object.
         self._function = function
         self.name = str(compiled)
-        self.inputs, self.outputs = compiled.inputs, compiled.outputs
+        # A copy, for an input may be what the graph of another computes, which it does not here.
+        self.inputs, self.outputs, became = clone_graph(compiled.inputs, compiled.outputs)
         self.place = {v: i for i, v in enumerate(self.inputs)}
         self.mode, self.rewrite = compiled.mode, compiled.rewrite
-        self.mutable = compiled.mutable
+        self.mutable = {became[v] for v in compiled.mutable}
         self.memory = Memory(toposort(self.outputs, self.inputs))
         destroyed = {root for root, _ in self.memory.destroyers}
         self.written = [
@@ -101,7 +103,7 @@ class Tracking:
         given = list(values)
         for i in self.written:
             # What is kept must stay as it is.
-            given[i] = values[i].clone() if i in plan.kept_inputs else values[i]
+            given[i] = clone_of(values[i]) if i in plan.kept_inputs else values[i]
         found = _Node.apply(_TrackedCall(self, plan, plan.forward or compiled), *given)
         # First what autograd may refuse: then nothing has been changed.
         for i in [*rebased, *(i for i in self.written if i not in rebased)]:
@@ -199,7 +201,7 @@ class Tracking:
             return _Plan(
                 results, [v in tracked for v in results], inputs, places, tracked, error=error
             )
-        leaves = _Leaves(self.inputs, drawn)
+        leaves = _Leaves(self.inputs, drawn, results)
         leaves.of(found)
         shown = set(self.outputs)
         extra = [v for v in leaves.drawn if v not in shown]
@@ -256,7 +258,7 @@ class Tracking:
         if not places:
             return places, [], None
         kept_results = [plan.results[k] for k in plan.kept_results]
-        leaves = _Leaves(self.inputs, kept_results)
+        leaves = _Leaves(self.inputs, kept_results, plan.results)
         gradients = leaves.of([found[i] for i in places])
         known: set[Any] = {self.inputs[i] for i in plan.kept_inputs}
         known.update(kept_results, plan.sizes)
@@ -275,8 +277,12 @@ class _Leaves:
     """What gradients need of the forward pass: a copy of their graph is made, in which that is
     inputs. Nodes that write into something write into copies."""
 
-    def __init__(self, inputs: Sequence[Variable], drawn: Iterable[Variable]) -> None:
+    def __init__(
+        self, inputs: Sequence[Variable], drawn: Iterable[Variable], results: Iterable[Variable]
+    ) -> None:
         self.all = {*inputs, *drawn}
+        # What the forward pass has computed, and so checked.
+        self.done = {v for node in toposort(results, inputs) for v in node.outputs}
         self.tensors = {v for v in inputs if isinstance(v.type, TensorType)}
         self.numbers = set(inputs) - self.tensors
         self.became: dict[Variable | _Size, Variable] = {}
@@ -290,7 +296,10 @@ class _Leaves:
                 return copies[v]
             return self._leaf(v, v) if v in self.all else v
 
-        for node in toposort(wanted, self.all):
+        for node in self._needed(wanted):
+            if isinstance(node.op, After) and node.inputs[1] in self.done:
+                copies[node.outputs[0]] = copied(node.inputs[0])
+                continue
             if isinstance(node.op, (Shape, Shape_i)) and node.inputs[0] in self.tensors:
                 size = node.inputs[0], node.op
                 copies[node.outputs[0]] = self._leaf(size, node.outputs[0])
@@ -300,6 +309,17 @@ class _Leaves:
                 inputs[i] = deep_copy_op(inputs[i])
             copies.update(zip(node.outputs, node.clone(inputs).outputs, strict=True))
         return [copied(v) for v in wanted]
+
+    def _needed(self, wanted: Sequence[Variable]) -> list[Apply]:
+        """The nodes that compute some variables, without checks that the forward pass has made."""
+        order = toposort(wanted, self.all)
+        needed, nodes = set(wanted), []
+        for node in reversed(order):
+            if not needed.isdisjoint(node.outputs):
+                checked = isinstance(node.op, After) and node.inputs[1] in self.done
+                needed.update(node.inputs[:1] if checked else node.inputs)
+                nodes.append(node)
+        return nodes[::-1]
 
     def _leaf(self, key: Variable | _Size, v: Variable) -> Variable:
         if key not in self.became:
@@ -334,7 +354,7 @@ class _Node(torch.autograd.Function):
         tracking, plan = call.tracking, call.plan
         given = list(values)
         for i in tracking.written:
-            given[i] = values[i].detach().clone()
+            given[i] = clone_of(values[i].detach())
         results = call.forward.run(given)
         # A change of one of them in place is to change no other.
         everything = _apart([given[i] for i in tracking.written], results)
@@ -379,7 +399,7 @@ def _apart(finals: Sequence[Any], results: Sequence[Any]) -> list[Any]:
     for r in [*finals, *results]:
         if isinstance(r, torch.Tensor) and r.layout == torch.strided and not r.is_nested:
             place = r.untyped_storage()._cdata
-            r = r.clone() if place in taken else r
+            r = clone_of(r) if place in taken else r
             taken.add(r.untyped_storage()._cdata)
         found.append(r)
     return [*found[len(finals) :], *found[: len(finals)]]
@@ -454,6 +474,7 @@ def _with(base: Variable, view: Variable, new: Variable) -> Variable:
     return new if op.name == "alias" else getattr(ops, op.name)(new)
 
 
+@closed
 class _Scatter(CallsTorch):
     """A tensor with another value in the place of one of its views. It is a native function; its
     gradient is known for sizes that are open, too."""
@@ -522,7 +543,7 @@ def _asked(node: Apply, flags: tuple[bool, ...]) -> tuple[bool, ...] | None:
     def run(values: Sequence[Any]) -> list[Any]:
         with torch.enable_grad():
             values = [v.requires_grad_() if f else v for v, f in zip(values, flags, strict=True)]
-            values = [v.clone() if i in destroyed else v for i, v in enumerate(values)]
+            values = [clone_of(v) if i in destroyed else v for i, v in enumerate(values)]
             found = list(_flat(op, values))
         said.add(tuple(map(_requires_grad, found)))
         return found

@@ -24,6 +24,7 @@ from .graph.basic import Variable
 from .model import Model, substituted, written_back
 from .ops import scalar
 from .ops.native import SHORT
+from .ops.strides import clone_of
 from .types import TensorType, schema_type
 
 if TYPE_CHECKING:
@@ -357,7 +358,7 @@ class TrainingStep:
     def __init__(self, model: Model, training: Training | bool = True, mode: str | None = None):
         self.graph = graph = step_graph(model, training)
         self.steps = 0
-        self.weights = {n: graph.values[n].detach().clone() for n in graph.weights}
+        self.weights = {n: clone_of(graph.values[n].detach()) for n in graph.weights}
         self.state = {n: _zeros(v) for n, v in graph.state.items()}
         self.function = function(
             graph.arguments,

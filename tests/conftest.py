@@ -25,8 +25,8 @@ def unregistered():
 def library() -> build.Settings:
     """The libcgotorch.so of the installed torch, up to date."""
     ensure_library()
-    torch, compiler = toolchain.find_torch(), toolchain.find_compiler()
-    return build.Settings(torch, compiler, toolchain.build_dir())
+    torch, compiler, out = toolchain.find_torch(), toolchain.find_compiler(), toolchain.build_dir()
+    return build.Settings(torch, compiler, out, build.sanitizer_of(out))
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def test_the_tests_that_rows_name_exist() -> None:
     sources = [
         *(ROOT / "gotorch").glob("*/*_test.go"),
         ROOT / "tests/devices/ranks_test.go",
-        ROOT / "tests/test_distributed.py",
+        *(ROOT / "tests/distributed").glob("test_*.py"),
     ]
     text = "\n".join(path.read_text() for path in sources)
     named = [q for _, here in rows() for q in QUOTED.findall(here)]

@@ -146,9 +146,14 @@ def test_go_gets_what_pytorch_computes(opener, tmp_path):
     program = model_zoo.branching()
     pb.export_model(program, branching)
     golden(branching, [([x], [program.module()(x)]) for x in model_zoo.branching_runs()])
-    folders = [model, counter, decoder, branching]
+    looping = tmp_path / "looping"
+    program = model_zoo.looping()
+    pb.export_model(program, looping)
+    with torch.no_grad():
+        golden(looping, [([x], program.module()(x)) for x in model_zoo.looping_runs()])
+    folders = [model, counter, decoder, branching, looping]
     seed = 0
-    while len(folders) <= GRAPHS + 2:
+    while len(folders) <= GRAPHS + 3:
         folder = tmp_path / f"g{seed}"
         if exported(seed, folder):
             folders.append(folder)

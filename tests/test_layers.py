@@ -22,7 +22,17 @@ LAYERS = [
     ["variables", "fx", "ranges", "derivatives", "gradient"],
     ["rewrite"],
     ["link"],
-    ["compiled", "tracked", "model", "branches", "exported", "training"],
+    [
+        "compiled",
+        "tracked",
+        "model",
+        "attention",
+        "branches",
+        "looping",
+        "library_gradients",
+        "exported",
+        "training",
+    ],
     ["extending"],
     ["targets"],
 ]

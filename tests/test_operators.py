@@ -5,20 +5,25 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+import pytorch_bridge as pb
 from pytorch_bridge import export_go
 from pytorch_bridge.ops.library import libraries_of
 from pytorch_bridge.testing.gotests import run_go
 from pytorch_bridge.toolchain import ROOT
 
+sys.path.insert(0, str(Path(__file__).parent / "graph"))
+from package_form import PackageForm
+
 HERE = Path(__file__).parent / "operators"
 
 EXPECTED = """\
-operators: 9
+operators: 11
 gotorchtest::scale(Tensor x, Scalar by=2, *, int times=1) -> Tensor
 tensor([ 9., 18.]) tensor([9., 9.]) tensor([0.5000])
 []gotorch.Tensor=[tensor([1])] []interface {}=[<nil> tensor([1])] []int64=[1 2] []float64=[0.5] []bool=[true] []string=[a é]
@@ -75,6 +80,61 @@ class Affine(torch.nn.Module):
         return y, torch.ops.gotorchtest.affine(x.to(torch.complex64), 0.1, [3], plus=2j)
 
 
+class Written(torch.nn.Module):
+    """Operators write into a buffer, an argument, a new tensor and a part of one."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(2, 3))
+
+    def forward(self, x, y):
+        torch.ops.gotorchtest.accumulate(self.total, x)
+        n = torch.ops.gotorchtest.counted(y, self.total)
+        z = x * 2
+        torch.ops.gotorchtest.accumulate(z, y)
+        part = z[:, 1:]
+        m = torch.ops.gotorchtest.counted(part, x[:, :2])
+        return z + n, self.total * m, part
+
+
+def written(operators):
+    """The program of Written."""
+    torch.ops.load_library(operators)
+    for name in ("accumulate", "counted"):
+        if not torch._library.simple_registry.singleton.find(
+            f"gotorchtest::{name}"
+        ).fake_impl.kernel:
+            torch.library.register_fake(
+                f"gotorchtest::{name}",
+                (lambda y, x: None) if name == "accumulate" else (lambda y, x: y.new_empty(())),
+            )
+    given = torch.randn(2, 3), torch.randn(2, 3)
+    return torch.export.export(Written(), given, dynamic_shapes=({0: None}, {0: None}))
+
+
+def test_operators_that_write_into_their_arguments(operators):
+    program = written(operators)
+    module = program.module()
+    model = pb.from_exported(program)
+    compiled = [model.compile("py"), pb.from_exported(program).compile()]
+    packages = [PackageForm(program, "py"), PackageForm(program, None)]
+    for _ in range(3):
+        x, wide = torch.randn(2, 3), torch.randn(2, 6)
+        copies = [wide.clone() for _ in range(5)]
+        given = [t[:, ::2] for t in copies]
+        want = module(x, given[0])
+        for form, y in zip([*compiled, *packages], given[1:], strict=True):
+            got = form(x, y)
+            assert all(map(torch.equal, got, want))
+        for t in copies[1:]:
+            assert torch.equal(t, copies[0])
+    total = module.state_dict()["total"]
+    for form in compiled:
+        assert torch.equal(form.model.state_dict()["total"], total)
+    for form in packages:
+        assert torch.equal(form.state["total"], total)
+
+
 def test_an_exported_package_loads_the_library_of_its_operators(operators, tmp_path):
     torch.ops.load_library(operators)
 
@@ -84,11 +144,14 @@ def test_an_exported_package_loads_the_library_of_its_operators(operators, tmp_p
 
     x = torch.randn(3)
     export_go(torch.export.export(Affine(), (x,)), tmp_path / "affine")
+    export_go(written(operators), tmp_path / "written")
     (tmp_path / "go.mod").write_text(
         "module example.org/operators\n\ngo 1.26.0\n\nrequire gotorch.dev v0.0.0\n\n"
         f"replace gotorch.dev => {ROOT}\n"
     )
     done = run_go("test", "-c", "-o", "tests", "./affine", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_go("test", "./written", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     tests = {"args": tmp_path / "tests", "cwd": tmp_path / "affine", "text": True}
     done = subprocess.run(**tests, capture_output=True)

@@ -3,6 +3,7 @@
 // Exits with 1 if a fact does not hold.
 
 #include "allocator.h"
+#include "fork.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -453,7 +454,7 @@ bool fork_locks_out() {
   return ok;
 }
 
-// Before the allocator is there: what is registered first is called last, with all locks taken.
+// What is registered first is called last, with all locks taken.
 void watch_forks() {
   pthread_atfork(
       [] {
@@ -819,6 +820,8 @@ int main(int argc, char **argv) {
   if (argument == "bench") return bench();
   int failed = 0;
   watch_forks();
+  using namespace cgotorch;
+  pthread_atfork(lock_allocator, unlock_allocator, unlock_allocator);  // as fork.cc
   if (!argument.empty()) cgotorch_install_allocator();
   for (const Fact &fact : kFacts) {
     if (std::string(fact.name).find(argument) == std::string::npos) continue;

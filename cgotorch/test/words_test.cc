@@ -411,7 +411,10 @@ static void at_random(void) {
     float got[kBig];
     while (!stop) {
       Tracked *const x = now;
-      if (x == nullptr) continue;
+      if (x == nullptr) {
+        sched_yield();
+        continue;
+      }
       used++;
       const char *err = nullptr;
       for (int i = 0; err == nullptr; i++) {

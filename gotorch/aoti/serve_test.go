@@ -19,7 +19,13 @@ func TestAServerRunsThePackage(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv := serve.New(serve.Options{Log: slog.New(slog.DiscardHandler)})
-	if err := srv.Add("net", serve.FromAOTI(m)); err != nil {
+	served := serve.FromAOTI(m)
+	for _, out := range served.Signature().Outputs {
+		if out.Type != "" {
+			t.Errorf("the type of %v is known, which the package does not say", out)
+		}
+	}
+	if err := srv.Add("net", served); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(in ...gotorch.Tensor) ([]serve.Value, error) {

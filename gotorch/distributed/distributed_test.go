@@ -527,6 +527,30 @@ func TestInitMethods(t *testing.T) {
 	}
 }
 
+// As the world is closed where a rank has given up on a group that others did not make.
+func TestAStoreThatIsClosedWaitsForNobody(t *testing.T) {
+	s, err := distributed.NewHashStore()
+	testhelp.Must(t, err)
+	const limit = 3 * time.Second
+	testhelp.Must(t, s.SetTimeout(limit))
+	waits := make(chan error)
+	go func() { waits <- s.Wait(context.Background(), "never") }()
+	time.Sleep(100 * time.Millisecond)
+	testhelp.Must(t, s.Close())
+	select {
+	case err := <-waits:
+		t.Errorf("Close has waited for a call that ended with %v", err)
+	default:
+	}
+	testhelp.Must(t, s.Close())
+	if err := s.Set("key", nil); !errors.Is(err, gotorch.ValueError) {
+		t.Error(err)
+	}
+	if err := <-waits; !errors.Is(err, distributed.StoreError) {
+		t.Error(err)
+	}
+}
+
 func TestStores(t *testing.T) {
 	server, err := distributed.NewTCPStore("127.0.0.1", 0, distributed.TCPStoreOptions{Server: true, NoWaitForWorkers: true})
 	testhelp.Must(t, err)

@@ -18,9 +18,10 @@ import (
 //
 // Python's: https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.Store
 type Store struct {
-	mutex   sync.RWMutex // locked to close
+	mutex   sync.Mutex // for closed and users
 	handle  ctorch.DistStore
 	closed  bool
+	users   int // calls that use the handle: the last one frees it, if the store was closed meanwhile
 	port    int // of a server elsewhere, which may not answer; 0: there is none
 	cleanup runtime.Cleanup
 }
@@ -142,26 +143,42 @@ func (s *Store) Clone() (*Store, error) {
 	})
 }
 
-// Close gives back the store. Those with a prefix, and groups, go on using what they were made of.
+// Close gives back the store. Those with a prefix, and groups, go on using what they were made of, and calls that wait go on
+// waiting: Close does not wait for them.
 func (s *Store) Close() error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if !s.closed {
 		s.closed = true
 		s.cleanup.Stop()
-		ctorch.DistStoreFree(s.handle)
+		s.freeUnused()
 	}
 	return nil
 }
 
+// freeUnused frees what a closed store has, unless a call uses it. The mutex is locked.
+func (s *Store) freeUnused() {
+	if s.closed && s.users == 0 {
+		ctorch.DistStoreFree(s.handle)
+	}
+}
+
 // use calls fn with s's handle, unless s was closed.
 func use[T any](s *Store, op string, fn func(ctorch.DistStore) (T, error)) (T, error) {
-	s.mutex.RLock()
-	defer s.mutex.RUnlock()
+	s.mutex.Lock()
 	if s.closed {
+		s.mutex.Unlock()
 		var none T
 		return none, args.ValueError(op, "the store was used after Close")
 	}
+	s.users++
+	s.mutex.Unlock()
+	defer func() {
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		s.users--
+		s.freeUnused()
+	}()
 	value, err := fn(s.handle)
 	if s.port != 0 && errors.Is(err, NetworkError) && strings.Contains(err.Error(), "Socket Timeout") {
 		breakOff(s.port)

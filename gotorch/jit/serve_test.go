@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"gotorch.dev/gotorch"
@@ -38,10 +39,13 @@ func TestAServerCallsTheScript(t *testing.T) {
 	if _, err := ask("net", serve.Value{Name: "x", Tensor: gotorch.Ones([]int64{1, 4})}); !errors.Is(err, serve.InvalidArgument) {
 		t.Error(err)
 	}
-	// What the script says of itself is enough where only tensors go in and out.
-	plain := serve.FromTorchScript(load(t, "net.pt")).Signature()
-	if plain.Inputs[0].String() != "x FP32[...]" || plain.Outputs[0].Name != "output" || len(plain.Inputs)+len(plain.Outputs) != 2 {
-		t.Error(plain)
+	// The script says neither type nor shape of what it takes, and of what it returns only that it is a tensor.
+	if err := gotorch.Try0(func() { serve.FromTorchScript(load(t, "net.pt")) }); !errors.Is(err, gotorch.TypeError) || !strings.Contains(err.Error(), `"x" of forward is Tensor and has no default: give a Signature`) {
+		t.Error(err)
+	}
+	plain := serve.FromTorchScript(load(t, "net.pt"), serve.Signature{Inputs: []serve.Spec{{Name: "x", Type: serve.FP64}}})
+	if outputs := plain.Signature().Outputs; len(outputs) != 1 || outputs[0].String() != "output ?[...]" {
+		t.Error(outputs)
 	}
 
 	served := serve.Signature{

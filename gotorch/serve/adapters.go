@@ -235,8 +235,8 @@ func appendOutputs(values []Value, v reflect.Value) []Value {
 
 // FromAOTI returns a model that runs an AOTInductor package. Its inputs have the names and shapes that
 // [aoti.Model.Inputs] says; a size with a range is open, and one out of the range is refused when it runs. Of outputs a
-// package says only the names ("output" where there is none): what FromAOTI cannot see, their types and shapes, are
-// FP32 and any, unless outputs say otherwise, in order.
+// package says only the names ("output" where there is none): their types are unknown and their shapes any, unless outputs
+// say otherwise, in order.
 //
 // How many batches run at a time is the smaller of [Instances] and aoti.LoadOptions.NumRunners. The server closes m when it
 // is done with it. It panics with a TypeError if an input has a dtype that the protocol lacks, or outputs are given and
@@ -265,7 +265,7 @@ func FromAOTI(m *aoti.Model, outputs ...Spec) Model {
 		if name == "" {
 			name = "output"
 		}
-		a.signature.Outputs = append(a.signature.Outputs, Spec{Name: name, Type: FP32})
+		a.signature.Outputs = append(a.signature.Outputs, Spec{Name: name})
 	}
 	if len(outputs) > 0 {
 		if len(outputs) != len(a.signature.Outputs) {

@@ -573,7 +573,7 @@ func (v *version) split(jobs []*job, values []Value, rows int) error {
 		if value.Tensor.Defined() {
 			t := value.Tensor
 			o.typ, o.shape = TypeOf(t.DType()), t.Shape()
-			if o.typ == spec.Type {
+			if o.typ != "" && (o.typ == spec.Type || spec.Type == "") {
 				o.raw = gotorch.RawData(dense(t))
 			} else if o.typ == "" {
 				o.typ = DataType(t.DType().String())
@@ -587,7 +587,9 @@ func (v *version) split(jobs []*job, values []Value, rows int) error {
 			}
 		}
 		switch {
-		case o.typ != spec.Type:
+		case spec.Type == "" && !o.typ.known():
+			return newError(Internal, "output %q is %s, which the protocol lacks", spec.Name, o.typ)
+		case o.typ != spec.Type && spec.Type != "":
 			return newError(Internal, "output %q is %s, where the model's signature says %s", spec.Name, o.typ, spec.Type)
 		case !spec.fits(o.shape):
 			return newError(Internal, "output %q has shape %v, where the model's signature says %v", spec.Name, o.shape, spec.Shape)

@@ -631,6 +631,8 @@ func TestTorchScriptInAFolderIsServed(t *testing.T) {
 		testhelp.Must(t, os.WriteFile(filepath.Join(dir, at), data, 0o666))
 	}
 	put("net.pt", "plain/1/model.pt")
+	config(t, dir, "plain", `{"inputs": [{"name": "x", "type": "FP32"}]}`)
+	put("net.pt", "untyped/a.pt")
 	put("net.pt", "said/net.pt")
 	config(t, dir, "said", `{"inputs": [{"name": "x", "type": "FP32", "shape": [-1, 3]}], "outputs": [{"name": "logits", "type": "FP32", "shape": [-1, 2]}],
 		"batching": {"max": 8}, "warmup": [{"x": [8, 3]}]}`)
@@ -665,9 +667,17 @@ func TestTorchScriptInAFolderIsServed(t *testing.T) {
 	if _, err := srv.Infer(t.Context(), serve.InferRequest{Model: "said", Inputs: []serve.Value{{Name: "x", Tensor: gotorch.Ones([]int64{1, 4})}}}); !errors.Is(err, serve.InvalidArgument) {
 		t.Error(err)
 	}
+	for at, want := range map[string]string{"/v2/models/plain": `"outputs":[{"name":"output","datatype":"","shape":[-1]}]`,
+		"/v2/models/plain/config": `"output":[{"name":"output","data_type":"TYPE_INVALID","dims":[-1]}]`} {
+		w := httptest.NewRecorder()
+		srv.HTTP().ServeHTTP(w, httptest.NewRequest("GET", at, nil))
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %s", at, w.Body)
+		}
+	}
 	found := index(t, srv)
 	for model, want := range map[string]string{"two": "has 2 files", "wrong": `no argument "y"`, "mapped": "export_model alone",
-		"dict": "give a Signature", "saved": "written by torch.save", "graph": "inputs are for TorchScript"} {
+		"dict": "give a Signature", "untyped": `"x" of forward is Tensor and has no default`, "saved": "written by torch.save", "graph": "inputs are for TorchScript"} {
 		if e := found[model+"/1"]; e.State != "UNAVAILABLE" || !strings.Contains(e.Reason, want) {
 			t.Errorf("%s: %+v", model, e)
 		}
@@ -728,10 +738,12 @@ func TestFoldersAndClientsAtOnce(t *testing.T) {
 			os.RemoveAll(at)
 			os.MkdirAll(at, 0o777)
 			os.WriteFile(filepath.Join(at, "x.pt"), script[:len(script)-rand.IntN(2)*100], 0o666)
+			config(t, dir, n, `{"inputs": [{"name": "x", "type": "FP32"}]}`)
 		case 5:
 			os.MkdirAll(at, 0o777)
 			os.WriteFile(filepath.Join(at, "manifest.json"), []byte("{"), 0o666)
 		default:
+			os.Remove(filepath.Join(dir, n, "config.json"))
 			modeltest.Write(t, at, rand.Float32(), false)
 		}
 	})

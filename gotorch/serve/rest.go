@@ -244,8 +244,11 @@ type configured struct {
 
 // configType is a type's name in configurations.
 func configType(t DataType) string {
-	if t == BYTES {
+	switch t {
+	case BYTES:
 		return "TYPE_STRING"
+	case "":
+		return "TYPE_INVALID" // the protocol's word for one that is not said
 	}
 	return "TYPE_" + string(t)
 }

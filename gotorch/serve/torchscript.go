@@ -15,10 +15,7 @@ import (
 // FromTorchScript returns a model that calls the method forward of a TorchScript module, which it puts into evaluation mode. The
 // server closes m when it is done with it.
 //
-// Without a signature, its inputs are the arguments of forward that are tensors or optional ones without a default: FP32 of any shape, by their names. Others
-// must have defaults. Its outputs are "output" if forward returns a tensor; "output_0", "output_1", ... if it returns a tuple of
-// tensors; and the fields of a named tuple. The script does not say dtypes and shapes. Say what it takes, so that clients see it
-// and wrong requests are refused before they run:
+// A script does not say the dtypes and shapes of what it takes, so a forward that takes tensors needs a signature:
 //
 //	serve.FromTorchScript(m, serve.Signature{
 //		Inputs:  []serve.Spec{{Name: "x", Type: serve.FP32, Shape: []int64{-1, 3, 224, 224}}},
@@ -27,21 +24,24 @@ import (
 //
 // Inputs have the names of arguments. An argument that is an int, float or bool is an input of one element, one that is a str or
 // List[str] an input of BYTES. Outputs are forward's results in order, and by their keys where it returns a dict; those of BYTES are
-// strings. A forward that returns a list or a dict needs a signature.
+// strings. A signature without Outputs is enough if forward returns tensors, whose types and shapes are then unknown: a tensor is
+// "output", those of a tuple are "output_0", "output_1", ..., and a named tuple has the names of its fields. A forward that
+// returns a list or a dict needs Outputs.
 //
-// It panics with a TypeError if forward takes or returns what cannot be served, or the signature has other inputs.
+// It panics with a TypeError if forward takes or returns what cannot be served, the signature has other inputs, or it lacks those
+// that forward needs.
 func FromTorchScript(m *jit.Module, signature ...Signature) Model {
 	const op = "serve.FromTorchScript"
 	switch len(signature) {
 	case 0:
 		return newScript(op, m, nil, nil)
-	case 1: // without inputs it has none
-		return newScript(op, m, append([]Spec{}, signature[0].Inputs...), append([]Spec{}, signature[0].Outputs...))
+	case 1:
+		return newScript(op, m, signature[0].Inputs, signature[0].Outputs)
 	}
 	panic(args.TypeError(op, "one Signature, not %d", len(signature)))
 }
 
-// newScript is FromTorchScript; nil inputs or outputs are what forward says of itself.
+// newScript is FromTorchScript.
 func newScript(op string, m *jit.Module, inputs, outputs []Spec) *scriptModel {
 	methods := m.Methods()
 	i := slices.IndexFunc(methods, func(m jit.Method) bool { return m.Name == "forward" })
@@ -49,10 +49,7 @@ func newScript(op string, m *jit.Module, inputs, outputs []Spec) *scriptModel {
 		panic(args.TypeError(op, "%s has no method forward", m.TypeName()))
 	}
 	forward := methods[i]
-	if inputs == nil {
-		inputs = inputsOf(forward)
-	}
-	if outputs == nil {
+	if len(outputs) == 0 {
 		outputs = outputsOf(op, forward)
 	}
 	s := &scriptModel{module: m, signature: Signature{inputs, outputs}.clone()}
@@ -76,7 +73,7 @@ func newScript(op string, m *jit.Module, inputs, outputs []Spec) *scriptModel {
 	}
 	for _, a := range forward.Args {
 		if !a.HasDefault && !slices.ContainsFunc(s.arguments, func(given argument) bool { return given.name == a.Name }) {
-			panic(args.TypeError(op, "the argument %q of forward is %s and has no default: give a Signature with it, or inputs in a folder's config.json", a.Name, a.Type))
+			panic(args.TypeError(op, "the argument %q of forward is %s and has no default: give a Signature with its type and shape, which a script does not say, or inputs in a folder's config.json", a.Name, a.Type))
 		}
 	}
 	m.Eval()
@@ -89,16 +86,6 @@ func argumentNames(m jit.Method) string {
 		names[i] = strconv.Quote(a.Name)
 	}
 	return strings.Join(names, ", ")
-}
-
-// inputsOf are the tensors that a method takes.
-func inputsOf(m jit.Method) (inputs []Spec) {
-	for _, a := range m.Args {
-		if a.Type == "Tensor" || a.Type == "Optional[Tensor]" && !a.HasDefault {
-			inputs = append(inputs, Spec{Name: a.Name, Type: FP32})
-		}
-	}
-	return inputs
 }
 
 // outputsOf are the tensors that a method returns.
@@ -114,7 +101,7 @@ func outputsOf(op string, m jit.Method) (outputs []Spec) {
 				name += "_" + strconv.Itoa(i)
 			}
 		}
-		outputs = append(outputs, Spec{Name: name, Type: FP32})
+		outputs = append(outputs, Spec{Name: name})
 	}
 	return outputs
 }

@@ -79,7 +79,7 @@ func (t DataType) known() bool { return t == BYTES || t.Size() > 0 }
 // Spec is what an input of a model must be like, or an output is.
 type Spec struct {
 	Name string
-	Type DataType
+	Type DataType // "" of an output is unknown: each answer says its own
 	// Shape has -1 for sizes that are open, the batch among them: [-1 1 8 8]. A nil Shape is any, of any number of
 	// dimensions, which the protocol cannot say: clients see [-1].
 	Shape []int64
@@ -87,10 +87,14 @@ type Spec struct {
 
 // String returns "images FP32[-1 1 8 8]".
 func (s Spec) String() string {
-	if s.Shape == nil {
-		return s.Name + " " + string(s.Type) + "[...]"
+	t := s.Type
+	if t == "" {
+		t = "?"
 	}
-	return fmt.Sprintf("%s %s%v", s.Name, s.Type, s.Shape)
+	if s.Shape == nil {
+		return s.Name + " " + string(t) + "[...]"
+	}
+	return fmt.Sprintf("%s %s%v", s.Name, t, s.Shape)
 }
 
 // fits reports whether a shape is one of the spec's.
@@ -135,7 +139,7 @@ func (s Signature) check() error {
 				return newError(InvalidArgument, "%s %d of the model's signature has no name", side, i)
 			case seen[spec.Name]:
 				return newError(InvalidArgument, "two %ss of the model's signature have the name %q", side, spec.Name)
-			case !spec.Type.known():
+			case !spec.Type.known() && !(spec.Type == "" && side == "output"):
 				return newError(InvalidArgument, "%s %q of the model's signature has type %q, which is none of the protocol's",
 					side, spec.Name, spec.Type)
 			}

@@ -20,15 +20,24 @@ namespace {
 
 using Run = int (*)(pb_call *);
 using Load = int (*)(const pb_python *);
+using End = void (*)(void *);
+
+// The functions of a library. `begin` and `end` are null where its nodes have no state.
+struct Functions {
+  Run run = nullptr;
+  Run begin = nullptr;
+  End end = nullptr;
+};
 
 // Libraries stay loaded: their code may be in use, and their c_init_code must run only once.
-std::map<std::string, Run> *loaded;
+std::map<std::string, Functions> *loaded;
 
-// The graph's function in a library. Guarded by the GIL: c_init_code runs at most once.
-Run load(const char *path) {
-  if (loaded == nullptr) loaded = new std::map<std::string, Run>;
+// The functions of the library at a path; nullptr with an exception set on failure. Guarded by the
+// GIL: c_init_code runs at most once.
+const Functions *load(const char *path) {
+  if (loaded == nullptr) loaded = new std::map<std::string, Functions>;
   const auto known = loaded->find(path);
-  if (known != loaded->end()) return known->second;
+  if (known != loaded->end()) return &known->second;
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     PyErr_Format(PyExc_ImportError, "the compiled graph cannot be loaded: %s", dlerror());
@@ -47,14 +56,21 @@ Run load(const char *path) {
     }
     return nullptr;
   }
-  (*loaded)[path] = run;
-  return run;
+  const Functions found = {run, reinterpret_cast<Run>(dlsym(library, "pb_graph_begin")),
+                           reinterpret_cast<End>(dlsym(library, "pb_graph_end"))};
+  Functions *const kept = &(*loaded)[path];
+  *kept = found;
+  return kept;
 }
 
 struct Graph {
   PyObject_HEAD;
   vectorcallfunc vectorcall;
   Run run;
+  End end;
+  void *state;              // of the graph's nodes, or null
+  PyThread_type_lock turn;  // where there is state: calls take turns
+  unsigned long turn_of;    // the thread that is in a call, 0 for none
   Py_ssize_t n_inputs;
   Py_ssize_t n_outputs;
   PyObject *constants;  // a tuple
@@ -96,6 +112,58 @@ void raise(Graph *self, int place, const char *error) {
   Py_DECREF(exception);
 }
 
+// Has other threads' calls of a graph with state end first. False with an exception set where the
+// call that has the turn is this thread's own.
+bool take_turn(Graph *self) {
+  const unsigned long me = PyThread_get_thread_ident();
+  if (self->turn_of == me) {
+    PyErr_SetString(PyExc_RuntimeError,
+                    "a graph whose nodes have state (c_support_code_struct) was called from within "
+                    "itself");
+    return false;
+  }
+  if (PyThread_acquire_lock(self->turn, NOWAIT_LOCK) == 0) {
+    Py_BEGIN_ALLOW_THREADS;
+    PyThread_acquire_lock(self->turn, WAIT_LOCK);
+    Py_END_ALLOW_THREADS;
+  }
+  self->turn_of = me;
+  return true;
+}
+
+void end_turn(Graph *self) {
+  self->turn_of = 0;
+  PyThread_release_lock(self->turn);
+}
+
+// Makes the state of a graph's nodes. False with an exception set on failure.
+bool begin(Graph *self, Run make) {
+  self->turn = PyThread_allocate_lock();
+  if (self->turn == nullptr) {
+    PyErr_NoMemory();
+    return false;
+  }
+  pb_call c = {nullptr, &PyTuple_GET_ITEM(self->constants, 0), nullptr, nullptr, nullptr};
+  const int place = make(&c);
+  self->state = c.state;
+  if (place != 0) raise(self, place, c.error);
+  return place == 0;
+}
+
+// Ends the state of a graph's nodes. What their cleanup raises is printed.
+void finish(Graph *self) {
+  if (self->state != nullptr) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    self->end(self->state);
+    self->state = nullptr;
+    if (PyErr_Occurred() != nullptr) PyErr_WriteUnraisable(self->explain);
+    PyErr_Restore(type, value, traceback);
+  }
+  if (self->turn != nullptr) PyThread_free_lock(self->turn);
+  self->turn = nullptr;
+}
+
 PyObject *call(PyObject *object, PyObject *const *arguments, size_t flags, PyObject *names) {
   auto *self = reinterpret_cast<Graph *>(object);
   const Py_ssize_t n = PyVectorcall_NARGS(flags);
@@ -116,8 +184,10 @@ PyObject *call(PyObject *object, PyObject *const *arguments, size_t flags, PyObj
     if (!many) return PyErr_NoMemory();
     outputs = many.get();
   }
-  pb_call c = {arguments, &PyTuple_GET_ITEM(self->constants, 0), outputs, nullptr};
+  pb_call c = {arguments, &PyTuple_GET_ITEM(self->constants, 0), outputs, nullptr, self->state};
+  if (self->state != nullptr && !take_turn(self)) return nullptr;
   const int place = self->run(&c);
+  if (self->state != nullptr) end_turn(self);
   if (place != 0) {
     raise(self, place, c.error);
     return nullptr;
@@ -153,16 +223,21 @@ PyObject *graph_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
     PyErr_SetString(PyExc_ValueError, "Graph(): a negative number of inputs or outputs");
     return nullptr;
   }
-  const Run run = load(path);
-  if (run == nullptr) return nullptr;
+  const Functions *const functions = load(path);
+  if (functions == nullptr) return nullptr;
   auto *self = reinterpret_cast<Graph *>(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
   self->vectorcall = call;
-  self->run = run;
+  self->run = functions->run;
+  self->end = functions->end;
   self->n_inputs = n_inputs;
   self->n_outputs = n_outputs;
   self->constants = Py_NewRef(constants);
   self->explain = Py_NewRef(explain);
+  if (functions->begin != nullptr && !begin(self, functions->begin)) {
+    Py_DECREF(self);
+    return nullptr;
+  }
   return reinterpret_cast<PyObject *>(self);
 }
 
@@ -186,6 +261,7 @@ void graph_dealloc(PyObject *object) {
   PyTypeObject *type = Py_TYPE(object);
   PyObject_GC_UnTrack(object);
   if (self->weakrefs != nullptr) PyObject_ClearWeakRefs(object);
+  finish(self);
   graph_clear(object);
   type->tp_free(object);
   Py_DECREF(type);

@@ -10,11 +10,8 @@
 extern "C" {
 #endif
 
-/* What is raised in a graph when its code fails; each library has both functions:
- *
- *     int pb_graph_load(const struct pb_python *python);
- *     int pb_graph(struct pb_call *call);
- */
+/* Each library has pb_graph_load and pb_graph; one whose nodes have state has pb_graph_begin and
+ * pb_graph_end as well. */
 #define PB_EXPORT __attribute__((visibility("default")))
 
 struct cgotorch_tensor;
@@ -39,6 +36,7 @@ struct pb_call {
   PyObject **outputs;         /* filled on success, each a new reference */
   const char *error; /* after a failure: a message of the C ABI, to be freed, or NULL where a Python
                         exception is set */
+  void *state;       /* of the callable: what pb_graph_begin has made, NULL in other libraries */
 };
 
 /* Runs once, when the library is loaded: the c_init_code of types and ops. -1 with an exception set
@@ -48,6 +46,14 @@ PB_EXPORT int pb_graph_load(const struct pb_python *python);
 /* Runs the graph; needs the GIL. 0, or the number of the place in the graph that failed; then no
  * output is filled. */
 PB_EXPORT int pb_graph(struct pb_call *call);
+
+/* Makes the state of one callable, call->state: the c_support_code_struct of ops, initialised by
+ * their c_init_code_struct. Needs the GIL; of the call it reads nothing. 0, or the number of the
+ * place that failed; then there is no state. */
+PB_EXPORT int pb_graph_begin(struct pb_call *call);
+
+/* Runs the c_cleanup_code_struct of ops, and frees the state. Needs the GIL. */
+PB_EXPORT void pb_graph_end(void *state);
 
 #ifdef __cplusplus
 }

@@ -51,7 +51,7 @@ Which of several registrations counts is said in `resolution` (calls, methods, a
 from __future__ import annotations
 
 from .. import types as _graph_types
-from ..errors import DuplicateError, MissingMethodError, RegistrationError
+from ..errors import DuplicateError, RegistrationError
 from ..graph.basic import Apply, Variable
 from ..ops.op import Op
 from ..registry import temporary, transaction
@@ -61,7 +61,7 @@ from .boxing import BoxContext, BoxingError, NativeValue, box, unbox
 from .builder import BuilderError, CBuilder, Value
 from .casts import lower_cast
 from .context import Context, StructProxy
-from .errors import AssignmentError, LoweringError, TypingError, UnreachableError
+from .errors import AssignmentError, LoweringError, TypingError, UnreachableError, absent
 from .lowering import (
     lower_builtin,
     lower_constant,
@@ -117,6 +117,14 @@ _ABSENT = {
     "cfunc": "export_go makes a package with a function that C and Go can call",
     "objmode": "a compiled function cannot call the interpreter: return, and call again",
     "prange": "PyTorch's functions run in parallel by themselves",
+    "jitclass": "register a class with typeof_impl, register_model, box and unbox",
+    "generated_jit": "use overload",
+    "stencil": "use slices, or torch.nn.functional.conv2d",
+    "get_cython_function_address": "give the address as a value of a type derived from Opaque",
+    "typed": "lists and dicts are taken apart, or exist while a function is traced only",
+    "optional": "a value or None is decided while tracing: None is a constant of its own",
+    "deferred_type": "a struct cannot contain itself",
+    "cuda": "tensors on a device are computed on there",
     "structref": "a struct is a value: register_model with a StructModel",
     "SentryLiteralArgs": "name constants with jit(constants=...)",
     "literally": "name constants with jit(constants=...)",
@@ -124,10 +132,7 @@ _ABSENT = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name in _ABSENT:
-        raise MissingMethodError(f"{name} is Numba's, and is not here: {_ABSENT[name]}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = absent(__name__, _ABSENT)
 
 
 __all__ = [

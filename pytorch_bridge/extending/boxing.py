@@ -63,8 +63,9 @@ class NativeValue:
 
 
 def box(ty: Spec) -> Callable[[_F], _F]:
-    """Decorates what makes a Python object of a C value: `f(typ, val, c)` returns a PyObject * of
-    its own."""
+    """Decorates what makes a Python object of a C value: `f(typ, val, c)` returns a PyObject *. One
+    that the block owns, as calls of `c.pyapi` give it, is handed over; any other one, such as a
+    member of the value, is retained, so that it needs no incref."""
     return _register(_boxers, ty)
 
 
@@ -158,8 +159,8 @@ class PyAPI:
     pyobj = "PyObject *"
     double = "double"
 
-    def __init__(self, builder: CBuilder) -> None:
-        self.builder = builder
+    def __init__(self, builder: CBuilder, boxes: BoxContext) -> None:
+        self.builder, self._boxes = builder, boxes
         builder.calls_python = True
 
     def _object(self, text: str) -> Value:
@@ -235,6 +236,14 @@ class PyAPI:
         """None"""
         return self._object("Py_NewRef(Py_None)")
 
+    def to_native_value(self, typ: Type, obj: Value) -> NativeValue:
+        """What `c.unbox` gives."""
+        return self._boxes.unbox(typ, obj)
+
+    def from_native_value(self, typ: Type, value: Value) -> Value:
+        """What `c.box` gives."""
+        return self._boxes.box(typ, value)
+
     # Numbers and strings
     def float_as_double(self, obj: Value) -> Value:
         return self._number(f"PyFloat_AsDouble({obj.text})", "double", "-1.0")
@@ -247,6 +256,8 @@ class PyAPI:
     def long_as_longlong(self, obj: Value) -> Value:
         return self._number(f"PyLong_AsLongLong({obj.text})", "int64_t")
 
+    long_as_ssize_t = number_as_ssize_t = long_as_longlong
+
     def long_as_ulonglong(self, obj: Value) -> Value:
         text = f"PyLong_AsUnsignedLongLong({obj.text})"
         return self._number(text, "uint64_t", "(uint64_t)-1")
@@ -254,7 +265,7 @@ class PyAPI:
     def long_from_longlong(self, value: Any) -> Value:
         return self._object(f"PyLong_FromLongLong({self.builder.value(value).text})")
 
-    long_from_signed_int = long_from_longlong
+    long_from_signed_int = long_from_ssize_t = long_from_longlong
 
     def long_from_ulonglong(self, value: Any) -> Value:
         return self._object(f"PyLong_FromUnsignedLongLong({self.builder.value(value).text})")
@@ -335,7 +346,7 @@ class BoxContext:
 
     def __init__(self, builder: CBuilder) -> None:
         self.builder = builder
-        self.pyapi = PyAPI(builder)
+        self.pyapi = PyAPI(builder, self)
         self.context = Context()
         self.cleanups: list[_Cleanup] = []  # of all that was unboxed, the first one first
 

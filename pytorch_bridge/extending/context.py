@@ -58,6 +58,8 @@ class Context:
         """A struct of type t whose members are attributes."""
         return StructProxy(self, builder, t, value)
 
+    make_helper = make_struct
+
     def make_tuple(self, builder: CBuilder, t: types.BaseTuple, values: Sequence[Value]) -> Value:
         """A tuple of values."""
         made = StructProxy(self, builder, t)

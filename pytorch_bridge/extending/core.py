@@ -95,6 +95,7 @@ register_model(types.Complex)(models.ComplexModel)
 register_model(types.BaseTuple)(models.TupleModel)
 register_model(types.UnicodeType)(models.StringModel)
 register_model(types.Opaque)(models.OpaqueModel)
+register_model(types.PyObject)(models.ObjectModel)
 register_model(TensorArg)(models.TensorModel)
 
 
@@ -208,6 +209,16 @@ def _unbox_dummy(typ: Type, obj: Value, c: BoxContext) -> NativeValue:
 @box(types.NoneType)
 def _box_none(typ: Type, val: Value, c: BoxContext) -> Value:
     return c.pyapi.make_none()
+
+
+@unbox(types.PyObject)
+def _unbox_object(typ: Type, obj: Value, c: BoxContext) -> NativeValue:
+    return NativeValue(obj)
+
+
+@box(types.PyObject)
+def _box_object(typ: Type, val: Value, c: BoxContext) -> Value:
+    return val
 
 
 @unbox(types.BaseTuple)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..errors import BridgeTypeError, BridgeValueError
+from collections.abc import Callable, Mapping
+
+from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
 
 
 class TypingError(BridgeTypeError):
@@ -31,3 +33,14 @@ class LoweringError(BridgeTypeError):
 
 class AssignmentError(BridgeTypeError, AttributeError):
     """An attribute that cannot be assigned to."""
+
+
+def absent(module: str, names: Mapping[str, str], of: str = "") -> Callable[[str], object]:
+    """The __getattr__ of a module that lacks names of Numba's, and says what to write for each."""
+
+    def __getattr__(name: str) -> object:
+        if name in names:
+            raise MissingMethodError(f"{of}{name} is Numba's, and is not here: {names[name]}")
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return __getattr__

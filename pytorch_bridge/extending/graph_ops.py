@@ -76,6 +76,8 @@ class LoweredOp(Op):
         trial = self._write("node", [f"V{i}" for i in range(len(sig.args))], "VR", "goto fail;")
         self._calls_torch, self._calls_python = trial.calls_torch, trial.calls_python
         self._structs = list(trial.structs.values())
+        known = map(default_manager.lookup, (*sig.args, sig.return_type))
+        self._calls_python |= any(m.in_python for m in (*known, *self._structs))
         # What has references to tensors may be, or contain, what it was made of.
         holders = [i for i, t in enumerate(sig.args) if default_manager.lookup(t).shares]
         fresh = self._fresh or not default_manager.lookup(sig.return_type).shares

@@ -46,7 +46,8 @@ from .errors import TypingError, UnknownTypeError
 from .graph_ops import graph_type, holds_tensors, present
 from .natives import looked_at
 from .outside import state
-from .proxies import elements, is_container, is_proxy, is_sequence, proxies, proxy, rebuilt
+from .proxies import is_container, is_proxy, proxies, proxy, rebuilt
+from .results import Constant, Results
 from .signatures import Signature
 from .tracing import NeedSizes, Trace
 from .typeof import registered_class, type_function, typeof
@@ -69,7 +70,7 @@ class Specialization:
         compiled: CompiledFunction,
         args: Sequence[Any],
         flat: bool,
-        rebuild: Callable[[list[Any]], Any] | None,
+        rebuild: Callable[[Sequence[Any], Sequence[Any]], Any] | None,
         trace: Trace,
         structs: Sequence[int],
     ) -> None:
@@ -127,7 +128,7 @@ class Specialization:
         if recorded and self.structs:
             self._refuse_gradients([values[i] for i in self.structs])
         found = (self.compiled if direct is None or recorded else direct)(*values)
-        return found if self.rebuild is None else self.rebuild(found)
+        return found if self.rebuild is None else self.rebuild(found, args)
 
     def graph(self) -> tuple[list[Variable], list[Variable]]:
         """The inputs and outputs of the graph, in which tensors from outside are constants."""
@@ -168,7 +169,7 @@ def _is_input(value: Any) -> bool:
     cls = type(value)
     if cls in _TENSORS or cls in _NUMBERS:
         return True
-    if value is None or cls in (str, bool, _Known) or _of_its_own(value):
+    if value is None or cls in (str, bool, Constant) or _of_its_own(value):
         return False
     try:
         typeof(value)
@@ -188,7 +189,7 @@ class Jit(CopiedAsItself):
         self.__qualname__ = getattr(f, "__qualname__", self.__name__)
         self.function, self.mode = f, mode
         self.__bridge_traced__ = f  # in a traced function it is traced as part of that one
-        self.signature = inspect.signature(f)
+        self.signature = inspect.signature(f.forward if isinstance(f, torch.nn.Module) else f)
         self.constants = frozenset(constants)
         for name in self.constants:
             if name not in self.signature.parameters:
@@ -206,8 +207,8 @@ class Jit(CopiedAsItself):
         # -1 where the arguments have to be bound first.
         self._n = -1 if self._variadic else len(parameters)
         # What stands for arguments that are left out at the end; None where none may be.
-        self._defaults: list[_Known | None] = [
-            _Known(p.default)
+        self._defaults: list[Constant | None] = [
+            Constant(p.default)
             if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is not p.empty
             else None
             for p in parameters
@@ -222,7 +223,7 @@ class Jit(CopiedAsItself):
                 if last.fits(args):
                     called = True
                     result = last.direct(*args, *last.captured)  # type: ignore[misc]
-                    return result if last.rebuild is None else last.rebuild(result)
+                    return result if last.rebuild is None else last.rebuild(result, args)
             except (AttributeError, TypeError, RuntimeError, OverflowError) as e:
                 if called:
                     if getattr(getattr(e, "graph_place", None), "phase", "") != "extract":
@@ -253,7 +254,8 @@ class Jit(CopiedAsItself):
             raise
         except TypeError:  # an argument without a hash
             raise BridgeTypeError(
-                f"{self.__name__}: each argument must have a type, or a hash as a constant"
+                f"{self.__name__}: each argument must have a type, or a hash as a constant: of a "
+                "dict or a set, give the values as arguments of their own, or in a named tuple"
             ) from None
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -269,7 +271,7 @@ class Jit(CopiedAsItself):
         given = {*bound.arguments, *self._variadic}
         bound.apply_defaults()
         return tuple(
-            v if n in given and n not in self.constants else _Known(v)
+            v if n in given and n not in self.constants else Constant(v)
             for n, v in bound.arguments.items()
         )
 
@@ -295,14 +297,16 @@ class Jit(CopiedAsItself):
                 positional += by_name[p.name]
             else:
                 positional.append(by_name[p.name])
-        for a in args:  # as it is before it runs
+        trace.outside.object(self.function)  # as it is before it runs
+        for a in args:
             _note(trace, a)
         result = trace.run(self.function, positional, keyword)
         outputs = [p._pb_variable for p in proxies(result)]
-        single, rebuild = is_proxy(result), _rebuild(result)
+        single, results = is_proxy(result), Results(result, args, trace.made)
         flat = all(is_proxy(v) for v in values) and len(inputs) == len(args)
         del result, values, by_name, positional, keyword
         trace.check_escaped(self.__name__)
+        rebuild = results.settle(self.__name__)
         structs = [i for i, v in enumerate(inputs) if holds_tensors(v.type)]
         inputs += [p._pb_variable for _, p in trace.captured.values()]
         compiled = function(
@@ -321,7 +325,7 @@ class Jit(CopiedAsItself):
         return made
 
     def _input(self, trace: Trace, value: Any, name: str, inputs: list[Variable]) -> Any:
-        if isinstance(value, _Known):
+        if isinstance(value, Constant):
             return value.value
         if is_container(value):
             inside = [self._input(trace, v, f"{name}_{i}", inputs) for i, v in enumerate(value)]
@@ -340,6 +344,14 @@ class Jit(CopiedAsItself):
     def __repr__(self) -> str:
         return f"<jit {self.__qualname__}>"
 
+    def __getattr__(self, name: str) -> Any:
+        if name in _METHODS:
+            raise AttributeError(
+                f"{name} is Numba's, and is not here: `specializations` has what was compiled, by "
+                "the arguments' types"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     @property
     def py_func(self) -> Callable[..., Any]:
         """The Python function."""
@@ -352,13 +364,6 @@ class Jit(CopiedAsItself):
         if found is self:
             return self.__qualname__  # as a function is pickled: by its name in its module
         return _jit, (self.function, self.mode, tuple(self.constants))
-
-
-class _Known:
-    """An argument that is a constant: a default that was not given, or one that jit was told of."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
 
 
 def _of_its_own(value: Any) -> bool:
@@ -376,7 +381,7 @@ def _note(trace: Trace, value: Any) -> None:
         for v in value:
             _note(trace, v)
     elif not _is_input(value):
-        trace.outside.object(value.value if isinstance(value, _Known) else value)
+        trace.outside.object(value.value if isinstance(value, Constant) else value)
 
 
 def _key(value: Any, sizes: bool, looks: bool = False) -> Any:
@@ -394,7 +399,7 @@ def _key(value: Any, sizes: bool, looks: bool = False) -> Any:
         return cls, tuple([_key(v, sizes, looks) for v in value])
     if value is None or cls in (str, bool):
         return cls, value
-    if cls is _Known:
+    if cls is Constant:
         return cls, state(value.value)
     if not _of_its_own(value):
         try:
@@ -404,36 +409,6 @@ def _key(value: Any, sizes: bool, looks: bool = False) -> Any:
     if cls in (bytearray, dict, list, set):
         hash(value)  # raises: it has none
     return cls, state(value)
-
-
-class _Slot:
-    """Where an output goes in what the function returned."""
-
-
-_SLOT = _Slot()
-
-
-def _rebuild(result: Any) -> Callable[[list[Any]], Any] | None:
-    """How results become what the function returned, None where it is the output itself."""
-    if is_proxy(result):
-        return None
-
-    def emptied(value: Any) -> Any:
-        if is_proxy(value):
-            return _SLOT
-        inside = elements(value)
-        return value if inside is None else rebuilt(value, [emptied(v) for v in inside])
-
-    def put(value: Any, found: Any) -> Any:
-        if value is _SLOT:
-            return next(found)
-        inside = elements(value)
-        return value if inside is None else rebuilt(value, [put(v, found) for v in inside])
-
-    pattern = emptied(result)
-    if is_sequence(pattern) and all(v is _SLOT for v in pattern):
-        return type(pattern)
-    return lambda found: put(pattern, iter(found))
 
 
 @overload
@@ -467,6 +442,15 @@ def jit(
         return lambda f: _jit(f, mode, constants)
     return _jit(f, mode, constants)
 
+
+# What Numba's compiled functions have beside `py_func`.
+_METHODS = frozenset(
+    [
+        *("signatures", "overloads", "nopython_signatures", "inspect_llvm", "inspect_asm"),
+        *("inspect_types", "inspect_cfg", "recompile", "compile", "disable_compile", "stats"),
+        *("get_overload", "get_metadata", "parallel_diagnostics"),
+    ]
+)
 
 # Options of Numba's jit, and why there are none here.
 _OPTIONS = {

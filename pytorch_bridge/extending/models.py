@@ -56,6 +56,11 @@ class DataModel:
         """Whether copies of a value have memory in common that somebody may write into."""
         return self.owns
 
+    @property
+    def in_python(self) -> bool:
+        """Whether copying a value, and giving it up, needs the interpreter."""
+        return False
+
     def definitions(self) -> list[str]:
         """The C definitions that c_type needs, each after those that it needs itself."""
         return []
@@ -148,6 +153,10 @@ class ObjectModel(HandleModel):
 
     c_type = "PyObject *"
 
+    @property
+    def in_python(self) -> bool:
+        return True
+
 
 class StringModel(HandleModel):
     """UTF-8 that counts its references, and knows its length."""
@@ -220,6 +229,10 @@ class StructModel(DataModel):
     @property
     def shares(self) -> bool:
         return any(m.shares for m in self.models.values())
+
+    @property
+    def in_python(self) -> bool:
+        return any(m.in_python for m in self.models.values())
 
     def definitions(self) -> list[str]:
         c = self.c_type

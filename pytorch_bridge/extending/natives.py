@@ -34,10 +34,12 @@ from .proxies import (
     COMPARE,
     UNARY,
     Proxy,
+    Sizes,
     described,
     here,
     is_proxy,
     proxies,
+    sizes,
     unwrapped,
 )
 from .signatures import signature
@@ -54,8 +56,6 @@ if TYPE_CHECKING:
 NOTHING = object()
 
 # Operators ---------------------------------------------------------------------------------------
-
-_NAMES = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 
 
 def _number(v: Any) -> bool:
@@ -234,7 +234,7 @@ _VIEWS = ("T", "mT", "H", "mH", "real", "imag")
 def _tensor_attribute(trace: Trace, owner: Proxy, t: types.Array, name: str) -> Any:
     v: Any = owner._pb_variable
     if name == "shape":
-        return trace.wrap(v.shape)
+        return sizes(trace.wrap(v.shape))
     if name == "ndim":
         return t.ndim
     if name == "dtype":
@@ -474,7 +474,7 @@ def _is_instance(trace: Trace, value: Any, cls: Any) -> bool:
 def _class(trace: Trace, value: Any, *args: Any) -> Any:
     """type(value)"""
     if args or not is_proxy(value):
-        return type(value, *args)
+        return torch.Size if type(value) is Sizes else type(value, *args)
     found = trace.class_of(value)
     if found is None:
         raise TypingError(
@@ -543,6 +543,52 @@ def _pow(trace: Trace, a: Any, b: Any, mod: Any = None) -> Any:
     return trace.call(operator.pow, (a, b), {})
 
 
+def _prod(trace: Trace, values: Any, *, start: Any = 1) -> Any:
+    for v in values:
+        start = trace.call(operator.mul, (start, v), {})
+    return start
+
+
+def _tensor(trace: Trace, data: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """torch.tensor of numbers, of lists of numbers in lists, and of a tensor."""
+    if is_proxy(data) and isinstance(data._pb_type, types.Array):
+        return _as_tensor(trace, data.detach().clone(), dtype=dtype, device=device)
+    leaves: list[Any] = []
+
+    def shape_of(value: Any) -> tuple[int, ...]:
+        if not isinstance(value, (list, tuple)):
+            if not _numeric(value):
+                raise TypingError(
+                    f"torch.tensor() of traced values takes numbers, and lists of them{here()}: "
+                    "use torch.stack for tensors"
+                )
+            leaves.append(value)
+            return ()
+        inside = {shape_of(v) for v in value}
+        if len(inside) > 1:
+            raise TypingError(f"torch.tensor(): the lists in it differ in their lengths{here()}")
+        return (len(value), *(inside.pop() if inside else ()))
+
+    shape = shape_of(data)
+    if dtype is None:
+        kinds = {v._pb_type if is_proxy(v) else type(v) for v in leaves}
+        if any(k is float or isinstance(k, types.Float) for k in kinds):
+            dtype = torch.get_default_dtype()
+            trace.outside.asked(torch.get_default_dtype, (), dtype)
+        else:
+            dtype = torch.bool if kinds <= {bool, types.boolean} else torch.int64
+    made = [trace.call(torch.full, ((), v), {"dtype": dtype, "device": device}) for v in leaves]
+    return trace.call(torch.stack, (made,), {}).reshape(shape)
+
+
+def _as_tensor(trace: Trace, data: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    """torch.as_tensor."""
+    if not is_proxy(data) or not isinstance(data._pb_type, types.Array):
+        return _tensor(trace, data, dtype=dtype, device=device)
+    data = data if dtype is None else data.to(dtype)
+    return data if device is None else data.to(device)
+
+
 def _no_delete(trace: Trace, x: Any, index: Any) -> Any:
     raise TypingError(
         f"no implementation of del x[i] for a value of type {trace.typeof(x)}{here()}: nothing is "
@@ -579,6 +625,9 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     math.floor: _to_whole("floor"),
     math.ceil: _to_whole("ceil"),
     math.trunc: _to_whole("trunc"),
+    math.prod: _prod,
+    torch.tensor: _tensor,
+    torch.as_tensor: _as_tensor,
     operator.delitem: _no_delete,
     min: _extremum("min"),
     max: _extremum("max"),

@@ -12,16 +12,24 @@ an optimiser steps is the new one, and gets its gradient.
 from __future__ import annotations
 
 import argparse
+import array
 import collections
+import contextvars
+import ctypes
 import datetime
 import dis
 import functools
+import inspect
 import os
+import pathlib
+import queue
 import random
 import secrets
 import sys
+import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from enum import Enum
@@ -31,6 +39,8 @@ from types import (
     CellType,
     CodeType,
     FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
     MethodType,
     ModuleType,
     SimpleNamespace,
@@ -45,7 +55,7 @@ from .. import sameness
 from .errors import TypingError
 from .proxies import is_proxy
 
-_MISSING = object()
+MISSING = object()
 _LARGEST = 200_000  # parts of an object that is compared at each call
 
 # What is compared by identity: it has no state that a traced function reads without our seeing it.
@@ -59,6 +69,14 @@ _BY_IDENTITY = (
     Enum,
     torch.dtype,
 )
+
+
+_EMPTY: dict[Any, Any] = {}
+_IN_ORDER: tuple[Any, ...] = (
+    *(list, tuple, collections.deque),
+    *(type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items())),
+)
+_C_DATA = (ctypes._SimpleCData, ctypes.Array, ctypes.Structure, ctypes.Union)
 
 
 class _Inside(Exception):
@@ -78,7 +96,7 @@ class _Parts:
         cls = type(value)
         if value is None or cls in (int, bool, str, bytes):
             return cls, value
-        if isinstance(value, _BY_IDENTITY):
+        if isinstance(value, _BY_IDENTITY) and not (isinstance(value, type) and _own(value)):
             return sameness.Itself(value)
         known = self.seen.get(id(value))
         if known is not None:
@@ -90,6 +108,8 @@ class _Parts:
                 f"a traced function reads an object of class {cls.__qualname__} with more than "
                 f"{_LARGEST} parts, too many to compare at each call: give it what it needs of it"
             )
+        if isinstance(value, type):
+            return sameness.Itself(value), tuple(map(self.of, _data(value)))
         if isinstance(value, MethodType):
             return cls, self.of(value.__self__), value.__func__
         if isinstance(value, functools.partial):
@@ -113,10 +133,16 @@ class _Parts:
             return frozenset(map(self.of, value))
         if isinstance(value, dict):
             return tuple([(self.of(k), self.of(v)) for k, v in dict.items(value)])
-        if isinstance(value, (list, tuple, collections.deque)):
+        if isinstance(value, _IN_ORDER):
             return tuple([self.of(v) for v in iter(value)])
-        if isinstance(value, (bytearray, memoryview)):
+        if isinstance(value, MappingProxyType):
+            return tuple([(self.of(k), self.of(v)) for k, v in value.items()])
+        if isinstance(value, (bytearray, memoryview, array.array, *_C_DATA)):
             return bytes(value)
+        if isinstance(value, weakref.ReferenceType):
+            return sameness.Itself(value), self.of(value())
+        if isinstance(value, contextvars.ContextVar):
+            return sameness.Itself(value), self.of(value.get(None))
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
             content = numpy.ascontiguousarray(value).tobytes()
@@ -166,6 +192,7 @@ _OPEN = frozenset(
         collections.UserDict,
         collections.UserList,
         collections.ChainMap,
+        threading.local,
     ]
 )
 
@@ -242,13 +269,14 @@ class Outside:
         self._asked: dict[Any, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {}
         self._tensors: dict[int, tuple[torch.Tensor, int]] = {}
         self._given: list[tuple[torch.Tensor, tuple[Any, ...]]] = []
+        self._attributes: list[tuple[Callable[[], Any], str, Hashable]] = []
         self._functions: set[Any] = set()
         self.dtype = torch.get_default_dtype()
 
     def holds(self) -> bool:
         """Whether all is as it was."""
         for names, name, value in self._names.values():
-            if names.get(name, _MISSING) is not value:
+            if names.get(name, MISSING) is not value:
                 return False
         for cell, value in self._cells.values():
             if _content(cell) is not value:
@@ -264,7 +292,27 @@ class Outside:
         for function, args, result in self._asked.values():
             if function(*args) != result:
                 return False
-        return all(state(read()) == known for read, known in self._states.values())
+        return all(state(read()) == known for read, known in self._states.values()) and all(
+            _still(*attribute) for attribute in self._attributes
+        )
+
+    def attribute(self, owner: Any, name: str, value: Any) -> None:
+        """Notes an attribute that is in no object's state: of a module, or one that the object's
+        class computes."""
+        if not _computed(owner, name):
+            return
+        read: Callable[[], Any]
+        try:
+            read = weakref.ref(owner)  # what the function made may go
+        except TypeError:
+            read = functools.partial(_itself, owner)
+        with suppress(_Inside):
+            self._attributes.append((read, name, state(value)))
+
+    def settle(self) -> None:
+        """Forgets attributes of what the function made, and those that are another object each
+        time."""
+        self._attributes = [a for a in self._attributes if a[0]() is not None and _still(*a)]
 
     def function(self, function: FunctionType) -> None:
         """Notes what a function reads, before it runs."""
@@ -290,7 +338,7 @@ class Outside:
 
     def _global(self, names: dict[str, Any], chain: _Chain) -> None:
         name, *rest = chain
-        value = names.get(name, _MISSING)
+        value = names.get(name, MISSING)
         if self._value(("global", id(names), name), value, rest, lambda: names.get(name)):
             self._names.setdefault((id(names), name), (names, name, value))
 
@@ -302,12 +350,12 @@ class Outside:
     def _value(self, key: Any, value: Any, rest: Any, read: Callable[[], Any]) -> bool:
         """Notes what a name stands for, and what is read of it; returns whether identity says that
         it is the same."""
-        if value is _MISSING or is_proxy(value):
-            return value is _MISSING
+        if value is MISSING or is_proxy(value):
+            return value is MISSING
         if isinstance(value, (ModuleType, type)) and rest:
             owner = value
             name, *further = rest
-            found = getattr(owner, name, _MISSING)
+            found = getattr(owner, name, MISSING)
             if not (library(owner) and isinstance(found, _BY_IDENTITY[:4])):
                 inner = (*key, name)
                 if self._value(inner, found, further, lambda: getattr(owner, name, None)):
@@ -349,6 +397,35 @@ class Outside:
         self._tensors.setdefault(id(t), (t, t._version))
 
 
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _computed(owner: Any, name: str) -> bool:
+    """Whether an attribute is not a part of its owner's state."""
+    if name.startswith("__"):
+        return False
+    if isinstance(owner, ModuleType):
+        return not library(owner)
+    cls = type(owner)
+    if isinstance(owner, (tuple, Enum)) or not _own(cls) or name in getattr(owner, "__dict__", ()):
+        return False
+    static = inspect.getattr_static(cls, name, MISSING)
+    if static is MISSING:
+        return not isinstance(owner, torch.nn.Module)
+    plain = (FunctionType, classmethod, staticmethod, MemberDescriptorType)
+    return hasattr(type(static), "__get__") and not isinstance(static, plain)
+
+
+def _still(read: Callable[[], Any], name: str, known: Hashable) -> bool:
+    """Whether an attribute is as it was, or its owner is gone."""
+    owner = read()
+    try:
+        return owner is None or state(getattr(owner, name, MISSING)) == known
+    except Exception:
+        return False
+
+
 def _kind(t: torch.Tensor) -> tuple[Any, ...]:
     contiguous = t.layout is torch.strided and t.is_contiguous()
     return t.dtype, t.shape, t.device, contiguous, t.requires_grad
@@ -358,7 +435,7 @@ def _content(cell: CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # not assigned yet
-        return _MISSING
+        return MISSING
 
 
 # What is another thing at each call --------------------------------------------------------------
@@ -394,6 +471,7 @@ _CHANGING = _table(
     (secrets, ("token_bytes", "token_hex", "token_urlsafe", "randbelow", "randbits", "choice")),
     (uuid, ("uuid1", "uuid4")),
     (sys.modules["builtins"], ("input", "open")),
+    (pathlib.Path, ("open", "read_text", "read_bytes", "exists", "stat", "iterdir", "glob")),
 )
 
 # Answers about the process that are noted, and asked for again at each call.
@@ -416,11 +494,12 @@ ASKED = frozenset(
 
 def check_steady(func: Any) -> None:
     """TypingError for a function that gives another value at each call."""
-    generators: tuple[Any, ...] = (random.Random,)
+    generators: tuple[Any, ...] = (random.Random, queue.Queue, queue.SimpleQueue)
+    owner = getattr(func, "__self__", None)
+    func = func.__func__ if isinstance(func, MethodType) and library(func) else func
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         generators += (numpy.random.RandomState, numpy.random.Generator)
-    owner = getattr(func, "__self__", None)
     changing = isinstance(owner, generators)
     if not changing:
         try:

@@ -7,12 +7,13 @@ are those of a value that is not there yet.
 
 from __future__ import annotations
 
+import functools
 import linecache
 import operator
+import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -82,15 +83,16 @@ class Proxy:
         return self._known("a hash (a set, a key of a dict, hash())")
 
     def __copy__(self) -> Any:
-        return self._copy()
+        if isinstance(self._pb_type, (types.Number, types.Array)):
+            return self  # nobody writes into it
+        return self._refuse(
+            f"{described(self)} cannot be copied while it is traced{here()}: copy.deepcopy can"
+        )
 
     def __deepcopy__(self, memo: Any) -> Any:
-        return self._copy()
-
-    def _copy(self) -> Any:
-        if isinstance(self._pb_type, types.Number):
+        if isinstance(self._pb_type, (types.Number, types.Array)):
             return self
-        return self._refuse(f"{described(self)} cannot be copied while it is traced{here()}")
+        return proxy(self._pb_trace, self._pb_variable, self._pb_type, self._pb_given)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self._refuse(f"{described(self)} cannot be pickled while it is traced{here()}")
@@ -150,9 +152,11 @@ class Proxy:
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
         if modulus is not None:
             return self._pb_trace.call(pow, (self, other, modulus), {})
+        _check_number(self, other)
         return self._pb_trace.call(operator.pow, (self, other), {})
 
     def __rpow__(self, other: Any, modulus: Any = None) -> Any:
+        _check_number(self, other)
         return self._pb_trace.call(operator.pow, (other, self), {})
 
     # What torch's functions do with it
@@ -220,7 +224,7 @@ _REGISTERED: dict[str, Any] = {
 }
 
 
-@lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=1024)
 def _made(name: str, more: tuple[str, ...]) -> type[Proxy]:
     methods = {n: _MORE[n] for n in more}
     return type(f"value of type {name}", (Proxy,), {"__slots__": (), **methods})
@@ -257,9 +261,23 @@ def _binary(function: Callable[..., Any], reflected: bool) -> Callable[..., Any]
             if function is operator.mul:
                 return other * self._known("a sequence times a number")
             return NotImplemented  # as for the number itself
+        _check_number(self, other)
         return self._pb_trace.call(function, args, {})
 
     return method
+
+
+def _check_number(p: Proxy, other: Any) -> None:
+    """TypingError for a number of NumPy beside a value: it has rules of its own for the result's
+    dtype, and for what does not fit."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(p._pb_type, types.Number):
+        return
+    if isinstance(other, numpy.generic) and not isinstance(other, float):
+        raise TypingError(
+            f"{described(p)} meets a {type(other).__name__} of NumPy{here()}, whose results have "
+            "dtypes of their own: convert it with .item()"
+        )
 
 
 def _compare(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -267,6 +285,7 @@ def _compare(function: Callable[..., Any]) -> Callable[..., Any]:
         foreign = other is None or isinstance(other, (str, bytes, list, tuple, set, dict))
         if foreign and isinstance(self._pb_type, types.Number):
             return NotImplemented  # as for the number itself
+        _check_number(self, other)
         return self._pb_trace.call(function, (self, other), {})
 
     return method
@@ -331,13 +350,43 @@ for _name, _function in UNARY.items():
 # Containers --------------------------------------------------------------------------------------
 
 
+class Sizes(tuple[Any, ...]):
+    """A torch.Size in which some sizes are values."""
+
+    __slots__ = ()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return torch.Size
+
+    def numel(self) -> Any:
+        """The product of the sizes."""
+        return functools.reduce(operator.mul, self, 1)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = tuple.__getitem__(self, index)
+        return sizes(found) if isinstance(index, slice) else found
+
+    def __add__(self, other: Any) -> Any:
+        return sizes((*self, *other)) if isinstance(other, tuple) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return sizes((*other, *self)) if isinstance(other, tuple) else NotImplemented
+
+
+def sizes(values: Any) -> Any:
+    """A torch.Size of sizes, some of which may be values."""
+    found = tuple(values)
+    return torch.Size(found) if all(type(v) is int for v in found) else Sizes(found)
+
+
 def is_sequence(value: Any) -> bool:
     """Whether it is a tuple or a list, or one of PyTorch's tuples with names, which are made of a
     sequence as these are."""
     import torch
 
     cls = type(value)
-    return cls in (tuple, list) or getattr(torch.return_types, cls.__name__, None) is cls
+    return cls in (tuple, list, Sizes) or getattr(torch.return_types, cls.__name__, None) is cls
 
 
 def _typed_as_tuple(cls: type) -> bool:
@@ -378,8 +427,8 @@ def rebuilt(value: Any, inside: list[Any]) -> Any:
         return deque(inside, value.maxlen)
     if cls is slice:
         return slice(*inside)
-    if cls is torch.Size:
-        return torch.Size(inside) if all(type(v) is int for v in inside) else tuple(inside)
+    if cls in (torch.Size, Sizes):
+        return sizes(inside)
     if cls is defaultdict:
         return defaultdict(value.default_factory, zip(value, inside, strict=True))
     if cls in (dict, OrderedDict):

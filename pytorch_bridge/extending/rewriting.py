@@ -29,8 +29,8 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from ..sameness import same
 
-CALL, READ, CONTAINS = "__pb_call__", "__pb_read__", "__pb_contains__"
-_ADDED = (CALL, READ, CONTAINS)
+CALL, READ, CONTAINS, OWNER = "__pb_call__", "__pb_read__", "__pb_contains__", "__pb_owner__"
+_ADDED = (CALL, READ, CONTAINS, OWNER)
 
 # Calls whose meaning is in where they stand.
 _KEPT = frozenset(["super", "locals", "globals", "vars", "dir", "eval", "exec", "breakpoint"])
@@ -67,9 +67,15 @@ class _Calls(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)
-        return self._seen(node, node) if isinstance(node.ctx, ast.Load) else node
+        if not isinstance(node.ctx, ast.Load):
+            return node
+        owner = ast.Call(ast.Name(OWNER, ast.Load()), [node.value, ast.Constant(node.attr)], [])
+        node.value = ast.copy_location(owner, node.value)
+        return self._seen(node, node)
 
-    visit_Subscript = visit_Attribute  # type: ignore[assignment]
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        return self._seen(node, node) if isinstance(node.ctx, ast.Load) else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         """`a in b` is what `operator.contains` is registered for, and no bool of Python."""
@@ -380,10 +386,12 @@ def rewritten(
     function: FunctionType,
     call: Callable[..., Any],
     read: Callable[[Any], Any],
+    owner: Callable[[Any, str], Any],
     seen: Callable[[Any], bool] = lambda value: True,
 ) -> FunctionType:
-    """The function with each call `f(...)` as `call(f, ...)`; where its source is not there, for
-    functions that it has names for and that are to be `seen`."""
+    """The function with each call `f(...)` as `call(f, ...)`, each name that it reads as
+    `read(name)`, and each attribute as `read(owner(x, "name").name)`; where its source is not
+    there, for functions that it has names for and that are to be `seen`."""
     code = function.__code__
     if code in _inner:
         return function
@@ -396,7 +404,7 @@ def rewritten(
     if changed is None:
         return _with_names(function, call, read, seen)
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-    for name, value in zip(_ADDED, (call, read, within), strict=True):
+    for name, value in zip(_ADDED, (call, read, within, owner), strict=True):
         cells[name] = CellType(value)
     made = FunctionType(
         changed,

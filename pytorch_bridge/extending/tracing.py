@@ -32,7 +32,7 @@ from . import lowering, natives, types
 from .casts import cast
 from .errors import AssignmentError, LoweringError, TypingError
 from .graph_ops import graph_type, lowered, typing_type, widened
-from .outside import ASKED, Eager, Outside, check_steady, generators, library
+from .outside import ASKED, MISSING, Eager, Outside, check_steady, generators, library
 from .overloads import Intrinsic
 from .proxies import (
     Proxy,
@@ -102,6 +102,7 @@ class Trace:
         self.classes: dict[Type, type | None] = {}
         self.refused: list[TypingError] = []  # what no proxy can answer
         self.running = False
+        self.asked: tuple[Any, str] | None = None  # the attribute that is read next
         self.looks = False  # whether it asked what an argument has beside its type
         self.outside = Outside()
         self.captured: dict[int, tuple[torch.Tensor, Proxy]] = {}  # tensors from outside, as inputs
@@ -129,9 +130,11 @@ class Trace:
                     "the function drew random numbers while it was traced, which would be the same "
                     "at each call: give it the numbers as an argument, or draw them with torch.rand"
                 )
+            self.outside.settle()
             return found
         finally:
             self.running = False
+            self.asked = None
             current.reset(token)
             self._parts.clear()
             self._owners.clear()
@@ -164,9 +167,19 @@ class Trace:
 
     def read(self, value: Any) -> Any:
         """What a traced function reads under a name: a tensor from outside is an input."""
+        if self.asked is not None:
+            (owner, name), self.asked = self.asked, None
+            self.attribute(owner, name, value)
         if type(value) in _TENSORS and not self._eager.made(value):
             return self.outer(value)
         return value
+
+    def attribute(self, owner: Any, name: str, value: Any) -> None:
+        """Notes an attribute that a traced function has read."""
+        if not self.running or is_proxy(owner) or is_proxy(value):
+            return
+        if not isinstance(value, torch.Tensor) or not self._eager.made(value):
+            self.outside.attribute(owner, name, value)
 
     def outer(self, value: torch.Tensor) -> Proxy:
         """A tensor from outside, as an input of the graph."""
@@ -177,6 +190,10 @@ class Trace:
             self.outside.tensor(value)
             found = self.captured[id(value)] = (value, proxy(self, v, t, value))
         return found[1]
+
+    def made(self, value: torch.Tensor) -> bool:
+        """Whether a tensor was made while the function was traced."""
+        return self._eager.made(value)
 
     def constant(self, value: torch.Tensor) -> Any:
         """A tensor that no proxy stands for, on its way into the graph."""
@@ -292,6 +309,8 @@ class Trace:
                 t = types.unliteral(t)
             if isinstance(t, types.Known):
                 raise TypingError(f"{t} exists while the function is traced only, not in C")
+            if isinstance(value, bool) and not isinstance(t, types.Boolean):
+                value = int(value) if isinstance(t, types.Number) else value
             made = graph_type(t)
             return made.make_constant(made.filter(value))
         have = value._pb_type
@@ -349,6 +368,12 @@ class Trace:
         check_steady(func)
         tracked = next(proxies((args, kwargs)), None) is not None
         if not tracked and _hashable(func):
+            if (func is getattr or func is hasattr) and len(args) in (2, 3):
+                found = getattr(args[0], args[1], MISSING)
+                self.attribute(args[0], args[1], found)
+                if func is hasattr:
+                    return found is not MISSING
+                return func(*args) if found is MISSING else found
             if func is torch.is_grad_enabled:
                 self.outside.asked(func, (), self._gradients)
                 return func() and self._gradients
@@ -573,7 +598,7 @@ class Trace:
         if isinstance(plain, FunctionType):
             if not library(plain) and not made_inside(plain):
                 self.outside.function(plain)
-            plain = rewritten(plain, call_in_trace, read_in_trace, self._is_seen)
+            plain = rewritten(plain, call_in_trace, read_in_trace, owner_in_trace, self._is_seen)
         return plain(*bound, *args, **kwargs)
 
     # Attributes
@@ -710,7 +735,7 @@ class Trace:
             self.need_value(n)
             raise TypingError(
                 f"a value of type {owner._pb_type} cannot be iterated over{here()}: its len() is "
-                "not known while the function is traced"
+                "not known while the function is traced: keep the size in its type"
             )
         n = owner.shape[0] if owner._pb_type.shape else None
         if n is None:
@@ -726,6 +751,14 @@ def read_in_trace(value: Any, /) -> Any:
     """What each name, attribute and element that a traced function reads has become."""
     trace = current.get()
     return value if trace is None else trace.read(value)
+
+
+def owner_in_trace(owner: Any, name: str, /) -> Any:
+    """What each object has become of which a traced function reads an attribute next."""
+    trace = current.get()
+    if trace is not None:
+        trace.asked = owner, name
+    return owner
 
 
 def _autocast() -> tuple[bool, ...]:

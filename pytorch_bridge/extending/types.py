@@ -22,13 +22,15 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import sameness
-from ..errors import BridgeTypeError, MissingMethodError, RegistrationError
+from ..errors import BridgeTypeError, RegistrationError
 from ..types.base import CType, Sub
 from ..types.base import Type as BaseType
 from ..types.parsing import schema_type
 from ..types.tensor import TensorType
+from .errors import absent
 
 if TYPE_CHECKING:
+    from ..graph.basic import Variable
     from .boxing import Boundary
     from .models import DataModel
     from .ranking import Conversion
@@ -75,6 +77,15 @@ class Type(CType):
 
     def __hash__(self) -> int:
         return hash((type(self), self.key))
+
+    def __call__(self, name: str | None = None, *args: Any) -> Variable:
+        if args or not (name is None or isinstance(name, str)):
+            shown = ", ".join(map(str, (name, *args)))
+            raise BridgeTypeError(
+                f"{self}({shown}) is Numba's: a signature is signature({self}, {shown}), and "
+                "values are converted with int(), float() and lower_cast"
+            )
+        return super().__call__(name)
 
     def __str__(self) -> str:
         return self.name
@@ -183,6 +194,10 @@ class Opaque(Type):
 
 
 _ANY = Type("any")
+
+
+class PyObject(Type):
+    """A Python object that C carries, as a member of a struct for instance."""
 
 
 class Dummy(Type):
@@ -348,6 +363,9 @@ float32, float64 = Float(32), Float(64)
 complex64 = Complex("complex64", float32)
 complex128 = Complex("complex128", float64)
 intp, uintp = int64, uint64
+# Numba's other names for these
+bool_, int_, long_, ssize_t, size_t, intc = boolean, int64, int64, int64, uint64, int32
+float_, double = float32, float64
 
 signed_domain = frozenset([int8, int16, int32, int64])
 unsigned_domain = frozenset([uint8, uint16, uint32, uint64])
@@ -422,6 +440,7 @@ unicode_type = UnicodeType("str")
 string = unicode_type
 none = NoneType("none")
 void = none
+pyobject = PyObject("pyobject")
 
 
 def unliteral(t: BaseType) -> BaseType:
@@ -578,10 +597,22 @@ _ABSENT = {
     "NPTimedelta": "convert to int64",
     "float16": "numbers have 32 or 64 bits; tensors have torch.float16",
     "deferred_type": "a struct cannot contain itself",
+    "CPointer": "use a tensor, or a type derived from Opaque, which is a void * in C",
+    "voidptr": "use a type derived from Opaque, which is a void * in C",
+    "MemInfoPointer": "tensors, strings and pyobject count their references by themselves",
+    "IterableType": "use Iterable; values are iterated over by len and operator.getitem",
+    "IteratorType": "use Iterator; values are iterated over by len and operator.getitem",
+    "SimpleIteratorType": "values are iterated over by len and operator.getitem",
+    "ArrayCompatible": "read the tensor of the value in an overload_attribute",
+    "Sized": "register overload(len)",
+    "undefined": "write None for what is not known",
+    "SliceType": "slices of values are constants while a function is traced",
+    "RangeType": "ranges are constants while a function is traced",
+    "ClassType": "type_callable and lower_builtin of the class make its objects",
+    "ExternalFunction": "an intrinsic calls it with builder.c_call",
+    "ExternalFunctionPointer": "give a type derived from Opaque, and call it in an intrinsic",
+    "FunctionType": "functions are constants, and are traced where they are called",
+    "Dispatcher": "jitted functions are constants, and are traced where they are called",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name in _ABSENT:
-        raise MissingMethodError(f"types.{name} is Numba's, and is not here: {_ABSENT[name]}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = absent(__name__, _ABSENT, "types.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import BridgeTypeError, InconsistencyError
+from ..errors import BridgeTypeError, BridgeValueError, InconsistencyError
 
 if TYPE_CHECKING:
     from ..ops.op import Op
@@ -194,9 +194,18 @@ def _cycle(first: Apply, path: Sequence[Apply]) -> InconsistencyError:
     nodes = [str(node.op) for node in path[start:]]
     shown = nodes if len(nodes) <= 6 else [*nodes[:3], "...", *nodes[-2:]]
     return InconsistencyError(
-        f"the graph has a cycle: {' needs '.join([*shown, nodes[0]])}. What takes the place of a "
-        "variable cannot be computed from who uses that variable"
+        f"the graph has a cycle: {' needs '.join([*shown, nodes[0]])}. A replacement must "
+        "not be computed from the results of what it replaces"
     )
+
+
+def check_owned(v: Variable) -> None:
+    """BridgeValueError where a variable has an owner of which it is no output, as a copy has."""
+    if v.owner is not None and not among(v, v.owner.outputs):
+        raise BridgeValueError(
+            f"{v} is said to be output {v.index} of {v.owner}, which has another variable there: "
+            "a copy of a variable (copy.copy) is not in the graph"
+        )
 
 
 def clone_graph(
@@ -207,10 +216,15 @@ def clone_graph(
     became: dict[Variable, Variable] = {v: v.unconnected() for v in inputs}
     for node in toposort(outputs, inputs):
         for v in node.inputs:
-            if v.owner is None:
-                became.setdefault(v, v)
+            if v not in became:
+                check_owned(v)
+                if v.owner is None:
+                    became[v] = v
         copied = node.clone([became[v] for v in node.inputs])
-        became.update(zip(node.outputs, copied.outputs, strict=True))
+        for mine, theirs in zip(node.outputs, copied.outputs, strict=True):
+            became.setdefault(mine, theirs)  # an input stays one, whoever else computes it
     for v in outputs:
-        became.setdefault(v, v)
+        if v not in became:
+            check_owned(v)
+            became[v] = v
     return [became[v] for v in inputs], [became[v] for v in outputs], became

@@ -105,21 +105,13 @@ class DestroyHandler(Feature):
 
     def __init__(self, protected: frozenset[Variable] | set[Variable] = frozenset()) -> None:
         self.protected = protected
-        self._destroyers = 0
 
     def on_attach(self, fgraph: FunctionGraph) -> None:
-        self._destroyers = sum(bool(n.op.destroy_map) for n in fgraph.apply_nodes)
         self.validate(fgraph)
-
-    def on_import(self, fgraph: FunctionGraph, node: Apply, reason: str) -> None:
-        self._destroyers += bool(node.op.destroy_map)
-
-    def on_prune(self, fgraph: FunctionGraph, node: Apply, reason: str) -> None:
-        self._destroyers -= bool(node.op.destroy_map)
 
     def validate(self, fgraph: FunctionGraph) -> None:
         """InconsistencyError, which names the nodes and what they destroy."""
-        if self._destroyers:
+        if _destroys(fgraph):
             fgraph._restricted(toposort(fgraph.outputs, fgraph.inputs), self.orderings(fgraph))
 
     def memory(self, fgraph: FunctionGraph) -> Memory:
@@ -127,7 +119,7 @@ class DestroyHandler(Feature):
         return Memory(toposort(fgraph.outputs, fgraph.inputs))
 
     def orderings(self, fgraph: FunctionGraph) -> dict[Apply, list[Apply]]:
-        if not self._destroyers:
+        if not _destroys(fgraph):
             return {}
         memory = self.memory(fgraph)
         before: dict[Apply, list[Apply]] = {}
@@ -159,6 +151,11 @@ class DestroyHandler(Feature):
             raise InconsistencyError(
                 f"{_shown(node)} destroys {_named(version[0])}, which its input {i} ({v}) needs"
             )
+
+
+def _destroys(fgraph: FunctionGraph) -> bool:
+    """Whether any node destroys anything."""
+    return any(node.op.destroy_map for node in fgraph.apply_nodes)
 
 
 def conflicts(node: Apply, version: Version, memory: Memory) -> Iterator[tuple[int, Variable]]:

@@ -7,18 +7,20 @@ what is done in `trial` is validated by the features, and taken back where one o
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from ..errors import BridgeTypeError, BridgeValueError, InconsistencyError
-from .basic import Apply, Constant, Variable, clone_graph, ordered, toposort
+from .basic import Apply, Constant, Variable, check_owned, clone_graph, ordered, toposort
 from .features import Feature
 
 _F = TypeVar("_F")
 
 OUTPUT = "output"
 Client = tuple[Apply | str, int]  # (node, which of its inputs) or (OUTPUT, which output)
+# A step of a change: what does it, and what tells a feature of it, with the reason.
+_Step = tuple[Callable[[], None], Callable[[Feature, str], None]]
 
 
 class FunctionGraph:
@@ -62,7 +64,7 @@ class FunctionGraph:
         # Who uses each variable; dicts as ordered sets.
         self.clients: dict[Variable, dict[Client, None]] = {v: {} for v in self.inputs}
         self.apply_nodes: dict[Apply, None] = {}  # in the order of their arrival
-        self._undo: list[tuple[Apply | str, int, Variable]] | None = None
+        self._undo: list[tuple[_Step, list[Feature]]] | None = None
         for i, v in enumerate(self.outputs):
             self._import(v, f"output {i}")
             self.clients[v][OUTPUT, i] = None
@@ -125,38 +127,22 @@ class FunctionGraph:
         if variable.owner is None:
             self._import_leaf(variable, reason)
             return
+        check_owned(variable)
         order = [n for n in toposort([variable], self.clients) if n not in self.apply_nodes]
         made = {v for node in order for v in node.outputs}
         for node in order:  # before anything is taken in, so that a refusal changes nothing
             for i, v in enumerate(node.inputs):
                 if v not in made and v not in self.clients:
                     self._check_leaf(v, f"input {i} of {node.op}")
-        told: list[tuple[Feature, Apply]] = []
-        try:
-            for node in order:
-                for i, v in enumerate(node.inputs):
-                    if v.owner is None and v not in self.clients:
-                        self._import_leaf(v, f"input {i} of {node.op}")
-                self.apply_nodes[node] = None
-                for v in node.outputs:
-                    self.clients.setdefault(v, {})
-                for i, v in enumerate(node.inputs):
-                    self.clients[v][node, i] = None
-                for feature in self.features:
-                    feature.on_import(self, node, reason)
-                    told.append((feature, node))
-        except BaseException:
-            for node in reversed(order):
-                if node in self.apply_nodes:
-                    heard = [f for f, n in told if n is node]
-                    self._forget(node, f"revert {reason}", heard)
-            raise
+        for node in order:
+            self._step(node, True, reason)
 
     def _import_leaf(self, v: Variable, reason: str) -> None:
         self._check_leaf(v, reason)
         self.clients[v] = {}
 
     def _check_leaf(self, v: Variable, reason: str) -> None:
+        check_owned(v)
         if not isinstance(v, Constant):
             raise BridgeValueError(
                 f"{reason} needs the variable {v} of type {v.type}, which is no input of the graph"
@@ -173,34 +159,65 @@ class FunctionGraph:
                 del self.clients[v]
                 continue
             node = v.owner
-            if any(self.clients[o] for o in node.outputs):
+            if any(self.clients[o] for o in node.outputs if o not in self._input_set):
                 continue
-            self._forget(node, reason, self.features)
+            self._step(node, False, reason)
             pending += node.inputs
 
-    def _forget(self, node: Apply, reason: str, features: Sequence[Feature]) -> None:
-        """Lets a node go, and the leaves that it alone used; tells the features of it."""
-        del self.apply_nodes[node]
-        for o in node.outputs:
-            del self.clients[o]
-        for i, x in enumerate(node.inputs):
-            del self.clients[x][node, i]
-        for x in node.inputs:
-            if x.owner is None and x not in self._input_set and not self.clients.get(x, True):
-                del self.clients[x]
-        for feature in features:
-            feature.on_prune(self, node, reason)
+    def _step(self, node: Apply, comes: bool, reason: str) -> None:
+        """Takes a node in, or lets it go."""
+
+        def come() -> None:
+            self.apply_nodes[node] = None
+            for v in node.outputs:
+                self.clients.setdefault(v, {})
+            for i, v in enumerate(node.inputs):
+                self.clients.setdefault(v, {})[node, i] = None
+
+        def go() -> None:
+            del self.apply_nodes[node]
+            for v in node.outputs:
+                if v not in self._input_set:
+                    self.clients.pop(v, None)
+            for i, v in enumerate(node.inputs):
+                self.clients.get(v, {}).pop((node, i), None)
+            for v in node.inputs:
+                self._drop_leaf(v)
+
+        coming: _Step = come, lambda f, why: f.on_import(self, node, why)
+        going: _Step = go, lambda f, why: f.on_prune(self, node, why)
+        self._do(*((coming, going) if comes else (going, coming)), reason)
+
+    def _drop_leaf(self, v: Variable) -> None:
+        """Forgets a constant that nobody uses any more."""
+        if v.owner is None and v not in self._input_set and not self.clients.get(v, True):
+            del self.clients[v]
+
+    def _do(self, step: _Step, back: _Step, reason: str) -> None:
+        """Takes a step, which `back` takes back, and tells the features, until one raises."""
+        do, tell = step
+        do()
+        heard: list[Feature] = []
+        if self._undo is not None:
+            self._undo.append((back, heard))
+        for feature in self.features:
+            tell(feature, reason)
+            heard.append(feature)
 
     # Features
     def attach_feature(self, feature: Feature) -> None:
         """Adds a feature, unless it is there; it may object by raising."""
-        if feature in self.features:
+        if any(f is feature for f in self.features):
             return
         feature.on_attach(self)
         self.features.append(feature)
 
     def remove_feature(self, feature: Feature) -> None:
-        self.features.remove(feature)
+        """Takes a feature away; BridgeValueError where it is not there."""
+        left = [f for f in self.features if f is not feature]
+        if len(left) == len(self.features):
+            raise BridgeValueError(f"the feature {feature} is not in the list of the graph's")
+        self.features[:] = left
         feature.on_detach(self)
 
     def feature(self, kind: type[_F]) -> _F | None:
@@ -210,16 +227,23 @@ class FunctionGraph:
     def validate(self) -> None:
         """Raises what a feature has against the graph as it is, InconsistencyError mostly, and
         where a node needs what it computes itself."""
-        toposort(self.outputs, self.inputs)
+        order = toposort(self.outputs, self.inputs)
+        if len(order) != len(self.apply_nodes):
+            self._let_go(set(order))
         for feature in self.features:
             feature.validate(self)
+
+    def _let_go(self, needed: set[Apply]) -> None:
+        """Lets a cycle go that nobody uses any more: its nodes use each other."""
+        for node in [n for n in self.apply_nodes if n not in needed]:
+            self._step(node, False, "validate")
 
     # Changes
     def change_input(self, client: Apply | str, i: int, new: Variable, reason: str = "") -> None:
         """Makes `new` input i of a node, or output i of the graph where client is OUTPUT.
         BridgeTypeError where new is neither of the type that is there nor of a narrower one. Where
-        a feature raises, the graph is as before."""
-        old = self.outputs[i] if isinstance(client, str) else client.inputs[i]
+        a feature raises, the graph is as before. BridgeValueError for what is in no use here."""
+        old = self._used(client, i)
         if new.type != old.type and not old.type.is_super(new.type):
             where = f"output {i}" if isinstance(client, str) else f"input {i} of {client.op}"
             raise BridgeTypeError(
@@ -232,24 +256,44 @@ class FunctionGraph:
         with self._reverting(reason):
             self._change(client, i, new, reason)
 
+    def _used(self, client: Apply | str, i: int) -> Variable:
+        """Input i of a node of the graph, or output i of the graph."""
+        known = client == OUTPUT if isinstance(client, str) else client in self.apply_nodes
+        variables = self.outputs if isinstance(client, str) else client.inputs
+        if not known or not 0 <= i < len(variables):
+            raise BridgeValueError(
+                f"change_input: there is no input {i} of {client} in the graph; a client is one of "
+                f"its nodes, or {OUTPUT!r} for an output"
+            )
+        return variables[i]
+
     def _change(self, client: Apply | str, i: int, new: Variable, reason: str) -> None:
         old = self.outputs[i] if isinstance(client, str) else client.inputs[i]
         if old is new:
             return
         self._import(new, reason or "a replacement")
-        if isinstance(client, str):
-            self.outputs[i] = new
-        else:
-            client.inputs[i] = new
-        del self.clients[old][client, i]
-        self.clients[new][client, i] = None
-        if self._undo is not None:
-            self._undo.append((client, i, old))
-        try:
-            for feature in self.features:
-                feature.on_change_input(self, client, i, old, new, reason)
-        finally:
-            self._prune(old, reason)
+
+        def change(old: Variable, new: Variable) -> None:
+            if isinstance(client, str):
+                self.outputs[i] = new
+            else:
+                client.inputs[i] = new
+            del self.clients[old][client, i]
+            self.clients.setdefault(new, {})[client, i] = None
+
+        def undo() -> None:
+            change(new, old)
+            self._drop_leaf(new)
+
+        self._do(
+            (
+                lambda: change(old, new),
+                lambda f, why: f.on_change_input(self, client, i, old, new, why),
+            ),
+            (undo, lambda f, why: f.on_change_input(self, client, i, new, old, why)),
+            reason,
+        )
+        self._prune(old, reason)
 
     def replace(self, old: Variable, new: Variable, reason: str = "") -> None:
         """Puts `new` in the place of `old` for all who use it. `new` becomes of old's type where
@@ -296,11 +340,12 @@ class FunctionGraph:
         try:
             yield
         except BaseException:
-            undo, self._undo = self._undo, None
-            for client, i, old in reversed(undo):
-                # A feature that has raised may do so again; all the others are to hear of it.
-                with suppress(Exception):
-                    self._change(client, i, old, f"revert {reason}")
+            for (undo, tell), heard in reversed(self._undo):
+                undo()
+                for feature in reversed(heard):
+                    # One that raises here, too, does not keep the others from hearing of it.
+                    with suppress(Exception):
+                        tell(feature, f"revert {reason}")
             raise
         else:
             if outer is not None:
@@ -345,6 +390,10 @@ class FunctionGraph:
     def clone(self, features: Iterable[Feature] = ()) -> FunctionGraph:
         """Returns a copy, with other features."""
         return FunctionGraph(self.inputs, self.outputs, features)
+
+    def __copy__(self) -> FunctionGraph:
+        """`clone`: of nodes that two graphs have, each would change the other's."""
+        return self.clone()
 
     def __str__(self) -> str:
         from .printing import dprint

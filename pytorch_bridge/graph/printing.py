@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -44,6 +45,14 @@ def _outputs(graph: Drawable) -> tuple[list[Variable], list[Variable]]:
     if isinstance(graph, (list, tuple)) and all(isinstance(v, Variable) for v in graph):
         return [], list(graph)
     raise BridgeTypeError(f"expected variables or a graph, got {graph!r}")
+
+
+# What XML cannot have, however it is written.
+_NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def _escaped(text: str) -> str:
+    return escape(_NO_XML.sub("\ufffd", text))
 
 
 _DEEPEST = 50  # levels that are indented
@@ -243,13 +252,13 @@ def _text(boxes: Iterable[_Box], arrows: Iterable[tuple[_Box, _Box, Variable]]) 
         parts.append(
             f'<path d="M{x1:.1f} {y1:.1f}C{x1:.1f} {middle:.1f} {x2:.1f} {middle:.1f} '
             f'{x2:.1f} {y2:.1f}" fill="none" stroke="#666" marker-end="url(#arrow)">'
-            f"<title>{escape(str(v.type))}</title></path>"
+            f"<title>{_escaped(str(v.type))}</title></path>"
         )
     for b in boxes:
         parts.append(
-            f'<g><title>{escape(b.full)}</title><rect x="{b.x:.1f}" y="{b.y:.1f}" '
+            f'<g><title>{_escaped(b.full)}</title><rect x="{b.x:.1f}" y="{b.y:.1f}" '
             f'width="{b.width:.1f}" height="{_HEIGHT}" rx="5" fill="{_COLOURS[b.kind]}" '
             f'stroke="#888"/><text x="{b.x + b.width / 2:.1f}" y="{b.y + 17:.1f}" '
-            f'text-anchor="middle">{escape(b.text)}</text></g>'
+            f'text-anchor="middle">{_escaped(b.text)}</text></g>'
         )
     return "\n".join([*parts, "</svg>\n"])

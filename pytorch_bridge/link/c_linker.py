@@ -206,7 +206,8 @@ class CLinker:
         includes = [f"#include {h}" for h in self.headers() if h not in ("<Python.h>", "<stdio.h>")]
         parts.append("\n".join([*includes, '#include "pb_graph.h"']))
         parts.append("static const struct pb_python *pb_python;")
-        parts += [*code.macros(), *self.support_code()]
+        state, functions = code.state
+        parts += [*code.macros(), *self.support_code(), *([state] if state else [])]
         init = self.init_code()
         parts.append(
             "\n".join(
@@ -219,7 +220,7 @@ class CLinker:
                 ]
             )
         )
-        parts.append(code.body)
+        parts += [code.body, *([functions] if functions else [])]
         return indented("\n\n".join(parts))
 
     def build(self) -> Recipe:

@@ -54,6 +54,7 @@ def _spelt(part: Any, files: dict[str, None]) -> str:
     if isinstance(part, frozenset):
         return f"{{{', '.join(sorted(_spelt(p, files) for p in part))}}}"
     if isinstance(part, type):
+        _check_named(part)
         if issubclass(part, (Op, Type)):
             _defined(part, files)
         return f"{part.__module__}.{part.__qualname__}"
@@ -70,11 +71,25 @@ def _spelt(part: Any, files: dict[str, None]) -> str:
     raise NoContent(f"a {kind}, {value!r}")
 
 
+def _check_named(kind: type) -> None:
+    """NoContent for a class that its name does not find, as one that is made by a function: it may
+    be another each time, in the same file."""
+    found: Any = sys.modules.get(kind.__module__)
+    for name in kind.__qualname__.split("."):
+        found = getattr(found, name, None)
+    if found is not kind and kind.__flags__ & _HEAP_TYPE:
+        raise NoContent(f"{kind.__module__} has another {kind.__qualname__}, or none")
+
+
+_HEAP_TYPE = 1 << 9  # of a class that a class statement has made
+
+
 def _defined(kind: type, files: dict[str, None]) -> None:
     """Adds the files that a class and those it derives from are defined in."""
     for base in kind.__mro__:
         if base in (Op, Type, object):
             continue
+        _check_named(base)
         file = getattr(sys.modules.get(base.__module__), "__file__", None)
         if file is None:
             raise NoContent(f"{base.__qualname__} is defined in no file")

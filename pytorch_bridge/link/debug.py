@@ -11,26 +11,27 @@ For each node, on the values that come up:
 - storages keep their one element;
 - where an op has both C code and `perform`, both give the same.
 
-ContractError says which op broke which of these.
+ContractError says which op broke which of these. A RuntimeWarning says what is unknown: whether an
+input has changed that cannot be copied or compared.
 """
 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
-from ..errors import ContractError
+from ..errors import REFUSALS, ContractError
 from ..graph.basic import Apply, Variable
 from ..graph.destroy import check_maps, destroyed_inputs
 from ..graph.function_graph import FunctionGraph
 from ..ops.basic import made_of_items, remade
 from ..ops.native import NativeOp
 from ..ops.op import Op, Storage, apply_to, has_perform
-from ..types import Type
 from ..types.schema import describe
-from .dual import equal
+from .dual import equal, measured
 from .explain import short
 from .opwise import in_c
 from .python import NodeRunner, PythonLinker
@@ -74,7 +75,7 @@ def _check_node(node: Apply) -> None:
         again = apply_to(op, [v.type.make_variable() for v in node.inputs])
     except NotImplementedError:
         return
-    except Exception as e:
+    except REFUSALS as e:
         raise ContractError(
             f"make_node of {op} refuses inputs of the types that this node has: {e}"
         ) from e
@@ -89,18 +90,21 @@ def _check_node(node: Apply) -> None:
         )
 
 
-def _copied(value: Any) -> Any:
-    """A copy in memory of its own, with the same strides."""
+def _copied(value: Any, kept: list[Any] | None = None) -> Any:
+    """A copy in memory of its own, with the same strides. What cannot be copied is there itself,
+    and in `kept`."""
     if hasattr(value, "untyped_storage"):
         try:
             return _same_layout(value)
         except (RuntimeError, NotImplementedError):
             return value.detach().clone()
     if made_of_items(value):
-        return remade(value, map(_copied, value))
+        return remade(value, (_copied(v, kept) for v in value))
     try:
         return copy.deepcopy(value)
-    except Exception:  # whatever its class makes of being copied
+    except (copy.Error, *REFUSALS):  # whatever its class makes of being copied
+        if kept is not None:
+            kept.append(value)
         return value
 
 
@@ -132,16 +136,6 @@ def _elsewhere(value: Any) -> Any:
     return big
 
 
-def _exactly(t: Type, a: Any, b: Any) -> bool:
-    """Whether two values are equal; what cannot be compared is taken to be."""
-    for measure in (t.values_eq, t.values_eq_approx):
-        try:
-            return bool(measure(a, b))
-        except Exception:  # == is no truth for all
-            continue
-    return True
-
-
 class _Checked:
     """Runs a node and checks."""
 
@@ -156,11 +150,12 @@ class _Checked:
         return in_c(self.node) if own and not isinstance(op, NativeOp) else None
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Storage]) -> None:
-        before = [_copied(v) for v in inputs]
+        uncopied: list[list[Any]] = [[] for _ in inputs]
+        before = list(map(_copied, inputs, uncopied))
         old = [cell[0] for cell in outputs]
         results = self._run(self.run, inputs, [None] * len(outputs))
         self._check_types(results)
-        self._check_inputs(inputs, before)
+        self._check_inputs(inputs, before, uncopied)
         self._check_aliases(inputs, results)
         if not self.node.op.random:
             kept = [_copied(v) for v in results]
@@ -201,11 +196,26 @@ class _Checked:
                     f"{self.node.op}: output {i} must be of type {v.type}, it is {describe(value)}"
                 )
 
-    def _check_inputs(self, inputs: Sequence[Any], before: Sequence[Any]) -> None:
+    def _check_inputs(
+        self, inputs: Sequence[Any], before: Sequence[Any], uncopied: Sequence[Sequence[Any]]
+    ) -> None:
         node, op = self.node, self.node.op
         destroyed = destroyed_inputs(node)
         for i, (v, value, was) in enumerate(zip(node.inputs, inputs, before, strict=True)):
-            if i in destroyed or _exactly(v.type, value, was):
+            if i in destroyed:
+                continue
+            equal = next(measured(value, was, v.type.values_eq, v.type.values_eq_approx), None)
+            if equal is not False:
+                if equal is None or uncopied[i]:
+                    advice = f"compared: give {v.type} a values_eq"
+                    if uncopied[i]:
+                        advice = "copied: give its class a __deepcopy__"
+                    warnings.warn(
+                        f"it is unknown whether {op} changes its input {i} ({v}), because "
+                        f"{describe(value)} cannot be {advice}",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
                 continue
             if any(_share(node, j, i, inputs) for j in destroyed):
                 continue

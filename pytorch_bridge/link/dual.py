@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..errors import ContractError
+from ..errors import REFUSALS, ContractError
 from ..graph.basic import Apply
 from ..graph.destroy import destroyed_inputs
 from ..ops.op import Storage, has_perform
@@ -53,12 +53,15 @@ class DualLinker(PythonLinker):
         return run
 
 
+def measured(a: Any, b: Any, *measures: Callable[[Any, Any], Any]) -> Iterator[bool]:
+    """Whether two values are equal by each of these measures of their type. One that fails says
+    nothing, as a relative one does at zero."""
+    for measure in measures:
+        with suppress(*REFUSALS):
+            yield bool(measure(a, b))
+
+
 def equal(type_: Type, a: Any, b: Any) -> bool:
-    """Whether two values are equal by one of the type's measures, or the same. A measure that fails
-    says nothing, as a relative one does at zero."""
-    measures = [type_.values_eq, type_.values_eq_approx] if type(a) is type(b) else []
-    for measure in measures or [type_.values_eq_approx]:
-        with suppress(Exception):
-            if measure(a, b):
-                return True
-    return same(a, b)
+    """Whether two values are equal by one of the type's measures, or the same."""
+    exact = [type_.values_eq] if type(a) is type(b) else []
+    return any(measured(a, b, *exact, type_.values_eq_approx)) or same(a, b)

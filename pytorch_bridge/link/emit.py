@@ -9,16 +9,16 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable
-from ..ops.op import run_perform
+from ..ops.op import has_state, run_perform
 from ..sameness import key
 from ..types import SchemaType
 from ..types.base import CType, Sub, Type, generic
 from ..types.literals import CLiteral
-from .blocks import Block, braced, nest
+from .blocks import Block, braced, nest, remark
 from .compile import GraphCompiler
 from .declarations import declared, mentions, statements, without_text
 from .explain import Explainer, GraphPlace
@@ -46,6 +46,19 @@ _LONG = 150  # variables and nodes of a graph
 
 _LOOP = re.compile(r"\b(for|while|do)\b")
 
+
+_STATE_END = "pb_end_state"
+# Members of C++ may have constructors. Others begin as zeros in both.
+_MAKES_STATE = """\
+#ifdef __cplusplus
+#include <new>
+#define PB_NEW_STATE() new (std::nothrow) struct pb_state()
+#define PB_FREE_STATE(state) delete (state)
+#else
+#define PB_NEW_STATE() PyMem_RawCalloc(1, sizeof(struct pb_state))
+#define PB_FREE_STATE(state) PyMem_RawFree(state)
+#endif"""
+_GIVEN_STATE = "struct pb_state *pb_state = (struct pb_state *){};"
 
 _signatures: dict[Any, list[inspect.Parameter]] = {}
 
@@ -95,7 +108,7 @@ def texts(value: str | Iterable[str] | None) -> list[str]:
 
 
 def written(owner: Any, method: str, code: Any) -> str:
-    """What a method has returned, which must be C."""
+    """The C code that a method has returned. BridgeTypeError where it is no str."""
     if not isinstance(code, str):
         raise BridgeTypeError(
             f"{method} of {owner_name(owner)} returned {code!r}; it must return C code as a str"
@@ -167,6 +180,15 @@ class Perform:
         return tuple(s[0] for s in storage)
 
 
+class NodeState(NamedTuple):
+    """What a node has between calls: the members that it declares, and the code around them."""
+
+    node: Apply
+    members: str
+    enter: str
+    leave: str
+
+
 class Emitter:
     """The C function of a graph, and what was met on the way.
 
@@ -182,6 +204,7 @@ class Emitter:
         self.places: list[GraphPlace] = []
         self.owners: list[Any] = []  # types and ops, each once, whose code is in
         self.support: list[str] = []  # what belongs to one node
+        self.states: list[NodeState] = []
         self.apply_versions: dict[int, list[Any]] = {}  # by the op
         self.names: dict[Variable, str] = {}  # in C
         self.literals: dict[Variable, str] = {}
@@ -193,6 +216,7 @@ class Emitter:
         self.variables = self._number()
         self.explain.in_c = {c: self.explain.names[v] for v, c in self.names.items()}
         self.body = self._function()
+        self.state = self._state_code()
         self.explain.places = self.places
 
     def _own(self, owner: Any) -> Any:
@@ -369,10 +393,92 @@ class Emitter:
         owner = self._own(op)
         cleanup = optional_method(op, "c_code_cleanup", node, name, inputs, outputs, sub)
         self.support += texts(optional_method(op, "c_support_code_apply", node, name))
+        self._state(node, name)
         if hasattr(op, "c_code_cache_version_apply"):
             found = self.apply_versions.setdefault(id(owner), [])
             found.append(tuple(op.c_code_cache_version_apply(node)))
         return Block(label, title, braced(code), braced(cleanup or "")), op.c_needs_gil(node)
+
+    def _state(self, node: Apply, name: str) -> None:
+        """Takes in what a node has between calls."""
+        op = node.op
+        if not has_state(op):
+            return
+
+        def code(method: str, *more: Any) -> str:
+            found = optional_method(op, method, node, name, *more)
+            return written(op, method, "" if found is None else found).strip()
+
+        members = code("c_support_code_struct")
+        for identifier in declared(members):
+            if not mentions(identifier, name):
+                raise BridgeTypeError(
+                    f"c_support_code_struct of {owner_name(op)} declares {identifier!r}, whose "
+                    f"name does not contain {name!r}, the name it was given"
+                )
+        fail = self._fail(GraphPlace("init", node=node), _STATE_END)
+        enter = code("c_init_code_struct", {"fail": fail})
+        leave = code("c_cleanup_code_struct")
+        # What it raises and does not fail for would be raised by whatever comes next.
+        enter = f"{braced(enter)}\nif (PyErr_Occurred()) {fail}" if enter else ""
+        self.states.append(NodeState(node, members, enter, leave))
+
+    def _state_code(self) -> tuple[str, str]:
+        """The struct of what the nodes have between calls, with a name for each member, and the
+        functions that begin and end it."""
+        if not self.states:
+            return "", ""
+        members = [s.members for s in self.states]
+        names = [n for m in members for n in dict.fromkeys(declared(m))]
+        head = [
+            _MAKES_STATE,
+            "struct pb_state {",
+            "int pb_begun;",
+            *(m for m in members if m),
+            "};",
+            *(f"#define {n} (pb_state->{n})" for n in names),
+        ]
+        leave = []
+        for i, s in reversed([*enumerate(self.states, 1)]):
+            if s.leave:
+                leave.append(f"if (pb_state->pb_begun >= {i}) {braced(s.leave)}")
+        place = GraphPlace("init", node=self.states[0].node)
+        enter = []
+        for i, s in enumerate(self.states, 1):
+            enter += [remark(self.explain.names.line(s.node)), f"pb_state->pb_begun = {i};"]
+            enter.append(s.enter)
+        functions = [
+            "void pb_graph_end(void *pb_given) {",
+            _GIVEN_STATE.format("pb_given"),
+            *leave,
+            "PB_FREE_STATE(pb_state);",
+            "}",
+            "",
+            "int pb_graph_begin(struct pb_call *pb) {",
+            "int pb_failed = 0;",
+            "const char *pb_error = NULL;",
+            _GIVEN_STATE.format("PB_NEW_STATE()"),
+            "if (pb_state == NULL) {",
+            f"PyErr_NoMemory();\n{self._fail(place, 'pb_end')}",
+            "}",
+            *(line for line in enter if line),
+            f"goto {_STATE_END};",
+            f"{_STATE_END}:;",
+            "if (pb_failed) {",
+            # The cleanup may call what minds an exception that is set.
+            "PyObject *pb_type, *pb_value, *pb_traceback;",
+            "PyErr_Fetch(&pb_type, &pb_value, &pb_traceback);",
+            "pb_graph_end(pb_state);",
+            "pb_state = NULL;",
+            "PyErr_Restore(pb_type, pb_value, pb_traceback);",
+            "}",
+            "pb_end:;",
+            "pb->state = pb_state;",
+            "pb->error = pb_error;",
+            "return pb_failed;",
+            "}",
+        ]
+        return "\n".join(head), "\n".join(functions)
 
     def _perform(self, i: int, node: Apply, label: str) -> str:
         """The call of `perform`: C variables become Python objects and back.
@@ -499,6 +605,8 @@ class Emitter:
             objects[f"py_{self.names[v]}"] = value
         lines = [f"{self.attributes}int pb_graph(struct pb_call *pb) {{"]
         lines += [f"PyObject *{name} = Py_NewRef({value});" for name, value in objects.items()]
+        if self.states:
+            lines += [_GIVEN_STATE.format("pb->state"), "(void)pb_state;"]
         lines += [*head, "(void)pb_error;", body]
         results = [
             f"pb->outputs[{i}] = Py_XNewRef(py_{self.names[v]});"

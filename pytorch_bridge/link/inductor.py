@@ -26,12 +26,13 @@ from typing import Any
 
 from .. import replacing, toolchain
 from ..artifacts import digest_file
-from ..errors import BridgeTypeError, BridgeValueError, CompileError
+from ..errors import REFUSALS, BridgeTypeError, BridgeValueError, CompileError
 from ..graph.basic import Apply, Variable, among
 from ..graph.destroy import Memory
 from ..graph.printing import dprint
 from ..ops.checks import CheckSizes, SizeRule
 from ..ops.conditions import parse
+from ..ops.quiet import default_dtype
 from . import cache
 from .c_linker import CacheVersionWarning
 from .compile import processor
@@ -180,6 +181,7 @@ class _Make:
             *map(digest_file, (__file__, str(Path(__file__).with_name("torch_export.py")))),
             torch.__version__,
             str(torch.get_num_threads()),  # is in the code
+            str(default_dtype()),
             shlex.join(self.compiler.command),
             self.compiler.version,
             processor(),
@@ -213,7 +215,7 @@ class _Make:
                 torch._inductor.aoti_compile_and_package(
                     found.program, package_path=str(library), inductor_configs=config
                 )
-            except Exception as e:
+            except (OSError, *REFUSALS) as e:
                 raise CompileError(f"AOTInductor failed: {head(f'{type(e).__name__}: {e}')}") from e
         depends.write_text("library:\n")
 

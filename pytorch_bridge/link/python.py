@@ -12,6 +12,7 @@ from typing import Any
 
 from ..graph.basic import Apply, Constant, Variable, toposort
 from ..ops.op import Storage, run_perform
+from ..ops.quiet import without_autocast
 from .explain import Explainer, GraphPlace
 
 # Runs a node on the values of its inputs; what it computes goes into the storages of its outputs.
@@ -81,7 +82,7 @@ class Interpreter:
         storage = self.storage or self._fresh()
         for i, value in enumerate(values):
             storage[i][0] = value
-        with torch.no_grad():
+        with torch.no_grad(), without_autocast():  # as in C
             for at, (run, inputs, outputs, drops) in enumerate(self.steps):
                 given = [storage[i][0] for i in inputs]
                 try:

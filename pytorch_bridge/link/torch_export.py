@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import BridgeTypeError, CompileError, MissingMethodError
+from ..errors import REFUSALS, BridgeTypeError, CompileError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable
 from ..ops.checks import CheckSizes, SizeRule
 from ..ops.conditions import parse
 from ..ops.op import Op
+from ..ops.quiet import default_modes
 from ..ranges import linear, size_rules
 from ..types import TensorType, Type
 from ..types.numbers import NumberArg
@@ -79,6 +80,9 @@ def check_traceable(order: Sequence[Apply]) -> None:
     """MissingMethodError where a node has nothing to trace."""
     for i, node in enumerate(order):
         kind = type(node.op)
+        reason = getattr(node.op, "not_traced", None)
+        if reason is not None:
+            raise MissingMethodError(f"mode 'inductor' cannot trace node {i}, {node.op}: {reason}")
         if kind.perform is Op.perform and kind.trace is Op.trace:
             raise MissingMethodError(
                 f"mode 'inductor' cannot trace node {i}, {node.op}: {kind.__name__} lacks perform"
@@ -111,12 +115,12 @@ def traced(
         module, place = _module(inputs, outputs, order)
         example = tuple(_example(v, sizes) for v in inputs)
         try:
-            with torch.no_grad():
+            with default_modes(), torch.no_grad():
                 program = torch.export.export(module, example, dynamic_shapes=_dynamic(inputs))
             return _understood(inputs, program, example)
         except CompileError as e:
             failure = e
-        except Exception as e:
+        except REFUSALS as e:
             failure = _failure(place, order, e, _shapes(inputs, example))
     assert failure is not None
     raise failure

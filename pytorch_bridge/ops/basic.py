@@ -19,7 +19,7 @@ from ..errors import BridgeTypeError, MissingMethodError
 from ..graph.basic import Apply, Variable
 from ..registry import Table
 from ..types import SchemaType, TensorType, Type, schema_type
-from ..types.base import Sub, generic
+from ..types.base import Sub, form_of, generic
 from ..types.containers import ListArg, Optional
 from ..types.faces import Kinds, kinds_of, nearest
 from ..types.numbers import NumberArg
@@ -82,8 +82,7 @@ def _code_for(table: Table, t: Type) -> tuple[Any, ...] | None:
     for kinds in nearest(kinds_of(t)):
         found = table.one(kinds)
         if found is not None:
-            declares: Any = getattr(kinds[0], "c_declare", None)
-            return found if getattr(type(t), "c_declare", None) is declares else None
+            return found if form_of(type(t)) is form_of(kinds[0]) else None
     return None
 
 
@@ -263,6 +262,13 @@ class After(_OnOne):
         return [output_grads[0], None]
 
 
+def after(grads: Gradients, checked: Variables) -> Gradients:
+    """Gradients through a check: one that is computed alone is checked, too."""
+    op = After()
+    pairs = zip(grads, checked, strict=True)
+    return [None if g is None else op.make_node(g, v).outputs[0] for g, v in pairs]
+
+
 @closed
 class SpecifyShape(Op):
     """A tensor that has been checked at run time to have these sizes; None is any."""
@@ -298,12 +304,15 @@ class SpecifyShape(Op):
             )
         output_storage[0][0] = x
 
-    def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
-        (x,), (g,) = inputs, output_grads
-        # A gradient that is computed alone is one of a tensor that has these sizes, too.
-        return After().make_node(g, self.make_node(x).outputs[0]).outputs
+    def L_op(self, inputs: Variables, outputs: Variables, output_grads: Gradients) -> Gradients:
+        return after(output_grads, outputs)
 
     def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
+        if form_of(type(node.inputs[0].type)) is not form_of(TensorType):
+            raise MissingMethodError(
+                f"{self} has no C code for {type(node.inputs[0].type).__name__}, whose values are "
+                "no tensors in C"
+            )
         (x,), (z,) = inputs, outputs
         sizes = ", ".join("-1" if d is None else f"INT64_C({d})" for d in self.sizes) or "0"
         return f"""{{

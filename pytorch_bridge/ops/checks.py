@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from ..errors import BridgeTypeError, BridgeValueError
 from ..graph.basic import Apply, Variable
-from ..types import TensorType, literals
+from ..types import TensorType, literals, schema_type
 from ..types.base import Sub
 from ..types.numbers import NumberArg
 from ..types.schema import describe
-from .basic import view_op
+from .basic import after, view_op
 from .conditions import Condition, InC
 from .native import constant
 from .op import Gradients, Names, Op, Storages, Values, Variables, closed
@@ -38,9 +38,9 @@ class _Passes(Op):
     explains_itself = True
     only_calls = True
 
-    def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
-        others: list[Variable | None] = [None] * (len(inputs) - len(output_grads))
-        return [*output_grads, *others]
+    def L_op(self, inputs: Variables, outputs: Variables, output_grads: Gradients) -> Gradients:
+        others: list[Variable | None] = [None] * (len(inputs) - len(outputs))
+        return [*after(output_grads, outputs), *others]
 
     def _pass_on(self, node: Apply, inputs: Names, outputs: Names, sub: Sub) -> str:
         lines = []
@@ -346,3 +346,61 @@ class Require(_Passes):
             f'if (!({inputs[1]})) {{\npb_error = cgotorch_make_error("RuntimeError", {message});\n'
             f"{sub['fail']}\n}}\n{self._pass_on(node, inputs, outputs, sub)}"
         )
+
+
+@closed
+class Drawn(Op):
+    """A number that is there once its input is, whatever that is: what InOrder waits for."""
+
+    __props__ = ()
+    only_calls = True
+
+    def make_node(self, x: Any) -> Apply:
+        return Apply(self, [x], [schema_type("int").make_variable()])
+
+    def grad(self, inputs: Variables, output_grads: Variables) -> Gradients:
+        return [None]
+
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
+        output_storage[0][0] = 0
+
+    def trace(self, node: Apply, inputs: Sequence[Any]) -> list[Any]:
+        return [0]
+
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
+        return f"(void){inputs[0]};\n{outputs[0]} = 0;"
+
+    def c_needs_gil(self, node: Apply) -> bool:
+        return False
+
+    def c_code_cache_version(self) -> tuple[Any, ...]:
+        return (1,)
+
+
+@closed
+class InOrder(_Passes):
+    """Its first input, once the second has been computed: random numbers are drawn in the order in
+    which a program draws them."""
+
+    __props__ = ()
+    view_map = {0: [0]}  # noqa: RUF012
+
+    def make_node(self, x: Any, drawn: Variable) -> Apply:
+        x = constant(x)
+        if isinstance(x.type, TensorType):
+            out = x.type.clone(name=None).make_variable()
+        else:
+            out = x.type.make_variable()
+        return Apply(self, [x, drawn], [out])
+
+    def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
+        output_storage[0][0] = inputs[0]
+
+    def trace(self, node: Apply, inputs: Sequence[Any]) -> list[Any]:
+        return [inputs[0]]
+
+    def c_code(self, node: Apply, name: str, inputs: Names, outputs: Names, sub: Sub) -> str:
+        return f"(void){inputs[1]};\n{self._pass_on(node, inputs, outputs, sub)}"
+
+
+drawn, in_order = Drawn(), InOrder()

@@ -89,7 +89,7 @@ def _form(
 ) -> Form | None:
     """`dtypes` are those of the output and the inputs, on which the answer depends."""
     values = {a.name: v for a, v in zip(op.native.function.arguments, op.arguments, strict=True)}
-    base = op.name.partition(".")[0]
+    base = op.native.base
     writer = _WRITERS.get(base)
     if writer is not None:
         found = writer(_Operands(op, values, inputs, output))
@@ -117,7 +117,7 @@ def _all_inputs(op: NativeOp) -> bool:
 @cache
 def _out_form(function: NativeFunction) -> NativeFunction | None:
     """The overload that writes the result into one further argument, which is the last."""
-    packet = find_packet(function.name.partition(".")[0])
+    packet = find_packet(function.base)
     assert packet is not None
     wanted = [(a.name, a.type) for a in function.function.arguments]
     for candidate in packet.overloads.values():
@@ -229,7 +229,7 @@ def _wrapping(template: str, dtype: str) -> str:
 
 def _entry(op: NativeOp) -> Any:
     """What scalar ops know of an overload: `add.Scalar` is that of `add.Tensor`."""
-    base = op.name.partition(".")[0]
+    base = op.native.base
     return by_native(base)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,17 @@ from .op import Names, Op, Storages, Values, closed
 
 # What the kernel of an operator on the CPU is registered for.
 _KEYS = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+
+# What finds the gradients of a node; it is above this module, and registers itself.
+_gradients: list[Callable[[Apply, Sequence[Any], Sequence[bool]], Sequence[Any]]] = []
+
+
+def register_gradients(
+    find: Callable[[Apply, Sequence[Any], Sequence[bool]], Sequence[Any]],
+) -> None:
+    """Says how the gradients of operators of libraries are found."""
+    _gradients[:] = [find]
+
 
 # What to do about operators that are written in Python.
 _ADVICE = {
@@ -102,6 +113,10 @@ class LibraryOp(Op):
         self.args, self.kwargs = args, dict(kwargs)
         self.name = f"{overload._schema.name}.{overload._overloadname}"
         self.random = torch.Tag.nondeterministic_seeded in overload.tags
+        # What the inputs are like, fake tensors and numbers; None where nobody has said so.
+        self.example: Sequence[Any] | None = None
+        returns = overload._schema.returns
+        self.lists = any("[]" in str(r.type) or "List" in str(r.type) for r in returns)
         self._key = (self.name, key(args), key(self.kwargs))
         self.view_map, self.destroy_map = self._memory()
 
@@ -126,7 +141,7 @@ class LibraryOp(Op):
         n = 0
         for i, argument in enumerate(schema.arguments):
             value = self.args[i] if i < len(self.args) else self.kwargs.get(argument.name)
-            count = sum(x is IN for x in _flat(value))
+            count = sum(x is IN for x in flat(value))
             places[i] = list(range(n, n + count))
             n += count
         views: dict[int, list[int]] = {}
@@ -148,9 +163,9 @@ class LibraryOp(Op):
                     self.returned_inputs.update((o, place) for place in places[i])
                 else:
                     views.setdefault(o, []).extend(places[i])
-        # What is written into is there as further outputs, behind the results.
+        # Written arguments are further outputs, behind the results.
         n = len(schema.returns)
-        if any("[]" in str(r.type) or "List" in str(r.type) for r in schema.returns):
+        if self.lists:
             return views, {None: written} if written else {}
         return views, {n + k: [i] for k, i in enumerate(written)}
 
@@ -158,21 +173,33 @@ class LibraryOp(Op):
         self, types: Sequence[Type], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Apply:
         """The call as a node whose results have these types."""
-        inputs = [v for v in _flat((args, dict(kwargs))) if isinstance(v, Variable)]
+        inputs = [v for v in flat((args, dict(kwargs))) if isinstance(v, Variable)]
         written = [] if None in self.destroy_map else self.written_inputs
         outputs = [*types, *(inputs[i].type for i in written)]
         return Apply(self, inputs, [t.make_variable() for t in outputs])
 
     def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
-        values = iter(inputs)
-        result = self.overload(*_filled(self.args, values), **_filled(self.kwargs, values))
-        if not self.overload._schema.returns:
-            result = ()
-        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        results = self.call(inputs)
         if None not in self.destroy_map:
             results += [inputs[i] for i in self.written_inputs]
         for storage, value in zip(output_storage, results, strict=True):
             storage[0] = value
+
+    def call(self, inputs: Values) -> list[Any]:
+        """What the operator returns."""
+        values = iter(inputs)
+        result = self.overload(*_filled(self.args, values), **_filled(self.kwargs, values))
+        if not self.overload._schema.returns:
+            return []
+        return list(result) if isinstance(result, (tuple, list)) else [result]
+
+    def grad_of_node(
+        self, node: Apply, output_grads: Sequence[Variable | None], need: Sequence[bool]
+    ) -> Sequence[Variable | None]:
+        """The gradients that are registered with autograd."""
+        if not _gradients:
+            raise MissingMethodError(f"{self.name} has no gradient")
+        return _gradients[0](node, output_grads, need)
 
     # In C
 
@@ -303,11 +330,12 @@ def _template(value: Any) -> Any:
     return value
 
 
-def _flat(value: Any) -> list[Any]:
+def flat(value: Any) -> list[Any]:
+    """The leaves of arguments, in the order of a node's inputs."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (list, tuple)):
-        return [x for v in value for x in _flat(v)]
+        return [x for v in value for x in flat(v)]
     return [value]
 
 

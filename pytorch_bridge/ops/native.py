@@ -114,6 +114,7 @@ class NativeFunction:
             schema, tuple(variants.split(",")), tuple(t for t in tags.split(",") if t), page
         )
         self.name = name
+        self.base, _, self.overload = name.partition(".")
         self.types: tuple[SchemaType, ...] = tuple(
             schema_type(a.type) for a in self.function.arguments
         )
@@ -142,9 +143,8 @@ class NativeFunction:
         """torch's own overload. BridgeTypeError where the installed torch has none."""
         import torch
 
-        base, _, overload = self.name.partition(".")
         try:
-            return getattr(getattr(torch.ops.aten, base), overload or "default")
+            return getattr(getattr(torch.ops.aten, self.base), self.overload or "default")
         except AttributeError:
             raise BridgeTypeError(
                 f"{self.name}: torch {torch.__version__} has no such function"
@@ -185,16 +185,15 @@ class NativeFunction:
     def functional(self) -> NativeFunction | None:
         """The function that does the same as this in-place one, and writes nothing. The arguments
         tell: overloads that belong together may have other names."""
-        base = self.name.partition(".")[0]
-        if not base.endswith("_") or base.endswith("__"):
+        if not self.base.endswith("_") or self.base.endswith("__"):
             return None
-        return self._alike(base[:-1], False)
+        return self._alike(self.base[:-1], False)
 
     @cached_property
     def in_place(self) -> NativeFunction | None:
         """The function that does the same as this one, and writes the result into its first
         argument."""
-        return self._alike(f"{self.name.partition('.')[0]}_", True)
+        return self._alike(f"{self.base}_", True)
 
     def _alike(self, base: str, written: bool) -> NativeFunction | None:
         """The overload of another function that takes the same arguments, and writes into the
@@ -310,11 +309,10 @@ class NativeFunction:
     @cached_property
     def _scalar(self) -> NativeFunction | None:
         """The overload that differs by taking a Scalar for `other`, if there is one."""
-        base, _, overload = self.name.partition(".")
-        if overload not in ("Tensor", "Tensor_Tensor", "self", ""):
+        if self.overload not in ("Tensor", "Tensor_Tensor", "self", ""):
             return None
         for candidate in ("Scalar", "Tensor_Scalar"):
-            name = f"{base}.{candidate}"
+            name = f"{self.base}.{candidate}"
             if name not in lines() or name == self.name:
                 continue
             form = native(name)
@@ -802,9 +800,6 @@ class NativeOp(CallsTorch):
             n += count
         return found
 
-    def _tensor_places(self, name: str) -> list[int]:
-        return self.places.get(name, [])
-
     @cached_property
     def view_map(self) -> Mapping[int, Sequence[int]]:  # type: ignore[override]
         f = self.native.function
@@ -817,8 +812,12 @@ class NativeOp(CallsTorch):
             if extra is not None:
                 tensors = [a.name for a in f.arguments if "Tensor" in a.type]
                 names += [n for n in tensors if extra is True or n in extra]
-            inputs = sorted({i for n in names for i in self._tensor_places(n)})
-            if inputs:
+            inputs = sorted({i for n in names for i in self.places[n]})
+            if corrected("view_of_one", self.name) and len(inputs) > 1:
+                continue
+            if corrected("view_of_each", self.name) and len(inputs) == len(group):
+                found.update((o, [i]) for o, i in zip(group, inputs, strict=True))
+            elif inputs:
                 found.update((o, inputs) for o in group)
         for o in self.destroy_map:
             if o is not None:
@@ -838,7 +837,7 @@ class NativeOp(CallsTorch):
             written = [a for a in f.arguments if a.written]
             for group, a in zip(self.groups, written, strict=True):
                 # One output for each tensor of the argument, in its order.
-                for o, i in zip(group, self._tensor_places(a.name), strict=False):
+                for o, i in zip(group, self.places[a.name], strict=False):
                     found[o] = [i]
                     claimed.add(i)
         else:
@@ -846,21 +845,17 @@ class NativeOp(CallsTorch):
                 same = f.same_as(f.returns[k])
                 if same is None:
                     continue
-                places = self._tensor_places(same.name)
+                places = self.places[same.name]
                 one_each = len(places) == len(group)
                 for n, o in enumerate(group):
                     found[o] = [places[n]] if one_each else list(places)
                 claimed.update(places)
         rest = [
-            i
-            for a in f.arguments
-            if a.written
-            for i in self._tensor_places(a.name)
-            if i not in claimed
+            i for a in f.arguments if a.written for i in self.places[a.name] if i not in claimed
         ]
         for name, condition in (corrected("writes", self.name) or {}).items():
             if self._holds(condition):
-                rest += [i for i in self._tensor_places(name) if i not in claimed]
+                rest += [i for i in self.places[name] if i not in claimed]
         if rest:
             found[None] = sorted(set(rest))
         return found

@@ -15,14 +15,10 @@ from ..graph.basic import Apply, Variable
 from ..sameness import attributes_key, key
 from ..types.base import HasCode, Sub, Type, check_names
 
-_STRUCT = "C code has no state between calls here: keep it in an input that the op destroys"
-# What ops of Aesara may define, and would be without effect here: what to do instead.
+# Attributes of Aesara's ops that have no effect here, and what to do instead.
 _ABSENT = {
     "params_type": "name the parameters in __props__, and write them into the text of c_code",
     "get_params": "name the parameters in __props__, and write them into the text of c_code",
-    "c_support_code_struct": _STRUCT,
-    "c_init_code_struct": _STRUCT,
-    "c_cleanup_code_struct": _STRUCT,
     "c_init_code_apply": "use c_init_code, or c_support_code_apply",
     "make_thunk": "define perform, c_code, or both",
     "make_py_thunk": "define perform",
@@ -103,8 +99,8 @@ class Op(HasCode):
         return object.__hash__(self) if mine is None else hash((type(self), mine))
 
     def __sameness__(self) -> Hashable:
-        """What two ops of this class share if one may stand for the other: equal parameters. An
-        `__eq__` of the class's own must say so and all attributes agree."""
+        """The key of two ops of this class that may stand for each other: their parameters; where
+        the class has its own `__eq__`, that and all attributes."""
         kind = type(self)
         if kind.__eq__ is Op.__eq__:
             return self._parameters()
@@ -189,6 +185,23 @@ class Op(HasCode):
         """Functions for this node alone."""
         return ""
 
+    # A compiled function has a struct of its own, in which nodes may keep something between calls:
+    # buffers, plans, a counter. c_code names the members as they are declared. Calls from several
+    # threads take turns. An op whose outputs depend on its state is `random`.
+
+    def c_support_code_struct(self, node: Apply, name: str) -> str:
+        """Declares the members of a node, each with `name` in its own name. They begin as zeros."""
+        return ""
+
+    def c_init_code_struct(self, node: Apply, name: str, sub: Sub) -> str:
+        """C that runs when a function is made, with the interpreter: initialises the members."""
+        return ""
+
+    def c_cleanup_code_struct(self, node: Apply, name: str) -> str:
+        """C that runs when a function ends, with the interpreter, and where c_init_code_struct of
+        this node or of a later one has failed: frees what the members hold."""
+        return ""
+
     def c_needs_gil(self, node: Apply) -> bool:
         """Whether c_code uses the Python interpreter; what does not lets other threads run."""
         return True
@@ -224,6 +237,14 @@ def apply_to(op: Op, inputs: Sequence[Any]) -> Apply:
 
 def has_perform(op: Op) -> bool:
     return type(op).perform is not Op.perform
+
+
+_OF_STATE = ("c_support_code_struct", "c_init_code_struct", "c_cleanup_code_struct")
+
+
+def has_state(op: Op) -> bool:
+    """Whether an op's C code has something between calls."""
+    return any(getattr(type(op), m, None) not in (None, getattr(Op, m)) for m in _OF_STATE)
 
 
 def run_perform(node: Apply, inputs: Sequence[Any], storage: Sequence[Storage]) -> None:

@@ -11,6 +11,41 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
+
+@contextlib.contextmanager
+def without_autocast() -> Iterator[None]:
+    """Ends the caller's autocast; an op may still use its own inside."""
+    import torch
+
+    with contextlib.ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield
+
+
+@contextlib.contextmanager
+def default_modes() -> Iterator[None]:
+    """PyTorch as a compiled function calls it, in whatever modes the caller is: without autocast,
+    inference mode and another default device. Grad mode is to be set inside."""
+    import torch
+
+    with contextlib.ExitStack() as stack:
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))  # which enables gradients
+        stack.enter_context(without_autocast())
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        yield
+
+
+def default_dtype() -> Any:
+    """torch's default dtype, by which some results get theirs."""
+    import torch
+
+    return torch.get_default_dtype()
+
+
 _silent: ContextVar[bool] = ContextVar("silent", default=False)
 _one_at_a_time = threading.RLock()
 

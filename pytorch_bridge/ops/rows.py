@@ -155,7 +155,7 @@ class _Proof:
         if not isinstance(op, NativeOp) or op.random:
             raise _Unknown
         call = _Call(self, node, op)
-        base = op.name.partition(".")[0]
+        base = op.native.base
         if op.native.pointwise:
             return [call.pointwise()] * len(node.outputs)
         _need(base in _RULES)
@@ -350,7 +350,7 @@ def _pool(call: _Call) -> Rows:
     first = _first(call)
     call.others_free(first)
     rows, shape = call.rows(first)
-    n = int(call.op.name.partition(".")[0][-2])
+    n = int(call.op.native.base[-2])
     _need(rows.dim < len(shape) - n)
     return rows
 
@@ -510,7 +510,7 @@ def _joined(call: _Call) -> Rows:
     found = {call.proof.at(v) for v in tensors}
     _need(len(found) == 1)
     rows = _rows(found.pop())
-    new = call.op.name.partition(".")[0] == "stack"
+    new = call.op.native.base == "stack"
     dim = call.dim("dim", len(_shape(tensors[0])) + new)
     if new:
         return rows._replace(dim=rows.dim + (dim <= rows.dim))

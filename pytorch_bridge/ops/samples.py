@@ -7,10 +7,12 @@ holds elsewhere, unless all sizes of the inputs are known.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..errors import REFUSALS
 from ..types import TensorType, Type
 from .functions import IN
 from .quiet import quiet
@@ -139,7 +141,7 @@ class Samples:
             try:
                 with quiet():
                     return self.call(tensor, lambda t: example(t, number))
-            except Exception as e:
+            except REFUSALS as e:
                 error = error or e
         assert error is not None
         raise error
@@ -162,27 +164,17 @@ class Samples:
         for number in numbers:
             try:
                 found = [run(hints[0], {}, number)]
-            except NoKernel:
-                raise
-            except Exception as e:
+            except REFUSALS as e:
                 refusal = refusal or e
                 continue
             for hint in (hints[1], 1) if self.open else ():
-                try:
+                with contextlib.suppress(*REFUSALS):  # not every size fits
                     found.append(run(hint, {}, number))
-                except NoKernel:
-                    raise
-                except Exception:  # not every size fits
-                    continue
             return found
         for number in numbers if self.open else ():
             for sizes in self.tied():
-                try:
+                with contextlib.suppress(*REFUSALS):
                     return [run(hints[0], sizes, number)]
-                except NoKernel:
-                    raise
-                except Exception:
-                    continue
         raise RefusedSamples from refusal
 
     def tied(self) -> Iterator[dict[tuple[int, int], int]]:

@@ -21,14 +21,16 @@ class Separate(CallsTorch):
     into. ValueError where two that are written into overlap, or elements of one do.
 
     `written` are the numbers of those that are written into, `names` what errors call the inputs.
+    With `refuse`, ValueError takes the place of the copy: PyTorch would read what is written.
     """
 
-    __props__ = ("written", "names")
+    __props__ = ("written", "names", "refuse")
     only_calls = True
 
-    def __init__(self, written: Sequence[int], names: Sequence[str]) -> None:
+    def __init__(self, written: Sequence[int], names: Sequence[str], refuse: bool = False) -> None:
         self.written = tuple(sorted(written))
         self.names = tuple(names)
+        self.refuse = refuse
         self.view_map = {i: [i] for i in range(len(self.names))}
 
     def __str__(self) -> str:
@@ -40,7 +42,7 @@ class Separate(CallsTorch):
         return Apply(self, inputs, [v.type.make_variable() for v in inputs])
 
     def perform(self, node: Apply, inputs: Values, output_storage: Storages) -> None:
-        found = separated(inputs, self.written, self.names)
+        found = separated(inputs, self.written, self.names, self.refuse)
         for cell, value in zip(output_storage, found, strict=True):
             cell[0] = value
 
@@ -57,7 +59,7 @@ class Separate(CallsTorch):
             f"const Tensor {name}_in[] = {{{', '.join(inputs)}}};",
             f"Tensor {name}_out[{n}] = {{NULL}};",
             f"if ((pb_error = pb_separate({name}_in, {name}_written, {name}_names, {n}, "
-            f"{name}_out))) {{\n{sub['fail']}\n}}",
+            f"{int(self.refuse)}, {name}_out))) {{\n{sub['fail']}\n}}",
         ]
         for i, out in enumerate(outputs):
             lines += [f"FreeTensor({out});", f"{out} = {name}_out[{i}];"]
@@ -78,13 +80,20 @@ def _twice(a: str, b: str) -> str:
     return f"{a} and {b} are both written into, and share memory: give one of them a copy"
 
 
+def _read(a: str, b: str) -> str:
+    return f"{a} is written into, and shares memory with {b}: give one of them a copy"
+
+
 def _within(a: str) -> str:
     return f"{a} is written into, and several of its elements are one in memory: give a copy"
 
 
-def separated(values: Sequence[Any], written: Sequence[int], names: Sequence[str]) -> list[Any]:
+def separated(
+    values: Sequence[Any], written: Sequence[int], names: Sequence[str], refuse: bool = False
+) -> list[Any]:
     """The values, those that are read copied where they overlap one that is written into.
-    BridgeValueError where two of these overlap, or elements of one do."""
+    BridgeValueError where two of these overlap, or elements of one do, and with `refuse` in the
+    place of a copy."""
     found = list(values)
     for i in written:
         t = values[i]
@@ -97,6 +106,8 @@ def separated(values: Sequence[Any], written: Sequence[int], names: Sequence[str
                 if j > i and overlap(t, other):
                     raise BridgeValueError(_twice(names[i], names[j]))
             elif overlap(t, other):
+                if refuse:
+                    raise BridgeValueError(_read(names[i], names[j]))
                 found[j] = other.clone()
     return found
 
@@ -116,25 +127,28 @@ def overlap(a: Any, b: Any) -> bool:
     plain = all(t.layout == torch.strided and not t.is_nested for t in (a, b))
     if not plain:
         return a is b
-    if a.untyped_storage()._cdata != b.untyped_storage()._cdata:
+    meta = a.device.type == "meta"
+    if a.device != b.device or (meta and a.untyped_storage()._cdata != b.untyped_storage()._cdata):
         return False
-    (first, last), (start, end) = map(_range, (a, b))
+    (first, last), (start, end) = byte_range(a), byte_range(b)
     if last <= start or end <= first:
         return False
-    if a.element_size() != b.element_size() or a.device.type == "meta":
+    size, low = a.element_size(), min(first, start)
+    if size != b.element_size() or (first - start) % size or meta:
         return True
-    low = min(a.storage_offset(), b.storage_offset())
-    size = max(last, end) // a.element_size() - low
-    places = torch.arange(size)
-    one, two = (places.as_strided(t.shape, t.stride(), t.storage_offset() - low) for t in (a, b))
+    places = torch.arange((max(last, end) - low) // size)
+    one = places.as_strided(a.shape, a.stride(), (first - low) // size)
+    two = places.as_strided(b.shape, b.stride(), (start - low) // size)
     return bool(torch.isin(one.reshape(-1), two.reshape(-1)).any())
 
 
-def _range(t: Any) -> tuple[int, int]:
-    """The bytes of a storage between which a tensor lies."""
+def byte_range(t: Any) -> tuple[int, int]:
+    """The bytes between which a tensor lies, by address, because two storages may have one memory
+    (arrays of NumPy that are parts of one); on meta, where there is no memory, by offset."""
     size = t.element_size()
-    last = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-    return t.storage_offset() * size, (t.storage_offset() + last + 1) * size
+    start = t.storage_offset() * size if t.device.type == "meta" else t.data_ptr()
+    reach = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) + 1
+    return start, start + reach * size
 
 
 _SUPPORT = r"""
@@ -159,17 +173,27 @@ static int pb_dims(const TensorInfo *t, int *dims) {
   return n;
 }
 
-/* Whether two tensors of one storage have an element in common; 1 also where that cannot be told:
+/* The bytes that a tensor lies in, by address, because two storages may have one memory; where it
+ * has none, by the number of its storage. */
+static void pb_bytes(const TensorInfo *t, int64_t *start, int64_t *end) {
+  const int64_t offset = t->storage_offset * t->itemsize;
+  const int64_t storage = t->data ? (int64_t)t->data - offset : t->storage_id;
+  *start = t->strides ? storage + offset : storage;
+  *end = t->strides ? *start + pb_span(t) * t->itemsize : storage + t->storage_nbytes;
+}
+
+/* Whether two tensors have an element in common; 1 also where that cannot be told:
  * pytorch_bridge/ops/separate.py, overlap. */
 static int pb_overlap(const TensorInfo *a, const TensorInfo *b) {
   int mine[16], theirs[16], n, m;
-  int64_t index[16] = {0};
-  if (!a->numel || !b->numel) return 0;
+  int64_t index[16] = {0}, begin, end, start, stop;
+  if (!a->numel || !b->numel || a->device.type != b->device.type) return 0;
+  if (!(a->data && b->data) && a->storage_id != b->storage_id) return 0;
+  pb_bytes(a, &begin, &end);
+  pb_bytes(b, &start, &stop);
+  if (end <= start || stop <= begin) return 0;
   if (!a->strides || !b->strides) return 1;
-  const int64_t begin = a->storage_offset * a->itemsize, start = b->storage_offset * b->itemsize;
-  if (begin + pb_span(a) * a->itemsize <= start || start + pb_span(b) * b->itemsize <= begin)
-    return 0;
-  if (a->itemsize != b->itemsize) return 1;
+  if (a->itemsize != b->itemsize || (begin - start) % a->itemsize) return 1;
   if ((a->flags & b->flags) & TensorNonOverlapping) return 1;
   n = pb_dims(a, mine);
   m = pb_dims(b, theirs);
@@ -182,7 +206,7 @@ static int pb_overlap(const TensorInfo *a, const TensorInfo *b) {
   }
   for (;;) {
     int k;
-    int64_t rest = a->storage_offset - b->storage_offset;
+    int64_t rest = (begin - start) / a->itemsize;
     for (k = 0; k < n; k++) rest += index[k] * a->strides[mine[k]];
     if (rest >= 0) {
       for (k = 0; k < m; k++) {
@@ -202,13 +226,13 @@ static int pb_overlap(const TensorInfo *a, const TensorInfo *b) {
 }
 
 typedef struct {
-  int64_t storage;
+  int64_t start, end;
   int place;
 } pb_place;
 
-static int pb_by_storage(const void *a, const void *b) {
+static int pb_by_start(const void *a, const void *b) {
   const pb_place *x = (const pb_place *)a, *y = (const pb_place *)b;
-  if (x->storage != y->storage) return x->storage < y->storage ? -1 : 1;
+  if (x->start != y->start) return x->start < y->start ? -1 : 1;
   return x->place - y->place;
 }
 
@@ -219,34 +243,38 @@ static const char *pb_shares(const char *format, const char *a, const char *b) {
 }
 
 /* Sets out to the tensors, and to copies of those that are read and overlap one that is written
- * into; all are new references. */
+ * into, unless these are to be refused; all are new references. */
 static const char *pb_separate(const Tensor *in, const unsigned char *written,
-                               const char *const *names, int n, Tensor *out) {
+                               const char *const *names, int n, int refuse,
+                               Tensor *out) {
   const char *error = NULL;
   TensorInfo *info = (TensorInfo *)malloc((size_t)n * sizeof *info);
   pb_place *order = (pb_place *)malloc((size_t)n * sizeof *order);
   if (!info || !order) error = cgotorch_make_error("MemoryError", "Separate");
   for (int i = 0; !error && i < n; i++) {
-    order[i].storage = 0;
+    order[i].start = order[i].end = 0;
     order[i].place = i;
     if (!in[i]) continue; /* none */
     if ((error = GetTensorInfo(in[i], &info[i]))) break;
-    order[i].storage = info[i].storage_id;
+    if (info[i].numel && info[i].storage_id) pb_bytes(&info[i], &order[i].start, &order[i].end);
     if (!written[i] || !info[i].numel || !info[i].strides) continue;
     for (int64_t d = 0; d < info[i].ndim; d++)
       if (info[i].strides[d] == 0 && info[i].sizes[d] > 1 && !error)
         error = pb_shares("%s is written into, and several of its elements are one in memory: give "
                           "a copy%s", names[i], "");
   }
-  if (!error) qsort(order, (size_t)n, sizeof *order, pb_by_storage);
+  if (!error) qsort(order, (size_t)n, sizeof *order, pb_by_start);
   for (int i = 0; !error && i < n; i++) {
-    for (int j = i + 1; !error && j < n && order[j].storage == order[i].storage; j++) {
-      const int a = order[i].place, b = order[j].place;
-      if (!order[i].storage || !(written[a] || written[b]) || !pb_overlap(&info[a], &info[b]))
-        continue;
+    for (int j = i + 1; !error && j < n && order[j].start < order[i].end; j++) {
+      const int p = order[i].place, q = order[j].place;
+      const int a = p < q ? p : q, b = p < q ? q : p; /* in messages, as they are given */
+      if (!(written[a] || written[b]) || !pb_overlap(&info[a], &info[b])) continue;
       if (written[a] && written[b])
         error = pb_shares("%s and %s are both written into, and share memory: give one of them a "
                           "copy", names[a], names[b]);
+      else if (refuse)
+        error = pb_shares("%s is written into, and shares memory with %s: give one of them a copy",
+                          names[written[a] ? a : b], names[written[a] ? b : a]);
       else if (!out[written[a] ? b : a])
         error = Clone(in[written[a] ? b : a], NULL, &out[written[a] ? b : a]);
     }

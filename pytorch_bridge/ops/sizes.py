@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+from ..errors import REFUSALS
 from .quiet import quiet
 
 # How many runs a proof may take, and how many where no size is known any more; and how many choices
@@ -131,7 +132,7 @@ def _run(
             if not _refuses(e):
                 raise NotProved(str(e).partition("\n")[0]) from None
             return env.taken, (), e
-        except Exception as e:  # kernels in Python do not foresee everything
+        except REFUSALS as e:  # kernels in Python do not foresee everything
             raise NotProved(f"{type(e).__name__}: {e}".partition("\n")[0]) from None
     return env.taken, results, None
 

@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import sameness
-from ..errors import BridgeTypeError
+from ..errors import REFUSALS, BridgeTypeError
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.containers import TensorList, is_number_list
 from ..types.enums import device_parts
 from ..types.numbers import ScalarArg
 from ..types.tensor import TensorArg
 from .functions import IN, corrected
+from .quiet import default_dtype, default_modes
 from .samples import NoKernel, RefusedSamples, Samples
 from .shapes import KEEPS_SHAPE, Result, broadcast, by_rule
 from .sizes import NotProved, prove
@@ -45,10 +46,11 @@ def output_types(function: Any, template: tuple[Any, ...], inputs: tuple[Type, .
 
     BridgeTypeError, which has PyTorch's own message, where the function refuses such inputs.
     """
-    key = (function.name, sameness.key(template), inputs)
+    key = (function.name, sameness.key(template), inputs, default_dtype())
     found = _known.get(key)
     if found is None:
-        found = _infer(function, template, inputs)
+        with default_modes():
+            found = _infer(function, template, inputs)
         if len(_known) < 100_000:
             _known[key] = found
     return found
@@ -178,7 +180,7 @@ def _pointwise(
         else t
         for t in inputs
     )
-    key = (function.name, sameness.key(template), reduced)
+    key = (function.name, sameness.key(template), reduced, default_dtype())
     dtypes = _pointwise_dtypes.get(key)
     if dtypes is None:
         try:
@@ -233,7 +235,7 @@ class _Asked:
         Python import torch._dynamo, which takes a second, when the first of them runs."""
         try:
             return self._joined([self.samples.computed(1, {})])[0]
-        except Exception:
+        except (NoKernel, *REFUSALS):
             return self.types()[0]
 
     def _found(self) -> Result:
@@ -244,7 +246,7 @@ class _Asked:
                 return self._joined([self.samples.on_meta(0, {})], exact=True)
             except NoKernel:
                 pass
-            except Exception as e:
+            except REFUSALS as e:
                 raise self._refusal(e) from None
         elif changes:
             function = self.function.functional
@@ -255,7 +257,7 @@ class _Asked:
                 return self._proved()
             except NotProved:
                 pass
-            except Exception as e:
+            except REFUSALS as e:
                 raise self._refusal(e) from None
         try:
             types, lists = self._joined(self.samples.runs())

@@ -76,6 +76,12 @@ def _is_cpu(value: Any) -> bool:
 
 def _op(node: Apply, device: str) -> Any:
     op = node.op
+    within = getattr(op, "located", None)
+    if within is not None:  # it has graphs in it
+        return within(
+            lambda inputs, outputs: located(inputs, outputs, device),
+            [_type(v.type, device) for v in node.outputs],
+        )
     if isinstance(op, NativeOp):
         # Without a tensor to go by, no device is the CPU.
         makes = not any(isinstance(v.type, TensorType) for v in node.inputs)

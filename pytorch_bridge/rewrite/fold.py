@@ -11,6 +11,7 @@ from ..ops.basic import DeepCopyOp, Shape, Shape_i, deep_copy_op
 from ..ops.in_place import is_dense
 from ..ops.native import NativeOp, constant
 from ..ops.op import Op, run_perform
+from ..ops.quiet import default_modes
 from ..types import TensorType
 from ..variables import TensorConstant
 from .layout import dense
@@ -164,10 +165,11 @@ def _computed(node: Apply) -> list[Constant] | None:
         return None
     storage: list[list[Any]] = [[None] for _ in node.outputs]
     try:
-        # As the compiled function does it, whatever mode the graph is built in.
-        with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
+        with default_modes(), torch.no_grad():
             run_perform(node, [v.data for v in node.inputs], storage)  # type: ignore[attr-defined]
-    except Exception:  # whatever it is, the caller gets it when the function runs
+    except MemoryError:
+        raise
+    except Exception:  # an op may raise anything; the caller gets it when the function runs
         return None
     made = [
         _constant(node, v, cell[0], limit) for v, cell in zip(node.outputs, storage, strict=True)

@@ -59,6 +59,7 @@ def _equal_nodes(fgraph: FunctionGraph, sharing: Sharing | None) -> list[tuple[V
     first: dict[Any, Apply] = {}
     same: dict[Variable, Variable] = {}
     pairs: list[tuple[Variable, Variable]] = []
+    given: set[Apply] = set()  # nodes that stand for what the caller gets
     for node in fgraph.toposort():
         if node.op.random or getattr(node.op, "never_merged", False):
             continue
@@ -69,8 +70,10 @@ def _equal_nodes(fgraph: FunctionGraph, sharing: Sharing | None) -> list[tuple[V
             continue
         if [v.type for v in node.outputs] != [v.type for v in other.outputs]:
             continue
-        if sharing and not (sharing.apart(node.outputs) or sharing.apart(other.outputs)):
-            continue
+        if sharing and not sharing.apart(node.outputs):
+            if other in given or not sharing.apart(other.outputs):
+                continue
+            given.add(other)
         for mine, theirs in zip(node.outputs, other.outputs, strict=True):
             same[mine] = theirs
             pairs.append((mine, theirs))

@@ -49,10 +49,12 @@ def prepared(
     outputs: Sequence[Variable],
     mutable: Iterable[Variable] = (),
     rewrite: bool | Iterable[str] = True,
+    apart: bool = False,
 ) -> FunctionGraph:
     """The graph as it is compiled: a copy that keeps what the caller gives as it is, but for the
-    inputs in `mutable`, and is rewritten: by every pass, none, or those that are named. The errors
-    are those of `function`."""
+    inputs in `mutable`, and is rewritten: by every pass, none, or those that are named. `apart`
+    says that calls refuse inputs that overlap one that is written into, instead of copying them.
+    The errors are those of `function`."""
     fgraph = FunctionGraph(list(inputs), list(outputs))
     changed = set(listed("mutable", mutable))
     for v in changed:
@@ -61,7 +63,7 @@ def prepared(
     kept = {fgraph.became[v] for v in inputs if v not in changed}
     protect(fgraph, kept)
     separate_arguments(fgraph)
-    separate_inputs(fgraph, kept)
+    separate_inputs(fgraph, kept, apart)
     fgraph.attach_feature(DestroyHandler(kept))
     if rewrite is not False:
         apply(fgraph, rewrite)
@@ -115,7 +117,7 @@ def separate_arguments(fgraph: FunctionGraph) -> None:
                 fgraph.change_input(node, i, became[v], "separate")
 
 
-def separate_inputs(fgraph: FunctionGraph, kept: set[Variable]) -> None:
+def separate_inputs(fgraph: FunctionGraph, kept: set[Variable], refuse: bool = False) -> None:
     """Has each call look whether what it writes into overlaps what it reads."""
     memory = Memory(toposort(fgraph.outputs, fgraph.inputs))
     destroyed = {root for root, _ in memory.destroyers}
@@ -129,7 +131,7 @@ def separate_inputs(fgraph: FunctionGraph, kept: set[Variable]) -> None:
         return
     number = {v: i for i, v in enumerate(fgraph.inputs)}
     names = [f"input {number[v]} ({v})" for v in tensors]
-    apart = Separate(written, names).make_node(*tensors)
+    apart = Separate(written, names, refuse).make_node(*tensors)
     for old, new in zip(tensors, apart.outputs, strict=True):
         for client, i in list(fgraph.clients[old]):
             if client is not apart:

@@ -85,7 +85,7 @@ class Rules:
         """The rules to ask at nodes of an op."""
         roots: tuple[Root, ...] = (type(op),)
         if isinstance(op, NativeOp):
-            roots = (op.name, base_of(op))
+            roots = (op.name, op.native.base)
         for root in dict.fromkeys(roots):
             yield from (entry.value for entry in self.table.get(root))
 
@@ -222,11 +222,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (bool, int, float, complex))
 
 
-def base_of(op: NativeOp) -> str:
-    """The name of an op's function without its overload."""
-    return op.name.partition(".")[0]
-
-
 def owner(v: Any, *roots: Root) -> Apply | None:
     """The node that computes v, where it is of one of these functions of PyTorch or classes of
     ops."""
@@ -234,7 +229,7 @@ def owner(v: Any, *roots: Root) -> Apply | None:
     if node is None:
         return None
     op = node.op
-    found = {op.name, base_of(op)} if isinstance(op, NativeOp) else {type(op)}
+    found = {op.name, op.native.base} if isinstance(op, NativeOp) else {type(op)}
     return node if found.intersection(roots) else None
 
 

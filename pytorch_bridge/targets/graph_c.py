@@ -15,13 +15,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..branches import Cond
+from ..branches import Branching
 from ..errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable
 from ..link.blocks import Block, indented, remark, shown
 from ..link.c_linker import CLinker
 from ..link.emit import Emitter, check_argument, literal_of
 from ..link.explain import GraphPlace
+from ..ops.op import has_state
 from ..types import literals
 from ..types.base import Sub, Type
 from ..types.schema import Plain, SchemaType
@@ -147,17 +148,23 @@ class CEmitter(Emitter):
         self, node: Apply, name: str, inputs: Sequence[str], outputs: Sequence[str], sub: Sub
     ) -> str:
         op = node.op
-        if not isinstance(op, Cond):
+        if not isinstance(op, Branching):
             return super()._c_code(node, name, inputs, outputs, sub)
-        calls = []
+        functions = []
         for k, branch in enumerate(op.branches):
             inner = CFunction(branch.fgraph, f"{self.linker.name}_{name}_{k}")
-            self.support.append(inner.static())
+            self.support += inner.static()
             for owner in inner._code.owners:
                 self._own(owner)
-            given = [*op.taken(k, inputs), *(f"&{o}" for o in outputs)]
-            calls.append(f"{inner.name}({', '.join(given)})")
-        return f"pb_error = {inputs[0]} ? {calls[0]} : {calls[1]};\nif (pb_error) {sub['fail']}"
+            functions.append(inner.name)
+        return op.c_around(node, functions, inputs, outputs, sub)
+
+    def _state(self, node: Apply, name: str) -> None:
+        if has_state(node.op):
+            raise MissingMethodError(
+                f"{node.op} keeps state between calls (c_support_code_struct), which a C function "
+                "does not: keep it in an input that the op destroys"
+            )
 
     def _perform(self, i: int, node: Apply, label: str) -> str:
         raise AssertionError("a C function demands C code")
@@ -248,8 +255,9 @@ class CFunction(CLinker):
         parts.append(f"{code.attributes}{self.prototype()} {{\n{code.body}\n}}")
         return indented("\n\n".join(parts))
 
-    def static(self) -> str:
-        """The function without what its file has around it, for a file of others."""
+    def static(self) -> list[str]:
+        """The function without what its file has around it, for a file of others: what it needs,
+        of which the file may have some already, and then it itself."""
         code = self._code
         if self.constants:
             raise MissingMethodError(f"{self.name}: a branch has no tensors of its own")
@@ -261,7 +269,7 @@ class CFunction(CLinker):
         body = code.body.replace("pb_places", mine)
         parts.append(f"static {self.prototype()} {{\n{body}\n}}")
         # Nodes have numbers, in each function its own.
-        return re.sub(r"\bnode_(\d+)", rf"{self.name}_node_\1", "\n\n".join(parts))
+        return [re.sub(r"\bnode_(\d+)", rf"{self.name}_node_\1", part) for part in parts]
 
     def source(self) -> str:
         """The C file. It needs cgotorch.h and nothing else that its ops do not bring."""

@@ -53,8 +53,8 @@ Sub = dict[str, str]  # bits of C for a fragment: sub["fail"] leaves it after an
 
 
 def check_names(cls: type, absent: Mapping[str, str]) -> None:
-    """BridgeTypeError where a class defines what has no effect here; `absent` has what to do
-    instead."""
+    """BridgeTypeError where a class defines a name in `absent`, which has no effect here; its value
+    says what to do instead."""
     for name, instead in absent.items():
         if hasattr(cls, name):
             raise BridgeTypeError(
@@ -63,7 +63,7 @@ def check_names(cls: type, absent: Mapping[str, str]) -> None:
             )
 
 
-# What types of Aesara may define, and would be without effect here: what to do instead.
+# Attributes of Aesara's types that have no effect here, and what to do instead.
 _ABSENT = {
     "filter_checks_isfinite": "check it in filter",
     "value_zeros": "nothing makes values from types",
@@ -99,8 +99,12 @@ class Type:
         if other.type != self and not self.is_super(other.type):
             converted = self.convert_variable(other) if allow_convert else None
             if converted is None:
+                mine, theirs = str(self), str(other.type)
+                if mine == theirs:
+                    mine += f" ({type(self).__qualname__})"
+                    theirs += f" ({type(other.type).__qualname__})"
                 raise BridgeTypeError(
-                    f"expected a variable of type {self}, got {other} of type {other.type}, "
+                    f"expected a variable of type {mine}, got {other} of type {theirs}, "
                     "which cannot be converted"
                 )
             other = converted
@@ -156,7 +160,7 @@ class Type:
         return self.make_variable(name)
 
     def __sameness__(self) -> Hashable:
-        """What two types of this class share if one may stand for the other."""
+        """The key of two types of this class that may stand for each other."""
         kind = type(self)
         hashes: object = kind.__hash__
         return self if hashes is not None and kind.__eq__ is not object.__eq__ else None
@@ -284,10 +288,11 @@ def extracts_as_filtered(t: Type) -> bool:
     return False
 
 
-def same_form(a: Type, b: Type) -> bool:
-    """Whether the values of two types look alike in C: both are declared by the same method."""
-    of_a, of_b = (getattr(type(t), "c_declare", None) for t in (a, b))
-    return of_a is of_b
+def form_of(kind: type) -> object:
+    """The method that declares the values of a class of types in C; None where they have no form
+    there. The values of two classes look alike in C if it is the same."""
+    found: object = getattr(kind, "c_declare", None)
+    return None if found is CType.c_declare else found
 
 
 class Generic(CType):
@@ -305,9 +310,8 @@ class Generic(CType):
     def is_super(self, otype: Type) -> bool | None:
         if type(self) is not Generic:
             return super().is_super(otype)
-        declares: Any = getattr(type(otype), "c_declare", None)
         # Values of a type without C stay Python objects there.
-        return True if declares in (None, CType.c_declare, Generic.c_declare) else None
+        return True if form_of(type(otype)) in (None, Generic.c_declare) else None
 
     def convert_variable(self, var: Variable) -> Variable | None:
         if type(self) is Generic and not self.is_super(var.type):

@@ -95,10 +95,7 @@ def is_number(t: Type) -> bool:
     return isinstance(t, (NumberArg, ScalarArg))
 
 
-_SCALARS = (
-    ("numpy", "generic"), ("numpy", "ndarray"), ("torch", "Tensor"), ("torch", "SymInt"),
-    ("torch", "SymFloat"), ("torch", "SymBool"),
-)  # fmt: skip
+_SCALARS = (("numpy", "generic"), ("numpy", "ndarray"), ("torch", "Tensor"))
 
 
 def item(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 import warnings
@@ -9,9 +10,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BridgeTypeError, BridgeValueError
-from ..sameness import key
+from ..sameness import attributes_key
 from . import c_support
-from .base import Sub, Type, graphs, same_form
+from .base import Sub, Type, form_of, graphs
 from .enums import C_ELEMENTS, DEVICES, DTYPES, device_parts, dtype_name
 from .schema import SchemaType, converted, input_name
 
@@ -141,7 +142,7 @@ class TensorType(TensorArg):
 
     def _others(self) -> Hashable:
         """The attributes that a subclass has added."""
-        return key({k: v for k, v in sorted(vars(self).items()) if k not in _OWN})
+        return attributes_key(self, _OWN)
 
     def __hash__(self) -> int:
         return hash((self.dtype, self.shape))
@@ -169,7 +170,12 @@ class TensorType(TensorArg):
         old = {n: getattr(self, n) for n in names if n != "broadcastable"}
         if given.get("broadcastable") is not None:
             old.pop("shape")
-        return TensorType(**{**old, **given})
+        new = TensorType(**{**old, **given})
+        if type(self) is TensorType:
+            return new
+        mine = copy.copy(self)  # a constructor of its own is not known
+        vars(mine).update(vars(new))
+        return mine
 
     # Values
     def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
@@ -296,7 +302,7 @@ class TensorType(TensorArg):
     def is_super(self, otype: Type) -> bool | None:
         """True if otype is this type with perhaps more of it known; None if it is not. A type of a
         subclass is one of this class, as long as its values look like tensors in C."""
-        if not isinstance(otype, type(self)) or not same_form(self, otype):
+        if not isinstance(otype, type(self)) or form_of(type(otype)) is not form_of(type(self)):
             return None
         if type(self) is not TensorType and self._others() != otype._others():
             return None
@@ -326,7 +332,9 @@ class TensorType(TensorArg):
         known = other.shape or (None,) * len(self.shape)
         if any(None not in (a, b) and a != b for a, b in zip(self.shape, known, strict=True)):
             return None
-        return graphs().specify_shape(var, self.shape)
+        made = graphs().specify_shape(var, self.shape)
+        # A value of a class is not known to be one of a subclass, which may ask for more.
+        return made if self == made.type or self.is_super(made.type) else None
 
     def make_constant(self, value: Any, name: str | None = None) -> Constant:
         tensor = self.filter(value)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import collections
+import contextvars
 import copy
+import ctypes
 import dataclasses
 import datetime
 import enum
@@ -21,6 +24,7 @@ import threading
 import time
 import types as python_types
 import uuid
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Sized
 
 import numpy as np
@@ -29,6 +33,7 @@ import torch
 import torch.nn.functional as F
 
 from pytorch_bridge.extending import TypingError, jit, overload, types
+from pytorch_bridge.extending.outside import state
 from pytorch_bridge.extending.rewriting import within
 from pytorch_bridge.testing.gotests import ensure_library
 
@@ -168,7 +173,6 @@ REFUSED = {
     "gamma": (lambda n: math.gamma(n), "gamma has no implementation"),
     "modulus": (lambda n: pow(n, 2, 5), "modulus"),
     "digits": (lambda n: round(n, 1), r"round\(\)"),
-    "deepcopy": (lambda x: copy.deepcopy(x), "cannot be copied"),
     "swallowed": (swallowed, "a hash"),
     "swallowed truth": (swallowed_truth, "truth of"),
     "leaf": (lambda x: x.is_leaf, "has no attribute 'is_leaf': it is autograd's"),
@@ -384,6 +388,246 @@ def test_what_changes_outside_is_seen(case):
             os.environ.pop("TOLD", None)
             LOG.clear()
             W.data = torch.ones(3)
+
+
+def test_states_of_what_python_brings():
+    variable, local = contextvars.ContextVar("variable", default=1), threading.local()
+    settings, numbers, c = Settings(), array.array("d", [1.0]), (ctypes.c_double * 1)(1.0)
+    table, local.k = {"a": 1}, 1
+    for seen, change in (
+        (variable, lambda: variable.set(2)),
+        (local, lambda: setattr(local, "k", 2)),
+        (weakref.ref(settings), lambda: setattr(settings, "k", 3)),
+        (numbers, lambda: numbers.append(2.0)),
+        (c, lambda: c.__setitem__(0, 2.0)),
+        (python_types.MappingProxyType(table), lambda: table.update(a=2)),
+        (table.values(), lambda: table.update(a=3)),
+        (Scales, lambda: setattr(Scales, "SCALE", 11)),
+    ):
+        before = state(seen)
+        assert state(seen) == before
+        change()
+        assert state(seen) != before, seen
+
+
+class Scaled:
+    def __init__(self, k):
+        self.k = k
+
+    def times(self, x):
+        self.calls = getattr(self, "calls", 0) + 1
+        return x * self.k + self.calls
+
+    @classmethod
+    def by_class(cls, x):
+        return x * cls.K
+
+    def __call__(self, x):
+        return x + self.k
+
+    K = 2
+
+
+def test_what_is_jitted_and_is_no_function_is_looked_at_too():
+    def both(scaled, f, change, *args):
+        g = jit(f, mode="py")
+        first = g(*args)
+        scaled.calls = 0
+        assert first == f(*args)
+        change()
+        scaled.calls = 0
+        found = g(*args)
+        scaled.calls = 0
+        assert found == f(*args) != first
+        scaled.K = Scaled.K = 2
+
+    for made in (
+        lambda s: s.times,
+        lambda s: s,
+        lambda s: functools.partial(lambda o, x: x * o.k, s),
+    ):
+        scaled = Scaled(2.0)
+        both(scaled, made(scaled), lambda s=scaled: setattr(s, "k", 3.0), 1.5)
+    both(Scaled(1), Scaled.by_class, lambda: setattr(Scaled, "K", 7), 2)
+    scaled, g = Scaled(1), None
+    g = jit(scaled.times, mode="py")
+    assert [g(1), g(1), g(1)] == [2, 3, 4]  # what Python gives, whose counter goes up
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout(0.5)).eval()
+    g = jit(model, mode="py")
+    assert torch.equal(g(X), model(X))
+    model[0].weight = torch.nn.Parameter(torch.ones(2, 3))
+    assert torch.equal(g(X), model(X))
+
+
+class Computing:
+    """Attributes that are in no state of the object."""
+
+    def __getattr__(self, name):
+        if name == "dynamic":
+            return TABLE["k"]
+        raise AttributeError(name)
+
+    @property
+    def computed(self):
+        return TABLE["k"]
+
+
+def test_attributes_that_a_class_computes_are_looked_at():
+    o, module, cell = Computing(), python_types.ModuleType("a_module_of_the_test"), [0]
+    sys.modules[module.__name__] = module
+
+    def imports(x):
+        import a_module_of_the_test
+
+        return x * a_module_of_the_test.k
+
+    class Doubled:
+        def __init__(self, k):
+            self.k = k
+
+        @property
+        def twice(self):
+            return 2 * self.k
+
+    def inside(x):
+        a, b = Doubled(x), Doubled(3)
+        before = b.twice
+        b.k = 5
+        return a.twice + b.twice + before
+
+    functions = (
+        lambda x: x * o.computed,
+        lambda x: x * o.dynamic,
+        lambda x: x * getattr(module, "k"),  # noqa: B009
+        lambda x: x * sys.modules[module.__name__].k,
+        imports,
+        inside,
+    )
+    compiled = [jit(f, mode="py") for f in functions]
+    try:
+        for k in (1, 2, 3):
+            TABLE["k"] = module.k = cell[0] = k
+            assert [g(1) for g in compiled] == [f(1) for f in functions]
+        assert len(compiled[-1].specializations) == 1
+        assert not next(iter(compiled[-1].specializations.values())).elsewhere
+    finally:
+        del TABLE["k"], sys.modules[module.__name__]
+
+
+def numbers(n, f, x):
+    return (
+        *(torch.tensor(n), torch.tensor([n, f]), torch.tensor([[n, 1], [2, n]]), torch.tensor(f)),
+        *(torch.tensor([n > 2, False]), torch.tensor([n, True]), torch.tensor(x.shape)),
+        *(
+            torch.as_tensor([n, f], dtype=torch.float64),
+            torch.as_tensor(x),
+            torch.as_tensor(x, dtype=torch.int8),
+        ),
+        *(copy.copy(x), copy.deepcopy([x])[0]),
+    )
+
+
+def test_tensors_of_numbers():
+    f = jit(numbers)
+    for given in ((3, 2.5, X), (2**53 + 1, -0.0, X)):
+        for a, b in zip(f(*given), numbers(*given), strict=True):
+            assert a.dtype == b.dtype
+            assert torch.equal(a, b)
+    with pytest.raises(TypingError, match="the lists in it differ"):
+        jit(lambda n: torch.tensor([[n], [n, n]]))(1)
+
+
+def shapes(x):
+    s, t = x.shape, x.size()
+    return (
+        *(
+            s,
+            t,
+            s[1:],
+            operator.add(s[:-1], (3, 1)),
+            (1, *s),
+            s.numel(),
+            math.prod(s),
+            type(s) is torch.Size,
+        ),
+        *(isinstance(s, torch.Size), type(s[:0]), x.reshape(s[0] * s[1]), x.new_zeros(s), s == t),
+        *(torch.ones(s), x.expand(s), len(s), s == (2, 3), s[0] in s),
+    )
+
+
+def test_shapes_are_sizes():
+    f = jit(lambda x: shapes(x)[:13] + shapes(x)[13:])
+    for x in (torch.ones(2, 3), torch.ones(4, 5)):
+        for a, b in zip(f(x), shapes(x), strict=True):
+            assert type(a) is type(b)
+            assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+    open_ = jit(lambda x: (x.shape, x.shape.numel(), isinstance(x.shape, torch.Size)), mode="py")
+    for x in (torch.ones(2, 3), torch.ones(4, 5)):
+        assert open_(x) == (x.shape, x.numel(), True)
+        assert type(open_(x)[0]) is torch.Size
+    assert len(open_.specializations) == 1
+
+
+class Node:
+    def __init__(self, parent, value):
+        self.parent, self.value, self.children = parent, value, []
+        if parent is not None:
+            parent.children.append(self)
+
+
+SHARED = Node(None, 1)
+
+
+def makes(x):
+    """What a function makes that depends on no value."""
+    found, whole = set(), torch.zeros(4)
+
+    def walk(n):
+        found.add(n)
+        if n:
+            walk(n - 1)
+
+    walk(2)
+    top = Node(None, collections.Counter("aab"))
+    Node(top, np.ones(2))
+    return x, found, whole, whole[:2], {"array": np.arange(3)}, top, Node(SHARED, 2), bytearray(2)
+
+
+def test_what_a_function_made_is_made_at_each_call():
+    g = jit(makes, mode="py")
+    for _ in range(3):
+        x, found, whole, part, table, top, other, text = g(X)
+        assert torch.equal(x, X)
+        assert (found, whole.tolist(), table["array"].tolist()) == ({0, 1, 2}, [0.0] * 4, [0, 1, 2])
+        assert (top.value["a"], len(top.children), text) == (2, 1, bytearray(2))
+        assert top.children[0].parent is top
+        assert top.children[0].value.tolist() == [1, 1]
+        assert other.parent is SHARED
+        found.add(9)
+        whole.fill_(3)
+        assert part.tolist() == [3, 3]
+        table["array"][0] = 7
+        top.value.update("aa")
+        top.children[0].value[0] = 5
+        top.children.clear()
+        text.append(1)
+    # What was there before stays itself, and so does an argument.
+    settings, equal = Config([1]), Config([1])
+    assert jit(lambda x: SHARED, mode="py")(X) is SHARED
+    given = jit(lambda x, s: (s[0], x), mode="py")
+    for s in (settings, equal):
+        assert given(X, (s,))[0] is s
+    for once in (lambda x: (v for v in (1, 2)), lambda x: threading.Lock()):
+        with pytest.raises(TypingError, match="cannot be made again at each call"):
+            jit(once)(X)
+
+
+def test_numbers_of_numpy_beside_values_are_refused():
+    for f in (lambda n: n + np.int8(100), lambda n: np.float32(0.1) * n, lambda n: n < np.int16(3)):
+        with pytest.raises(TypingError, match=r"of NumPy .*convert it with \.item\(\)"):
+            jit(f)(100)
+    assert torch.equal(jit(lambda x: x * np.float32(2), mode="py")(X), X * np.float32(2))
+    assert jit(lambda z: (z + True, z * False), mode="py")(1j) == (1j + True, 1j * False)
 
 
 def test_constants_are_told_apart_by_what_is_in_them():

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytorch_bridge import registry
+from pytorch_bridge.errors import MissingMethodError
 from pytorch_bridge.extending import (
     DuplicateError,
     NativeValue,
@@ -95,6 +96,19 @@ def test_where_code_from_numba_looks():
     from pytorch_bridge.typing.typeof import typeof_impl as there
 
     assert there is typeof_impl
+    module = importlib.import_module("pytorch_bridge.extending")
+    for owner, name, instead in (
+        *((module, "jitclass", "typeof_impl"), (module, "prange", "in parallel")),
+        *((kinds, "CPointer", "Opaque"), (kinds, "Optional", "None is a constant")),
+    ):
+        with pytest.raises(MissingMethodError, match=f"{name} is Numba's, .*{instead}"):
+            getattr(owner, name)
+    with pytest.raises(TypeError, match=r"a signature is signature\(int64, float64\)"):
+        kinds.int64(kinds.float64)
+    assert kinds.double is kinds.float64
+    assert str(kinds.int64("n")) == "n"
+    with pytest.raises(AttributeError, match="`specializations` has what was compiled"):
+        _ = module.jit(lambda x: x).inspect_llvm
 
 
 def test_registering_twice_names_both_places():
@@ -180,6 +194,30 @@ def test_an_overload_executed_again_is_the_same_one():
     overload(len)(one["f"])
     with pytest.raises(DuplicateError, match=r"ext\.py:1 and at ext\.py:1"):
         overload(len)(two["f"])
+
+
+def test_what_looks_alike_and_differs_is_not_the_same():
+    def made(name, kind, value, base=object):
+        class Local(base):
+            size = value
+
+            def method(self):
+                return super().__repr__()
+
+        def function(x, *, k=value): ...
+
+        return {"class": Local, "function": function}[kind]
+
+    for kind in ("class", "function"):
+        for a, b, one in ((1, 1, True), (1, 1.0, False), (0.0, -0.0, False), ("é", "é", True)):
+            found = registry._same(made("a", kind, a), made("a", kind, b))
+            assert found == one, (kind, a, b)
+    assert not registry._same(made("a", "class", 1), made("a", "class", 1, dict))
+    table = registry.Table("thing", unique=False)
+    table.add("k", made("a", "class", 1))
+    table.add("k", made("a", "class", 2))
+    with pytest.raises(DuplicateError):
+        table.add("k", made("a", "class", 1))
 
 
 def test_a_transaction_that_fails_leaves_nothing():

@@ -249,3 +249,53 @@ def branching_runs():
     other = x.clone()
     other[0, 0] = -0.1
     return [x, -x, torch.ones(4, 4), other]
+
+
+class Looping(nn.Module):
+    """Loops of each kind, and a branch in one of them; as operators, which torch exports faster."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.register_buffer("kept", torch.tensor([1.0, -1, 0.5, 2]))
+
+    def forward(self, x):
+        loops = torch.ops.higher_order
+        given = self.a.weight, self.a.bias, self.kept
+
+        def turn(i, z, first, w, b, kept):
+            ways = [
+                lambda z, w, b, kept: (torch.relu(nn.functional.linear(z, w, b)),),
+                lambda z, w, b, kept: (z.sin() + kept,),
+            ]
+            (up,) = loops.cond(z.sum() > 0, *ways, (z, w, b, kept))
+            return i + 1, up * 0.5 + torch.tensor([1.0, 2, 3, 4])
+
+        def goes_on(i, z, first, w, b, kept):
+            return i < first * 5
+
+        _, z = loops.while_loop(goes_on, turn, (torch.tensor(0), x), (x[0, 0] * 1, *given))
+
+        def step(c, r, w, b):
+            return [torch.tanh(c + r), nn.functional.linear(c * r, w, b)]
+
+        last, found = loops.scan(step, [self.kept * 2], [x], given[:2])
+        (mapped,) = loops.map_impl(lambda r, kept: (r.cumsum(0) * kept,), [x], [self.kept])
+        (sums,) = loops.associative_scan(lambda p, q: [p * q + q], [x], ())
+        return z, last, found, mapped, sums
+
+
+def looping():
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(7)
+        rows = ({0: torch.export.Dim("n", min=2, max=64)},)
+        return torch.export.export(Looping(), (torch.rand(6, 4),), dynamic_shapes=rows)
+
+
+def looping_runs():
+    """Arguments for which the loop turns no, three and five times, and what comes of them."""
+    generator = torch.Generator().manual_seed(3)
+    runs = [torch.rand(n, 4, generator=generator) for n in (2, 6, 9)]
+    for x, first in zip(runs, (-1, 0.5, 0.9), strict=True):
+        x[0, 0] = first
+    return runs

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 import pytorch_bridge as pb
 from pytorch_bridge.targets.go_package.c_file import PackageFunction
 from pytorch_bridge.targets.go_package.source import source
@@ -27,7 +29,8 @@ class PackageForm:
     def __call__(self, *inputs: Any) -> list[Any]:
         found = self.function(*inputs, *self.state.values())[: len(self.source.outputs)]
         own = {t.untyped_storage().data_ptr() for t in self.state.values() if t.numel()}
-        assert not any(t.numel() and t.untyped_storage().data_ptr() in own for t in found)
+        tensors = [t for t in found if isinstance(t, torch.Tensor) and t.numel()]
+        assert not any(t.untyped_storage().data_ptr() in own for t in tensors)
         return found
 
     def ops(self) -> set[str]:

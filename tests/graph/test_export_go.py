@@ -96,6 +96,31 @@ class Counter(nn.Module):
         return x * self.calls
 
 
+class Gapped(nn.Module):
+    """A buffer with gaps between its elements, by which sums are added up in another order."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("kept", torch.randn(3, 514)[:, ::2])
+
+    def forward(self, x):
+        self.kept.add_(x)
+        return self.kept.mean(1)
+
+
+class Particular(nn.Module):
+    """It takes no other numbers than those of the example."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        torch._assert_async((x == 1).all(), "not 1")
+        self.calls += 1
+        return x + self.calls
+
+
 class Accumulate(nn.Module):
     def forward(self, total, x):
         total.add_(x)
@@ -294,10 +319,13 @@ def module(library, models, zoo, tmp_path_factory) -> Path:
     )
     export_go(program, root / "heads")
     export_go(exported(Counter(), torch.ones(2)), root / "counter")
+    export_go(exported(Gapped(), torch.randn(3, 257)), root / "gapped")
+    export_go(exported(Particular(), torch.ones(3)), root / "particular")
     export_go(transposed(), root / "transposed", example=TRANSPOSED_EXAMPLE)
     export_go(exported(Accumulate(), torch.ones(2), torch.randn(2)), root / "accumulate")
     export_go(model_zoo.decoder(), root / "decoder")
     export_go(model_zoo.branching(), root / "branching")
+    export_go(model_zoo.looping(), root / "looping")
     (root / "tokens.json").write_text(json.dumps(model_zoo.decoded(100)))
     guarded(root)
     export_go(plain_function(), root / "plain")
@@ -421,8 +449,11 @@ PACKAGES = [
         "mlp",
         "heads",
         "counter",
+        "gapped",
+        "particular",
         "decoder",
         "branching",
+        "looping",
         "accumulate",
         "transposed",
         "plain",
@@ -493,6 +524,18 @@ def test_golden_values_are_those_of_the_module(module, zoo, name):
             results = zoo[name].module()(values[f"{call}in.0"])
         for i, result in enumerate(_pytree.tree_leaves(results)):
             assert torch.equal(result, values[f"{call}out.{i}"])
+
+
+def test_a_golden_test_has_a_call_that_is_refused(module):
+    """No inputs but the example's will do: others are refused in Go, and the next call is right."""
+    from safetensors.torch import load_file
+
+    values = load_file(module / "particular/testdata/golden.safetensors")
+    assert torch.equal(values["again.in.0"], values["in.0"])
+    assert not torch.equal(values["refused.in.0"], values["in.0"])
+    assert values["again.after.0"].item() == 2
+    test = (module / "particular/golden_test.go").read_text()
+    assert 'golden.Refuses(func() {\n\t\tnet.Forward(golden.Tensor("refused.in.0"))' in test
 
 
 def test_golden_values_have_what_a_call_writes(module):

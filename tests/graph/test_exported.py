@@ -357,7 +357,10 @@ def test_batch_norm_in_training():
     with pytest.raises(
         BridgeValueError, match=r"'0.weight' is not what a call changes; that is 1\."
     ):
-        model.load_state({"0.weight": torch.zeros(1)})
+        model.load_state({"1.num_batches_tracked": 7, "0.weight": torch.zeros(1)})
+    with pytest.raises(BridgeTypeError, match="dimension 0 must be 4, got 5"):
+        model.load_state({"1.num_batches_tracked": 7, "1.running_mean": torch.zeros(5)})
+    assert model.state_dict()["1.num_batches_tracked"] == 1
 
 
 def counter(self, x):
@@ -537,15 +540,16 @@ def test_what_is_not_supported_is_named():
     class Branches(nn.Module):
         def forward(self, x):
             y = x * 2
-            return torch.while_loop(lambda a: a.sum() < 9, lambda a: (a + 1,), (y,))
+            ways = lambda a: (a.add_(1) * 2,), lambda a: (a - 1,)
+            return torch.ops.higher_order.cond(y.sum() > 0, *ways, (y,))
 
     with pytest.raises(UnsupportedNode) as caught:
         pb.from_exported(export(Branches(), X))
     message = str(caught.value)
-    assert "while_loop" in message
-    assert "torch.where" in message
+    assert "cond" in message
+    assert "let it write into a clone" in message
     assert "test_exported.py" in message
-    assert "return torch.while_loop(" in message
+    assert "return torch.ops.higher_order.cond(" in message
 
 
 def test_what_is_no_program():
@@ -781,3 +785,65 @@ def test_ten_thousand_nodes():
         pb.function(model.inputs, model.outputs, "py", rewrite=False)(X)[0],
         program.graph_module(X)[0],
     )
+
+
+# Random numbers
+
+
+def draws(x, y):
+    """Functions that draw, with and without arguments, some in vain; the results in another
+    order."""
+    a = torch.rand(3)
+    torch.randn(2)
+    b = torch.randn(2, 3)
+    c = nn.functional.dropout(x, 0.5, True)
+    z = x.clone()
+    z.t()[1:].normal_()
+    torch.randperm(4)
+    w = torch.rand_like(x)
+    w.fill_(1)
+    (taken,) = torch.cond(y.sum() > 0, lambda v: (v + torch.rand(1),), lambda v: (v * 2,), (x * 1,))
+    d = torch.bernoulli(x.sigmoid())
+    torch.rand(5)
+    return b, taken, d, z, c, a, w
+
+
+@pytest.mark.parametrize("mode", ["py", "c"])
+def test_random_numbers_are_drawn_in_the_order_of_the_program(mode):
+    for function in (draws, lambda x, y: (torch.rand(2), x + y)[1]):
+        program = export(function, X, Y)
+        compiled, theirs = pb.from_exported(program).compile(mode), program.module()
+        for seed, y in enumerate((Y, Y.abs(), -Y.abs())):
+            torch.manual_seed(seed)
+            with torch.no_grad():
+                expected = theirs(X, y)
+            state = torch.get_rng_state()
+            torch.manual_seed(seed)
+            assert_same(compiled(X, y), expected)
+            assert torch.equal(torch.get_rng_state(), state)
+
+
+# Arguments that share memory
+
+
+def test_arguments_that_share_memory_with_what_is_written_are_refused():
+    """PyTorch would read what has been written."""
+
+    def f(x, y):
+        x.add_(1)
+        return y * 2
+
+    for mode in ("py", "c"):
+        compiled = pb.from_exported(export(f, torch.ones(2, 3), Y)).compile(mode)
+        big = torch.ones(3, 3)
+        for given in ((big[:2], big[1:]), (big[:2], big[:2]), (big[:1].expand(2, 3), Y)):
+            with pytest.raises(BridgeValueError, match="the argument x is written into, and"):
+                compiled(*given)
+            assert torch.equal(big, torch.ones(3, 3))
+        apart = torch.ones(4, 3)
+        assert torch.equal(compiled(apart[:2], apart[2:]), torch.full((2, 3), 2.0))
+        assert torch.equal(apart[:2], torch.full((2, 3), 2.0))
+    module = Of(lambda self, x: self.kept.add_(1)[0] + x, kept=torch.zeros(2, 3))
+    model = pb.from_exported(export(module, torch.ones(3)))
+    with pytest.raises(BridgeValueError, match="the buffer kept is written into, and shares"):
+        model(model.state_dict()["kept"][1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import warnings
 
@@ -671,6 +672,39 @@ def test_native_gradients_keep_their_trace():
     for _ in range(3):
         grad((x.sinh() + matrix().sinh().sum()).sum(), x)
     assert len(derivatives._traces) <= start + 3
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [torch.autocast("cpu"), torch.inference_mode(), torch.device("meta")],
+    ids=["autocast", "inference", "device"],
+)
+def test_records_are_made_in_the_default_modes(mode):
+    """They are kept: another program's graph uses them too. Each mode has sizes of its own."""
+    n = {torch.autocast: 31, torch.inference_mode: 37}.get(type(mode), 41)
+    x, y = TensorType("float32", (None, n))("x"), TensorType("float32", (n, 3))("y")
+    with mode:
+        gradients = grad((ops.mm(x, y).softmax(1) ** 2).sum(), [x, y])
+    a, b = torch.randn(2, n, requires_grad=True), torch.randn(n, 3, requires_grad=True)
+    wanted = torch.autograd.grad((torch.mm(a, b).softmax(1) ** 2).sum(), [a, b])
+    compiled = function([x, y], gradients, mode="py")
+    for around in (contextlib.nullcontext(), torch.autocast("cpu")):
+        with around:
+            results = compiled(a.detach(), b.detach())
+        torch.testing.assert_close(results, list(wanted))
+
+
+def test_types_are_those_of_the_default_dtype():
+    x = TensorType("int64", (2, 43))("x")
+    assert ops.div(x, x).type.dtype == "float32"
+    torch.set_default_dtype(torch.float64)
+    try:
+        y = ops.div(x, x)
+        assert y.type.dtype == "float64"
+        assert function([x], y, mode="py")(torch.ones(2, 43).long()).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert ops.div(x, x).type.dtype == "float32"
 
 
 def test_unknown_dimensions_are_refused_clearly():

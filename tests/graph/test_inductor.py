@@ -520,6 +520,18 @@ def test_what_no_other_process_would_recognise_has_no_content():
         _content([x], [Nameless(1.0)(x)])
     with pytest.raises(NoContent, match="object"):
         _content([x], [Scale(object())(x)])
+
+    def made(by):
+        class Local(Scale):
+            def perform(self, node, inputs, output_storage):
+                output_storage[0][0] = inputs[0] * by
+
+        return Local
+
+    with pytest.raises(NoContent, match=r"test_inductor has another .*\.Local, or none"):
+        _content([x], [made(2)(1.0)(x)])
+    with pytest.raises(NoContent, match=r"\.Local, or none"):
+        _content([x], [Scale(made(2))(x)])
     linker = InductorLinker(prepared([x], [Nameless(1.0)(x)]))
     with pytest.warns(CacheVersionWarning, match="each process compiles"):
         first, where = inductor._Make(linker).identity()

@@ -130,6 +130,7 @@ PROVED = {
     "extending/tracing.py _check_builtin": "the package that a function of C is from",
     "extending/tracing.py _python": "the module that a function is written in",
     "link/c_linker.py versions": "a part of a key that has the whole source beside it",
+    "link/content.py _check_named": "the very class must be there under the name",
     "link/content.py _defined": "the module that a class says it is from, for the text of its file",
     "loading/module.py __getattr__": "the name of the module itself",
     "ops/conditions.py _kind": "of int, float and bool, which the parser lets in",

@@ -702,6 +702,38 @@ def test_b9_an_op_that_is_not_deterministic_is_caught():
     debug(op, A)
 
 
+class Incomparable:
+    def __init__(self, copies):
+        self.copies = copies
+
+    def __eq__(self, other):
+        raise TypeError("no order")
+
+    __hash__ = None
+
+    def __deepcopy__(self, memo):
+        if not self.copies:
+            raise TypeError("no copy")
+        return Incomparable(True)
+
+
+@pytest.mark.parametrize(("copies", "text"), [(True, "compared"), (False, "copied")])
+def test_what_cannot_be_compared_is_said_to_be_unknown(copies, text):
+    class Reads(Op):
+        __props__ = ()
+
+        def make_node(self, x):
+            return Apply(self, [x], [pb.TensorType("float32", ())()])
+
+        def perform(self, node, inputs, output_storage):
+            output_storage[0][0] = torch.ones(())
+
+    x = pb.generic("x")
+    f = function([x], Reads()(x), mode="debug")
+    with pytest.warns(RuntimeWarning, match=f"unknown whether Reads changes.*cannot be {text}"):
+        assert f(Incomparable(copies)) == 1
+
+
 # B10: aliased outputs
 
 

@@ -1,6 +1,7 @@
 """Types that users derive from this package's: their values go through their own `filter`, and no
 type is taken for another."""
 
+import functools
 import itertools
 
 import pytest
@@ -175,6 +176,22 @@ def test_types_of_different_classes_are_different():
         if i == j:
             assert hash(a) == hash(b)
             assert a.is_super(b)
+
+
+def test_what_a_type_computes_when_it_is_asked_is_no_difference():
+    class Bounded(TensorType):
+        def __init__(self, bound):
+            super().__init__("float32", (2,))
+            self.bound = bound
+
+        @functools.cached_property
+        def shown(self):
+            return object()
+
+    one, two = Bounded(1.0), Bounded(1.0)
+    assert one.shown is not None
+    assert one == two != Bounded(2.0)
+    assert one.is_super(two)
 
 
 def test_a_subclass_is_part_of_its_class_but_not_the_reverse():

@@ -1101,3 +1101,13 @@ def test_constants_of_another_alignment_are_not_one():
     graph = FunctionGraph([], [ops.add(constant(a), constant(a.clone()))])
     rewrite(graph, ["merge"])
     assert len({v for v in graph.variables if isinstance(v, Constant)}) == 1
+
+
+def test_outputs_that_are_equal_to_one_that_nobody_gets_stay_apart():
+    """Each of them could be merged with the one inside, and then they would be one tensor."""
+    x = f32(4)
+    y = x[1:]
+    f = function([x], [y.clone().sum(), y.clone(), y.clone()], mode="py")
+    _, first, second = f(torch.ones(4))
+    first.add_(1)
+    assert second.tolist() == [1, 1, 1]

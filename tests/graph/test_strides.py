@@ -125,6 +125,8 @@ PROGRAMS = {
     ),
     "of what has been": lambda x: _later(x * 2),
     "item": write(lambda x: x.reshape(6, 4), ("__setitem__", (slice(None), 1), 9.0)),
+    "squeeze": write(lambda x: x[0, 0, 0].squeeze(0).unsqueeze(-1)),
+    "squeeze one": write(lambda x: x[:1].squeeze(0)),
     "twice": _twice,
     "turned": _turned,
     "chained": _chained,
@@ -137,12 +139,45 @@ def test_a_call_decides_whether_there_is_a_view(name):
         held(PROGRAMS[name], (example,), [(row_major(),), (transposed(),), (gaps(),)])
 
 
-def test_what_only_torch_could_decide_by_the_example_is_refused():
+def test_einsum_of_one_tensor_may_be_a_view():
     program = torch.export.export(
         Calls(write(lambda x: torch.einsum("abc->cab", x))), (row_major(),)
     )
+    compiled, module = pb.from_exported(program).compile("py"), program.module()
+    for layout in (row_major, transposed, gaps):
+        mine, theirs = layout(), layout()
+        got, want = compiled(mine), module(theirs)
+        assert all(map(same, (*got, mine), (*want, theirs)))
+
+
+def _autocast(x):
+    z = x * 2
+    with torch.autocast("cpu", torch.bfloat16):
+        y = z @ z.t()
+    z.sum_to_size(3, 4).add_(1)
+    return y, z * 1
+
+
+def test_what_only_torch_could_decide_by_the_example_is_refused():
+    program = torch.export.export(Calls(_autocast), (torch.ones(3, 4),))
     with pytest.raises(UnsupportedNode, match="may be a view for some inputs"):
         pb.from_exported(program)
+
+
+def test_strides_that_a_program_asserts_are_refused():
+    """A type has none, and module() checks them."""
+
+    def asserts(sizes, strides):
+        def forward(x):
+            torch._assert_tensor_metadata(x, sizes, strides, torch.float32)
+            return x + 1
+
+        return torch.export.export(Calls(forward), (row_major(),))
+
+    with pytest.raises(UnsupportedNode, match="asserts more of args_0 than a type can say"):
+        pb.from_exported(asserts(None, [12, 4, 1]))
+    x = transposed()
+    assert torch.equal(pb.from_exported(asserts([2, 3, 4], None)).compile("py")(x), x + 1)
 
 
 @pytest.mark.parametrize("example", [row_major, transposed])

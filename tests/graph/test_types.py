@@ -294,7 +294,31 @@ def test_e11_filter_inplace_gets_the_old_storage():
     f = function([x, y], DoubleAdd()(x, y), mode="py")
     assert f(1, 2.0) == 3.0
     assert f(5.0, 6.0) == 11.0
-    assert seen == [None, None, 1.0, 2.0]
+    # What was made for the call before; its 2.0 is the caller's own object.
+    assert seen == [None, None, 1.0, None]
+
+
+def test_what_a_caller_gave_is_no_storage_of_the_next_call():
+    class Items(pb.Generic):
+        def filter_inplace(self, value, storage, strict=False, allow_downcast=None):
+            if isinstance(value, list):
+                return value
+            storage = [] if storage is None else storage
+            storage[:] = value
+            return storage
+
+    class Total(Op):
+        def make_node(self, x):
+            return Apply(self, [x], [pb.generic()])
+
+        def perform(self, node, inputs, output_storage):
+            output_storage[0][0] = sum(inputs[0])
+
+    x = Items()("x")
+    f = function([x], Total()(x), mode="py")
+    mine = [1, 2, 3]
+    assert [f(mine), f((4, 5)), f((6,))] == [6, 9, 6]
+    assert mine == [1, 2, 3]
 
 
 def test_calls_at_the_same_time_share_no_old_storage():

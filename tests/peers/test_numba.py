@@ -7,6 +7,7 @@ test_dispatcher, test_operators, and the interval of its documentation. `numba.m
 from __future__ import annotations
 
 import collections
+import copy
 import enum
 import itertools
 import math
@@ -562,3 +563,38 @@ def test_operators_of_numbers_are_pythons():
                 jit(lambda a, b, f=f: f(a, b))(1, zero)
     with pytest.raises(OverflowError):
         jit(lambda a: a * a)(2**62)
+
+
+def test_a_copy_of_a_struct_is_another_one():
+    class Held:
+        def __init__(self, v):
+            self.v = v
+
+    class HeldType(types.Type):
+        pass
+
+    held = HeldType("held")
+    typeof_impl(Held)(lambda val, c: held)
+    register_model(HeldType)(
+        type("Model", (models.StructModel,), {"__init__": lambda s, d, t: _one(s, d, t)})
+    )
+    make_attribute_wrapper(HeldType, "v", "v")
+
+    @unbox(HeldType)
+    def unboxer(typ, obj, c):
+        s = c.struct(typ)
+        s.v = c.pyapi.float_as_double(c.pyapi.object_getattr_string(obj, "v"))
+        return NativeValue(s._getvalue())
+
+    @lower_setattr_generic(HeldType)
+    def assign(context, b, sig, args, attr):
+        b.emit(f"{args[0].text}.{attr} = {args[1].text};")
+
+    def f(h):
+        other, (third,) = copy.deepcopy(h), copy.deepcopy([h])
+        other.v, third.v = other.v + 1, 7.0
+        return h.v, other.v, third.v
+
+    assert jit(f)(Held(1.0)) == f(Held(1.0)) == (1.0, 2.0, 7.0)
+    with pytest.raises(TypingError, match=r"copy\.deepcopy can"):
+        jit(lambda h: copy.copy(h))(Held(1.0))

@@ -145,6 +145,11 @@ const (
 	uuid
 )
 
+// The decoder allocates a list's elements before it reads them, and one of a schema is 30 times as long there as the fewest bytes
+// that it has in a file. So a list has as many elements as Arrow reads by default, and a structure in a list its fewest bytes:
+// a field, its value, which is no bool in any of the format's, and its end.
+const mostElements, fewestBytes = 1_000_000, 3
+
 // deepest is how many structures and lists may lie within each other; those of the format are nine.
 const deepest = 32
 
@@ -159,14 +164,25 @@ func (b *bits) skip(kind byte, depth int) error {
 		return err
 	}
 	many := func(n uint64, kinds ...byte) error {
-		if n > uint64(len(*b)) { // each has a byte at least
+		fewest := 1
+		if kinds[0] == structure {
+			fewest = fewestBytes
+		}
+		if n > uint64(len(*b)/fewest) {
 			return fmt.Errorf("%d values should be in %d bytes: %w", n, len(*b), io.ErrUnexpectedEOF)
 		}
+		if n > mostElements {
+			return fmt.Errorf("a list has %d elements, and %d are the most that are read", n, mostElements)
+		}
 		for range n {
+			before := len(*b)
 			for _, kind := range kinds {
 				if err := b.skip(kind, depth+1); err != nil {
 					return err
 				}
+			}
+			if before-len(*b) < fewest {
+				return errors.New("a structure in a list lacks its fields")
 			}
 		}
 		return nil

@@ -149,6 +149,15 @@ func (g *Golden) Floats(name string) []float64 { return gotorch.ToSlice[float64]
 // String returns a string.
 func (g *Golden) String(name string) string { return string(gotorch.ToSlice[uint8](g.tensors[name])) }
 
+// Refuses fails the test, which goes on, unless call panics with a [*gotorch.Error], as Python refused the same
+// inputs.
+func (g *Golden) Refuses(call func()) {
+	g.t.Helper()
+	if err := gotorch.Try0(call); err == nil {
+		g.t.Error("inputs that Python refuses are accepted")
+	}
+}
+
 // Check fails the test, which goes on, unless got is the value of the file.
 func (g *Golden) Check(name string, got any) {
 	g.t.Helper()

@@ -4,7 +4,7 @@ package ctorch
 
 // apiHash identifies the set of functions that gotorch was generated for;
 // libcgotorch.so must have been generated for the same.
-const apiHash = "0a3d7a3f2933f0b7"
+const apiHash = "3336f55adb95c904"
 
 // By the positions of the ops in libcgotorch's table of thunks.
 var opNames = [...]string{

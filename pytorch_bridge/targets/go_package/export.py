@@ -172,21 +172,25 @@ def _golden(package: Package, made: Source, given: Sequence[Any] | None) -> dict
     calls = golden.expected(made.calls, golden.example(made.inputs, given), random=given is None)
     crossings = package.functions[0].c
     tensors: dict[str, Any] = {}
-    for before, (values, found) in zip(golden.CALLS, calls, strict=True):
-        results, after = found[: len(made.outputs)], found[len(made.outputs) :]
-        for name, crossed, of in (
-            ("in", crossings.takes, values),
-            ("out", crossings.gives, results),
-        ):
-            for i, (crossing, value) in enumerate(zip(crossed, of, strict=True)):
+    for before, values, found in calls:
+        of = [("in", crossings.takes, values)]
+        results, after = [], []
+        if found is not None:
+            results, after = found[: len(made.outputs)], found[len(made.outputs) :]
+            of.append(("out", crossings.gives, results))
+        for name, crossed, given in of:
+            for i, (crossing, value) in enumerate(zip(crossed, given, strict=True)):
                 tensors |= golden.stored(f"{before}{name}.{i}", crossing, value)
         tensors |= {f"{before}after.{i}": t for i, t in enumerate(after)}
     if package.train is not None:
-        values, found = calls[0]
+        _, values, found = calls[0]
+        assert found is not None
         tensors |= package.train(list(values), found[: len(made.outputs)])
     return {
         golden.FILE: golden.contents(tensors),
-        "golden_test.go": _formatted(go_file.test_file(package, made.written)),
+        "golden_test.go": _formatted(
+            go_file.test_file(package, made.written, [before for before, *_ in calls])
+        ),
     }
 
 

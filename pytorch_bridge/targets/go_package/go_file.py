@@ -445,9 +445,10 @@ def _load_golden(package: Package) -> str:
     return f'golden := graphtest.LoadOn(t, "{golden.FILE}", {go_device(package.device)})'
 
 
-def test_file(package: Package, written: Sequence[str | int]) -> str:
+def test_file(package: Package, written: Sequence[str | int], calls: Sequence[str]) -> str:
     """golden_test.go: the first function against the golden values. `written` are the weights, by
-    name, and the inputs, by number, that a call writes into."""
+    name, and the inputs, by number, that a call writes into; `calls` are the calls, by what is
+    before the names of their values."""
     f = package.functions[0]
     lines = [_load_golden(package)]
     if package.loaded:
@@ -461,14 +462,17 @@ def test_file(package: Package, written: Sequence[str | int]) -> str:
     names = [f"out{i}" for i in range(len(f.results.types))]
     if not f.c.gives:
         names = ["_"] * len(names)
-    for call in golden.CALLS:
+    for call in calls:
         reads = [golden.read(f"{call}in.{i}", c) for i, c in enumerate(f.takes)]
         target = f"{'net.' if package.loaded else ''}{f.name}({', '.join(reads)})"
+        if call == golden.CALLS["refused"]:
+            lines += ["golden.Refuses(func() {", f"\t{target}", "})"]
+            continue
         if not f.c.gives:
             lines.append(f"{', '.join(names)} = {target}" if names else target)
-            lines += ["_ = golden"] if call == golden.CALLS[0] else []
+            lines += ["_ = golden"] if call == calls[0] else []
         else:
-            lines.append(f"{', '.join(names)} {':' if call == golden.CALLS[0] else ''}= {target}")
+            lines.append(f"{', '.join(names)} {':' if call == calls[0] else ''}= {target}")
         for i, (leaf, c) in enumerate(zip(f.results.leaves, f.c.gives, strict=True)):
             lines += golden.compared(f"{call}out.{i}", c, leaf)
         for i, w in enumerate(written):

@@ -1,4 +1,4 @@
-"""The golden test of a generated package: the inputs of two calls, and what Python computed from
+"""The golden test of a generated package: the inputs of its calls, and what Python computed from
 them.
 
 Values are bit for bit the same where the same torch runs on the same kind of processor; elsewhere
@@ -18,6 +18,7 @@ from typing import Any
 
 from ...errors import BridgeError, BridgeTypeError, BridgeValueError
 from ...graph.basic import Variable
+from ...sameness import same
 from ...types.base import Type
 from ...types.containers import ListArg, Optional, TensorList
 from ...types.faces import Face
@@ -31,7 +32,9 @@ from .crossing import Crossing
 FILE = "testdata/golden.safetensors"
 OPEN = 3  # the size that open dimensions get
 STEPS = 3  # of training
-CALLS = ("", "again.")  # before the names of their values
+# The calls, and what is before the names of their values.
+CALLS = {"first": "", "refused": "refused.", "again": "again."}
+_REFUSALS = (RuntimeError, ValueError, IndexError, TypeError)
 
 
 # By these the kernels of libtorch, oneDNN and MKL are chosen.
@@ -139,52 +142,90 @@ def _owned(value: Any) -> Any:
     return value
 
 
-def varied(values: Sequence[Any]) -> list[Any]:
-    """Other values of the same types, for another call. Numbers, and integers in one dimension,
-    stay as they are: they may be sizes and offsets, of which few go together."""
+def others(values: Sequence[Any]) -> Iterator[list[Any]]:
+    """Other values of the same types and sizes, for another call: those first that differ most.
+    Numbers of one dimension may be offsets, of which few go together; a function may ask for
+    numbers in an interval, or in an order."""
     import torch
 
-    def other(value: Any) -> Any:
+    def changed(value: Any, scaled: bool, flipped: bool, offsets: bool) -> Any:
         if isinstance(value, (list, tuple)):
-            return [other(v) for v in value]
+            return [changed(v, scaled, flipped, offsets) for v in value]
+        if type(value) is float:
+            return value * 0.75 if scaled else value
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
             return value
         if value.is_floating_point() or value.is_complex():
-            value = value * 0.75
-        elif value.dim() < 2:
+            value = value * 0.75 if scaled else value
+        elif value.dim() < 2 and not offsets:
             return value
-        return value.flip(list(range(value.dim())))
+        return value.flip(list(range(value.dim()))) if flipped else value
 
-    return [other(v) for v in values]
+    ways = [(True, True, True), (True, True, False), (True, False, False), (False, True, False)]
+    made = [[changed(v, *way) for v in values] for way in ways]
+    # One argument alone, where they depend on each other.
+    made += [[*values[:i], made[1][i], *values[i + 1 :]] for i in range(len(values))]
+    for i, found in enumerate(made):
+        if not any(_equal(found, before) for before in (values, *made[:i])):
+            yield found
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether values of the same types are the same numbers."""
+    import torch
+
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, torch.Tensor):
+        return bool(a.layout == torch.strided and torch.equal(a, b)) or a is b
+    return same(a, b)
 
 
 def expected(
     calls: Callable[[], Callable[..., Any]], values: Sequence[Any], random: bool
-) -> list[tuple[Sequence[Any], list[Any]]]:
-    """The inputs of two calls, and what Python computes; `random` says that the inputs were drawn.
-    The second has other values, if the graph can run with them: its results are wrong where
-    something of the first call stays behind."""
+) -> list[tuple[str, Sequence[Any], list[Any] | None]]:
+    """The calls of the test: what is before the names of their values, the inputs, and what Python
+    computes; `random` says that the inputs were drawn.
+
+    The second has other values: its results are wrong where something of the first call stays
+    behind. Where Python refuses all others, it is to be refused (None), and a third call computes
+    what it computes after that. Where there are no others, the first is repeated.
+    """
     import torch
 
-    def run(*given: Sequence[Any]) -> list[tuple[Sequence[Any], list[Any]]]:
+    def run(**given: Sequence[Any]) -> list[tuple[str, Sequence[Any], list[Any] | None]]:
+        found: list[tuple[str, Sequence[Any], list[Any] | None]] = []
         with one_thread(), torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             call = calls()
-            return [(g, [_owned(r) for r in call(*(_owned(v) for v in g))]) for g in given]
+            for name, g in given.items():
+                try:
+                    results = [_owned(r) for r in call(*(_owned(v) for v in g))]
+                except _REFUSALS:
+                    if name != "refused":
+                        raise
+                    results = None
+                found.append((CALLS[name], g, results))
+        return found
 
     try:
-        with contextlib.suppress(RuntimeError, ValueError, IndexError, TypeError):
-            return run(values, varied(values))
-        return run(values, values)
+        found = run(first=values, again=values)
     except BridgeError:
         raise
-    except (RuntimeError, ValueError, IndexError, TypeError) as e:
+    except _REFUSALS as e:
         if not random:
             raise
         raise BridgeValueError(
             "export_go: the golden test needs inputs with which the graph can run, and random "
             f"ones will not do; give example=: {e}"
         ) from e
+    refused = None
+    for other in others(values):
+        try:
+            return run(first=values, again=other)
+        except _REFUSALS:
+            refused = refused or other
+    return run(first=values, refused=refused, again=values) if refused else found
 
 
 # In the file: a tensor for each number, list and tensor.

@@ -13,6 +13,7 @@ from ...extending.jitted import Jit
 from ...graph.basic import Constant, Variable
 from ...graph.function_graph import FunctionGraph
 from ...model import CompiledModel, Model, written_back
+from ...ops.strides import clone_of
 from ...rewrite import names
 from ...rewrite.devices import located
 from ...rewrite.prepare import prepared
@@ -34,6 +35,7 @@ class Source:
     values: dict[str, Any] = field(default_factory=dict)  # of the state
     hidden: list[Variable] = field(default_factory=list)  # what `written` becomes
     written: list[str | int] = field(default_factory=list)  # names of state, numbers of inputs
+    apart: bool = False  # what it writes into may share memory with nothing that it reads
     example: Sequence[Any] | None = None
     changed: list[Variable] | None = None  # the inputs that may be, where `written` does not say
     made: FunctionGraph | None = None  # where it has been compiled already
@@ -65,17 +67,17 @@ class Source:
     ) -> FunctionGraph:
         """A graph as it is compiled, on the device."""
         if self.device is None:
-            return prepared(inputs, outputs, mutable, passes)
+            return prepared(inputs, outputs, mutable, passes, self.apart)
         if passes is True:
             # A constant is folded on the processor, which is not what the device computes.
             passes = [p for p in names() if p != "fold"]
         ins, outs = located(inputs, outputs, self.device)
         became = dict(zip(inputs, ins, strict=True))
-        return prepared(ins, outs, [became[v] for v in mutable], passes)
+        return prepared(ins, outs, [became[v] for v in mutable], passes, self.apart)
 
     def calls(self) -> Callable[..., list[Any]]:
-        """What computes as Python does: the outputs, and what has been written. Its calls share the
-        state, which begins as it is now."""
+        """A function that computes the outputs in Python, and the values that are written. Its
+        calls share the state, which starts as it is now."""
         if self.call is not None:
             return self.call
         compiled = function(
@@ -84,7 +86,7 @@ class Source:
             mutable=self.mutable,
             name=self.title,
         )
-        state = [self.values[n].clone() for n in self.state]
+        state = [clone_of(self.values[n]) for n in self.state]
         return lambda *values: list(compiled(*values, *state))
 
 
@@ -200,5 +202,6 @@ def _model(model: Any) -> Source:
         values=dict(model.state_values),
         hidden=hidden,
         written=[*model.updates, *model.mutations],
+        apart=True,
         example=model.example,
     )

@@ -41,6 +41,13 @@ Tensor affine(const Tensor &x, double by, at::IntArrayRef shift, std::optional<a
   return (x * by + shift[0] + plus).to(t.value_or(x.scalar_type()));
 }
 
+// They write into their first argument.
+void accumulate(Tensor &y, const Tensor &x) { y.add_(x); }
+Tensor counted(Tensor &y, const Tensor &x) {
+  y.mul_(2).add_(x);
+  return y.sum() + 1;
+}
+
 // The backward throws what is no std::exception, on the engine's thread.
 struct Rude : torch::autograd::Function<Rude> {
   static Tensor forward(torch::autograd::AutogradContext *, const Tensor &x) { return x * 2; }
@@ -64,11 +71,19 @@ TORCH_LIBRARY(gotorchtest, m) {
       "(Scalar, str, bool, float, Device, ScalarType?, int?)",
       echo_values);
   m.def("echo_dict(Dict(str, Tensor) d) -> Dict(str, Tensor)", echo_dict);
-  m.def("affine.Tensor(Tensor x, float by, int[] shift, *, ScalarType? t=None, Scalar plus=0) -> Tensor");
+  m.def(
+      "affine.Tensor(Tensor x, float by, int[] shift, *, ScalarType? t=None, Scalar plus=0) -> "
+      "Tensor");
+  m.def("accumulate(Tensor(a!) y, Tensor x) -> ()");
+  m.def("counted(Tensor(a!) y, Tensor x) -> Tensor");
   m.def("throw_int(Tensor x) -> Tensor", throw_int);
   m.def("throw_text(Tensor x) -> Tensor", throw_text);
   m.def("throw_index(Tensor x) -> Tensor", throw_index);
   m.def("rude(Tensor x) -> Tensor", rude);
 }
 
-TORCH_LIBRARY_IMPL(gotorchtest, CPU, m) { m.impl("affine.Tensor", affine); }
+TORCH_LIBRARY_IMPL(gotorchtest, CPU, m) {
+  m.impl("affine.Tensor", affine);
+  m.impl("accumulate", accumulate);
+  m.impl("counted", counted);
+}
