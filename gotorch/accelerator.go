@@ -102,7 +102,7 @@ func (s Stream) Device() Device { return NewDevice(DeviceType(s.DeviceType), int
 func (s Stream) Query() bool {
 	var done bool
 	check("Stream.Query", ctorch.QueryStream(s.c(), &done))
-	return bool(done)
+	return done
 }
 
 // Synchronize waits until all work that s was given is done.
@@ -142,7 +142,7 @@ type Event struct{ c ctorch.Owner }
 func NewEvent(d Device, opts ...EventOptions) *Event {
 	opt := option(opts)
 	var h ctorch.Event
-	check("NewEvent", ctorch.NewEvent(int32(d.Type()), bool(opt.EnableTiming), &h))
+	check("NewEvent", ctorch.NewEvent(int32(d.Type()), opt.EnableTiming, &h))
 	e := new(Event)
 	e.c.Own(unsafe.Pointer(h), func(h unsafe.Pointer) { ctorch.FreeEvent(ctorch.Event(h)) })
 	return e
@@ -169,7 +169,7 @@ func (e *Event) Query() bool {
 	var done bool
 	check("Event.Query", ctorch.QueryEvent(e.handle(), &done))
 	runtime.KeepAlive(e)
-	return bool(done)
+	return done
 }
 
 // Synchronize waits until the event has happened.
@@ -225,7 +225,7 @@ func ResetPeakDeviceMemory(d Device) {
 func DeviceMemoryInfo(d Device) (free, total int64) {
 	var f, t int64
 	check("DeviceMemoryInfo", ctorch.GetDeviceMemoryInfo(cDevice("DeviceMemoryInfo", d), &f, &t))
-	return int64(f), int64(t)
+	return f, t
 }
 
 // EmptyDeviceCache gives back to the devices of a type what nobody uses and their allocator keeps.

@@ -333,7 +333,7 @@ func (a *archiveWriter) tensor(t Tensor) error {
 	}
 
 	p := a.pickle
-	saved := a.saved(i.StorageId, t.Storage(), dtype, int64(i.StorageNbytes))
+	saved := a.saved(i.StorageId, t.Storage(), dtype, i.StorageNbytes)
 	untyped := saved.dtype != dtype && !dtype.IsQuantized()
 	rebuild := "_rebuild_tensor_v2"
 	switch {
@@ -345,11 +345,11 @@ func (a *archiveWriter) tensor(t Tensor) error {
 	p.Global("torch._utils", rebuild)
 	p.Mark()
 	if untyped {
-		a.reference(saved, 0, int64(i.StorageNbytes))
+		a.reference(saved, 0, i.StorageNbytes)
 	} else {
-		a.reference(saved, dtype, int64(i.StorageNbytes))
+		a.reference(saved, dtype, i.StorageNbytes)
 	}
-	p.Int(int64(i.StorageOffset))
+	p.Int(i.StorageOffset)
 	a.ints(i.copySizes())
 	a.ints(i.copyStrides())
 	if i.Flags&ctorch.TensorQuantized != 0 {
@@ -506,7 +506,7 @@ func (a *archiveWriter) reference(saved savedStorage, dtype DType, n int64) {
 // tensorOn makes a tensor on a storage. It panics with a ValueError if it would reach outside.
 func tensorOn(s *Storage, dtype DType, offset int64, shape, strides []int64) Tensor {
 	var h ctorch.Tensor
-	err := ctorch.TensorFromStorage(ctorch.Storage(s.c.H), int32(dtype)-1, int64(offset), unsafe.SliceData(shape),
+	err := ctorch.TensorFromStorage(ctorch.Storage(s.c.H), int32(dtype)-1, offset, unsafe.SliceData(shape),
 		unsafe.SliceData(strides), int64(len(shape)), &h)
 	runtime.KeepAlive(s)
 	if err != nil {
@@ -765,7 +765,7 @@ func mapOpen(file *os.File, offset, n int64) (*Storage, error) {
 	cPath := ctorch.CString(file.Name())
 	defer ctorch.CFree(unsafe.Pointer(cPath))
 	var h ctorch.Storage
-	if err := ctorch.MapOpenFile(int32(file.Fd()), cPath, int64(offset), int64(n), &h); err != nil {
+	if err := ctorch.MapOpenFile(int32(file.Fd()), cPath, offset, n, &h); err != nil {
 		return nil, takeError("Load", unsafe.Pointer(err))
 	}
 	return newStorage(h), nil
@@ -774,7 +774,7 @@ func mapOpen(file *os.File, offset, n int64) (*Storage, error) {
 // emptyBytes makes a tensor of n bytes, which are not set.
 func emptyBytes(n int64) (Tensor, error) {
 	var h ctorch.Tensor
-	shape := int64(n)
+	shape := n
 	if err := ctorch.TensorFromData(nil, shape, &shape, 1, int32(Uint8-1), &h); err != nil {
 		return Tensor{}, takeError("Load", unsafe.Pointer(err))
 	}

@@ -59,7 +59,7 @@ func backward(tensors, gradTensors []Tensor, opt BackwardOptions) {
 	}
 	state := ctorch.EnterBack()
 	err := ctorch.Backward(unsafe.SliceData(roots), int64(len(roots)), unsafe.SliceData(grads), opt.RetainGraph,
-		bool(opt.CreateGraph), unsafe.SliceData(inputs), int64(len(inputs)))
+		opt.CreateGraph, unsafe.SliceData(inputs), int64(len(inputs)))
 	warnings := ctorch.LeaveBack(state)
 	checkBack(op, err, warnings)
 }
@@ -103,8 +103,8 @@ func Grad(outputs, inputs []Tensor, opts ...GradOptions) []Tensor {
 	results := make([]ctorch.Tensor, len(inputs))
 	state := ctorch.EnterBack()
 	err := ctorch.Grad(unsafe.SliceData(roots), int64(len(roots)), unsafe.SliceData(of), int64(len(of)),
-		unsafe.SliceData(grads), opt.RetainGraph, bool(opt.CreateGraph), bool(opt.AllowUnused),
-		bool(opt.MaterializeGrads), unsafe.SliceData(results))
+		unsafe.SliceData(grads), opt.RetainGraph, opt.CreateGraph, opt.AllowUnused,
+		opt.MaterializeGrads, unsafe.SliceData(results))
 	warnings := ctorch.LeaveBack(state)
 	checkBack(op, err, warnings)
 	return wrapHandles(results)
@@ -237,7 +237,7 @@ func (t Tensor) RequiresGrad_(requiresGrad ...bool) Tensor {
 func (t Tensor) setRequiresGrad(op string, on bool) ctorch.Message {
 	h := t.hold(op, "self")
 	defer ctorch.FreeTensor(h)
-	return ctorch.TensorSetRequiresGrad(h, bool(on))
+	return ctorch.TensorSetRequiresGrad(h, on)
 }
 
 // IsLeaf reports whether t is where a graph begins: made by the program, or not requiring grad.

@@ -143,7 +143,7 @@ func checkpoint(op string, f func([]Tensor) []Tensor, xs []Tensor, opt Checkpoin
 				c.generators = append(c.generators, generatorState{g, g.State()})
 			}
 			mode := autocast(op, d)
-			c.casts = append(c.casts, castState{d, DType(mode.Dtype + 1), AutocastOptions{!bool(mode.Enabled), !bool(mode.Cache)}})
+			c.casts = append(c.casts, castState{d, DType(mode.Dtype + 1), AutocastOptions{!mode.Enabled, !mode.Cache}})
 		}
 	})
 
@@ -199,7 +199,7 @@ func (c *checkpointed) again(frame ctorch.Checkpoint) {
 		ctorch.EnterRecompute(frame)
 		done := false
 		defer func() {
-			err := ctorch.LeaveRecompute(bool(c.check && done))
+			err := ctorch.LeaveRecompute(c.check && done)
 			if done {
 				MustNil(unsafe.Pointer(err))
 			} else if err != nil {

@@ -146,7 +146,7 @@ func deviceOf(d ctorch.Device) Device { return (Device(d.Type)+1)<<16 | (Device(
 
 // CUDAIsAvailable reports whether tensors can be made on a GPU. The first call loads PyTorch's CUDA
 // libraries, a fraction of a second; a program that never asks does not pay for them.
-func CUDAIsAvailable() bool { return bool(ctorch.CUDAIsAvailable()) }
+func CUDAIsAvailable() bool { return ctorch.CUDAIsAvailable() }
 
 // CUDADeviceCount returns the number of GPUs, 0 where CUDA is not available.
 func CUDADeviceCount() int { return int(ctorch.CUDADeviceCount()) }

@@ -84,7 +84,7 @@ func (ctx *FunctionContext) NeedsInputGrad(i int) bool {
 	if ctx.node == nil {
 		return ctx.needs[i]
 	}
-	return bool(ctorch.FunctionNeedsInputGrad(ctx.node, int64(i)))
+	return ctorch.FunctionNeedsInputGrad(ctx.node, int64(i))
 }
 
 func (ctx *FunctionContext) inBackward(op string) {

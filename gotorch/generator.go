@@ -10,7 +10,7 @@ import (
 // ManualSeed seeds the random numbers of all devices, as torch.manual_seed: the same seed gives the
 // same numbers as in Python.
 func ManualSeed(seed uint64) {
-	if err := ctorch.ManualSeed(uint64(seed)); err != nil {
+	if err := ctorch.ManualSeed(seed); err != nil {
 		panicC("ManualSeed", unsafe.Pointer(err))
 	}
 }
@@ -87,41 +87,41 @@ func (g *Generator) try(op string, call func(ctorch.Generator) ctorch.Message) {
 // Device returns the device whose ops g is for.
 func (g *Generator) Device() Device {
 	var d ctorch.Device
-	g.try("Device", func(h ctorch.Generator) *ctorch.Char { return ctorch.GeneratorDevice(h, &d) })
+	g.try("Device", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorDevice(h, &d) })
 	return deviceOf(d)
 }
 
 // ManualSeed starts the stream that belongs to seed, and returns g.
 func (g *Generator) ManualSeed(seed uint64) *Generator {
-	g.try("ManualSeed", func(h ctorch.Generator) *ctorch.Char { return ctorch.GeneratorManualSeed(h, uint64(seed)) })
+	g.try("ManualSeed", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorManualSeed(h, seed) })
 	return g
 }
 
 // Seed seeds g from the system's source of randomness, and returns the seed.
 func (g *Generator) Seed() uint64 {
 	var seed uint64
-	g.try("Seed", func(h ctorch.Generator) *ctorch.Char { return ctorch.GeneratorSeed(h, &seed) })
-	return uint64(seed)
+	g.try("Seed", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorSeed(h, &seed) })
+	return seed
 }
 
 // InitialSeed returns the seed that g was given last.
 func (g *Generator) InitialSeed() uint64 {
 	var seed uint64
-	g.try("InitialSeed", func(h ctorch.Generator) *ctorch.Char { return ctorch.GeneratorInitialSeed(h, &seed) })
-	return uint64(seed)
+	g.try("InitialSeed", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorInitialSeed(h, &seed) })
+	return seed
 }
 
 // Clone returns a new generator that goes on as g would.
 func (g *Generator) Clone() *Generator {
 	var clone ctorch.Generator
-	g.try("Clone", func(h ctorch.Generator) *ctorch.Char { return ctorch.GeneratorClone(h, &clone) })
+	g.try("Clone", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorClone(h, &clone) })
 	return newGenerator(clone)
 }
 
 // State returns where in its stream g is: a tensor of bytes, the same as Python's get_state gives.
 func (g *Generator) State() Tensor {
 	var t ctorch.Tensor
-	g.try("State", func(h ctorch.Generator) *ctorch.Char { return ctorch.GeneratorState(h, &t) })
+	g.try("State", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorState(h, &t) })
 	return wrapHandle(t)
 }
 
@@ -130,18 +130,18 @@ func (g *Generator) State() Tensor {
 func (g *Generator) SetState(state Tensor) {
 	s := state.hold("SetState", "state")
 	defer ctorch.FreeTensor(s)
-	g.try("SetState", func(h ctorch.Generator) *ctorch.Char { return ctorch.GeneratorSetState(h, s) })
+	g.try("SetState", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorSetState(h, s) })
 }
 
 // Offset returns how far in its stream g is. It panics with a RuntimeError for the CPU's generators,
 // which do not tell.
 func (g *Generator) Offset() uint64 {
 	var offset uint64
-	g.try("Offset", func(h ctorch.Generator) *ctorch.Char { return ctorch.GeneratorOffset(h, &offset) })
-	return uint64(offset)
+	g.try("Offset", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorOffset(h, &offset) })
+	return offset
 }
 
 // SetOffset makes g go on from an offset that Offset has returned.
 func (g *Generator) SetOffset(offset uint64) {
-	g.try("SetOffset", func(h ctorch.Generator) *ctorch.Char { return ctorch.GeneratorSetOffset(h, uint64(offset)) })
+	g.try("SetOffset", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorSetOffset(h, offset) })
 }

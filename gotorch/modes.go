@@ -32,7 +32,7 @@ func EnableGrad(fn func()) { SetGradEnabled(true, fn) }
 // SetGradEnabled is [EnableGrad] or [NoGrad].
 func SetGradEnabled(enabled bool, fn func()) {
 	thread := lockThread()
-	previous := ctorch.SetGradMode(bool(enabled))
+	previous := ctorch.SetGradMode(enabled)
 	defer func() {
 		ctorch.SetGradMode(previous)
 		unlockThread(thread)
@@ -41,7 +41,7 @@ func SetGradEnabled(enabled bool, fn func()) {
 }
 
 // GradEnabled reports whether autograd records what the calling goroutine does.
-func GradEnabled() bool { return bool(ctorch.GradModeEnabled()) }
+func GradEnabled() bool { return ctorch.GradModeEnabled() }
 
 // InferenceMode runs fn in a stricter and faster form of [NoGrad]: tensors made inside can never
 // take part in a graph, nor be changed in place outside.
@@ -59,7 +59,7 @@ func InferenceMode1[R any](fn func() R) (result R) {
 func SetInferenceMode(enabled bool, fn func()) {
 	thread := lockThread()
 	var state ctorch.InferenceMode
-	if err := ctorch.EnterInferenceMode(bool(enabled), &state); err != nil {
+	if err := ctorch.EnterInferenceMode(enabled, &state); err != nil {
 		unlockThread(thread)
 		panicC("InferenceMode", unsafe.Pointer(err))
 	}
@@ -71,7 +71,7 @@ func SetInferenceMode(enabled bool, fn func()) {
 }
 
 // InferenceModeEnabled reports whether the calling goroutine is in [InferenceMode].
-func InferenceModeEnabled() bool { return bool(ctorch.InferenceModeEnabled()) }
+func InferenceModeEnabled() bool { return ctorch.InferenceModeEnabled() }
 
 // AutocastOptions are the arguments of [Autocast] that have defaults.
 type AutocastOptions struct {
@@ -94,8 +94,8 @@ func Autocast(device Device, dtype DType, fn func(), opts ...AutocastOptions) {
 	mode := ctorch.Autocast{
 		DeviceType: int32(device.Type()),
 		Dtype:      int32(dtype) - 1,
-		Enabled:    bool(!opt.Disabled),
-		Cache:      bool(!opt.NoCache),
+		Enabled:    !opt.Disabled,
+		Cache:      !opt.NoCache,
 	}
 	var previous ctorch.Autocast
 	thread := lockThread()
@@ -113,7 +113,7 @@ func Autocast(device Device, dtype DType, fn func(), opts ...AutocastOptions) {
 
 // AutocastEnabled reports whether the calling goroutine is in an [Autocast] for the device's type. It
 // panics with a RuntimeError if the device is missing or has no autocast.
-func AutocastEnabled(device Device) bool { return bool(autocast("AutocastEnabled", device).Enabled) }
+func AutocastEnabled(device Device) bool { return autocast("AutocastEnabled", device).Enabled }
 
 // AutocastDType returns the dtype that [Autocast] uses, or would use, on the device's type.
 func AutocastDType(device Device) DType { return DType(autocast("AutocastDType", device).Dtype + 1) }

@@ -100,7 +100,7 @@ func (n *Node) String() string {
 // ID returns a number that tells nodes apart, as long as they are there: two Nodes with the same ID are one.
 func (n *Node) ID() uint64 {
 	defer runtime.KeepAlive(n)
-	return uint64(ctorch.NodeID(n.handle("ID")))
+	return ctorch.NodeID(n.handle("ID"))
 }
 
 // NextFunctions returns where the gradients go that the node computes, one for each input of what was recorded.
@@ -205,7 +205,7 @@ func registerEach(tensors []Tensor, arrived func(i int, grad Tensor)) *HookHandl
 // pass returns what the backward pass of this thread has brought, of which gradient i may be the first. It is called with the
 // mutex, and may panic.
 func (h *multiHook) pass(i int) *multiPass {
-	id := int64(ctorch.BackwardPass())
+	id := ctorch.BackwardPass()
 	if p := h.passes[id].Value(); p != nil {
 		return p
 	}
@@ -220,7 +220,7 @@ func (h *multiHook) pass(i int) *multiPass {
 		if err := ctorch.NodeWillRun(n.handle("NodeWillRun"), &will); err != nil {
 			panicC("RegisterMultiGradHook", unsafe.Pointer(err))
 		}
-		if bool(will) || k == i { // a node that a pass begins with is not among those that it comes to
+		if will || k == i { // a node that a pass begins with is not among those that it comes to
 			p.missing++
 		}
 	}

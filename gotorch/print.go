@@ -452,7 +452,7 @@ func (p *printer) appendElements(text []byte, t Tensor, indent int) []byte {
 		return p.appendElements(text, ToDense(t), indent)
 	case deviceOf(i.Device).Type() == DeviceTypeCPU:
 		e.strides = i.copyStrides()
-		if e.reach()+int64(i.StorageOffset) > int64(i.StorageNbytes/i.Itemsize) {
+		if e.reach()+i.StorageOffset > i.StorageNbytes/i.Itemsize {
 			return append(text, "..."...) // somebody made the storage smaller than the tensor
 		}
 	default:

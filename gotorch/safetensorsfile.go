@@ -77,13 +77,13 @@ func OpenSafetensors(path string) (*SafetensorsFile, error) {
 	s := &SafetensorsFile{path: path, file: f, entries: make([]SafetensorsEntry, index.N), byName: make(map[string]int, index.N),
 		metadata: make(map[string]string, index.NMetadata)}
 	for i, e := range unsafe.Slice(index.Entries, index.N) {
-		entry := SafetensorsEntry{Name: ctorch.GoString(e.Name), Format: ctorch.GoString(e.Format), Offset: int64(e.Offset), Bytes: int64(e.Nbytes)}
+		entry := SafetensorsEntry{Name: ctorch.GoString(e.Name), Format: ctorch.GoString(e.Format), Offset: e.Offset, Bytes: e.Nbytes}
 		if e.Known {
 			entry.DType = DType(e.Dtype + 1)
 		}
 		entry.Shape = make([]int64, e.Ndim)
 		for d, size := range unsafe.Slice(e.Sizes, e.Ndim) {
-			entry.Shape[d] = int64(size)
+			entry.Shape[d] = size
 		}
 		s.entries[i], s.byName[entry.Name] = entry, i
 	}

@@ -100,14 +100,14 @@ func (t Tensor) Strides() []int64 {
 // Dim returns the number of t's dimensions.
 func (t Tensor) Dim() int64 {
 	i := t.info("Dim")
-	return int64(i.Ndim)
+	return i.Ndim
 }
 
 // Size returns the size of dimension d, counted from the end if negative. It panics with an
 // IndexError if t has no such dimension.
 func (t Tensor) Size(d int64) int64 {
 	i := t.info("Size")
-	n := int64(i.Ndim)
+	n := i.Ndim
 	at := d
 	if at < 0 {
 		at += n
@@ -125,7 +125,7 @@ func (t Tensor) Size(d int64) int64 {
 // Numel returns the number of t's elements.
 func (t Tensor) Numel() int64 {
 	i := t.info("Numel")
-	return int64(i.Numel)
+	return i.Numel
 }
 
 // DType returns the type of t's elements.
@@ -172,7 +172,7 @@ func (t Tensor) StorageUseCount() int {
 // StorageBytes returns the size of the memory that t and its views share; 0 if t has no plain memory.
 func (t Tensor) StorageBytes() int64 {
 	i := t.info("StorageBytes")
-	return int64(i.StorageNbytes)
+	return i.StorageNbytes
 }
 
 // SharesStorage reports whether t and other are views of the same memory.
@@ -190,7 +190,7 @@ func (t Tensor) Version() int64 {
 	if i.Version < 0 {
 		panic(newError("Version", RuntimeError, "Inference tensors do not track version counter."))
 	}
-	return int64(i.Version)
+	return i.Version
 }
 
 // Item returns the only element of t as bool, int64, uint64, float64 or complex128. It panics with a
@@ -256,7 +256,7 @@ func (s *Storage) Bytes() int64 {
 		panicC("Bytes", unsafe.Pointer(err))
 	}
 	runtime.KeepAlive(s)
-	return int64(n)
+	return n
 }
 
 func (s *Storage) handle(op opID, arg string) unsafe.Pointer {

@@ -2,7 +2,6 @@ package distributed
 
 import (
 	"fmt"
-	"iter"
 	"runtime"
 	"slices"
 	"strings"
@@ -120,12 +119,6 @@ func FullyShard(net nn.Modular, opts ...FullyShardOptions) *FullySharded {
 	s.remove = append(s.remove, g.joinBatchNorms(net)...)
 	return s
 }
-
-type (
-	allParameters = func(nn.Modular) iter.Seq2[string, gotorch.Tensor]
-	swapTensors   = func(m nn.Modular, tensors nn.StateDict, strict, tie bool) (restore func())
-	fetched       = func(op string, whole gotorch.Tensor, fetch func() gotorch.Tensor) (leave func())
-)
 
 // shardUnit is parameters that are whole together.
 type shardUnit struct {
