@@ -38,22 +38,28 @@ setup: ## .venv with torch and everything else that is needed
 	  "Python 3.10 or newer is needed; to install it, type one of:"; \
 	  echo "  sudo apt install python3 python3-venv   sudo dnf install python3   brew install python"; \
 	  exit 1; } >&2
-	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytorch_bridge.bootstrap --venv $(VENV) \
+	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytorch_bridge.native.bootstrap --venv $(VENV) \
 	  $(if $(TORCH_VERSION),--torch '$(TORCH_VERSION)') $(if $(TORCH_INDEX),--index '$(TORCH_INDEX)')
 
 # The check that what is committed is what the schema asks for runs when either has changed.
 # docs/reference has docstrings of every module that is public.
-GENERATOR := $(wildcard pytorch_bridge/*.py) \
-	$(wildcard $(foreach dir,schema types graph ops extending loading targets targets/go_package,pytorch_bridge/$(dir)/*.py pytorch_bridge/$(dir)/*.yaml)) \
+GENERATOR := $(wildcard $(foreach dir,. schema types graph inference ops aliasing autodiff frontend link extending codegen \
+	packages packages/bundle packages/go_package packages/load_go,pytorch_bridge/$(dir)/*.py pytorch_bridge/$(dir)/*.yaml)) \
 	$(filter-out %_gen.h,$(wildcard cgotorch/*.h))
 GENERATED := $(wildcard cgotorch/*_gen* gotorch/*_gen.go gotorch/internal/ctorch/*_gen.go pytorch_bridge/schema/*_gen* \
-	pytorch_bridge/*_gen.pyi pytorch_bridge/ops/*.pyi docs/reference/*.md \
+	docs/reference/*.md \
 	tests/conformance/harness/*_gen.go gotorch/nn/*_gen.go gotorch/nn/functional/*_gen.go)
 build/generated: $(GENERATOR) $(GENERATED) | setup
 	@$(IN_ENV) $(BRIDGE) generate --check
 	@mkdir -p $(@D) && touch $@
 
-build: setup build/generated ## libcgotorch.so and the Go packages
+# Not committed, so that a clean clone or `git clean` lacks it.
+STUBS := pytorch_bridge/ops/__init__.pyi
+$(STUBS): build/generated
+	@test -f $@ || $(IN_ENV) $(BRIDGE) generate --check
+	@touch $@
+
+build: setup build/generated $(STUBS) ## libcgotorch.so and the Go packages
 	@$(BRIDGE) build
 	@$(GO) build ./...
 
@@ -179,8 +185,8 @@ test-cuda: build ## what needs a GPU; where there is none it says so
 
 lint: $(LINTS) ## format and static checks
 
-GO_FOLDERS = $(wildcard gotorch cmd examples bench tests pytorch_bridge/bundle)
-C_FILES = $(wildcard $(foreach dir,cgotorch cgotorch/test bench pytorch_bridge/boundary,$(dir)/*.h $(dir)/*.c $(dir)/*.cc))
+GO_FOLDERS = $(wildcard gotorch cmd examples bench tests pytorch_bridge/packages/bundle)
+C_FILES = $(wildcard $(foreach dir,cgotorch cgotorch/test bench pytorch_bridge/native/extension,$(dir)/*.h $(dir)/*.c $(dir)/*.cc))
 HANDWRITTEN_C = $(foreach file,$(C_FILES),$(if $(findstring _gen,$(file)),,$(file)))
 
 lint-format: setup
@@ -199,7 +205,7 @@ lint-staticcheck: setup
 lint-ruff: setup
 	@$(PY) -m ruff check --quiet
 
-lint-mypy: setup
+lint-mypy: setup $(STUBS)
 	@$(PY) -m mypy --no-error-summary
 
 format: setup ## format every hand-written file

@@ -14,7 +14,7 @@ from graph_models import MODELS, make
 from graph_models import __file__ as models_file
 
 import pytorch_bridge as pb
-from pytorch_bridge import toolchain
+from pytorch_bridge.native import toolchain
 
 MAIN = """\
 // Answers like the other workers of `make bench`, with the packages that export_go has written.

@@ -26,7 +26,7 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from . import ops
-    from .compiled import CompiledFunction, function, register_linker
+    from .autodiff.grad import grad
     from .errors import (
         BridgeError,
         BridgeTypeError,
@@ -40,23 +40,23 @@ if TYPE_CHECKING:
         MissingMethodError,
         RegistrationError,
     )
-    from .exported import from_exported
     from .extending import jit
-    from .gradient import grad
+    from .frontend.exported import from_exported
+    from .frontend.model import Model
+    from .frontend.training_steps import SGD, Adam, AdamW, Training, training_step
     from .graph.basic import Apply, Constant, Variable
     from .graph.function_graph import FunctionGraph
     from .graph.printing import dprint, draw
-    from .loading import load_go
-    from .loading.errors import GoBuildError, GoError
-    from .model import Model
+    from .link.compiled_function import CompiledFunction, function, register_linker
     from .ops.fused_dtypes import FusedDType, register_fused_dtype
     from .ops.native import constant
     from .ops.op import Op
+    from .packages.go_package import ExportError, export_go
+    from .packages.load_go import load_go
+    from .packages.load_go.errors import GoBuildError, GoError
+    from .packages.model_folder import export_model
     from .registry import temporary, transaction
     from .rewrite import register_rewrite
-    from .targets.go_package import ExportError, export_go
-    from .targets.model_folder import export_model
-    from .training import SGD, Adam, AdamW, Training, training_step
     from .types import (
         CType,
         Generic,
@@ -75,10 +75,10 @@ _LATER = {
     "BridgeTypeError": "errors",
     "BridgeValueError": "errors",
     "CType": "types",
-    "Adam": "training",
-    "AdamW": "training",
+    "Adam": "frontend.training_steps",
+    "AdamW": "frontend.training_steps",
     "CompileError": "errors",
-    "CompiledFunction": "compiled",
+    "CompiledFunction": "link.compiled_function",
     "Constant": "graph.basic",
     "ContractError": "errors",
     "DuplicateError": "errors",
@@ -89,36 +89,36 @@ _LATER = {
     "register_rewrite": "rewrite",
     "temporary": "registry",
     "transaction": "registry",
-    "ExportError": "targets.go_package",
+    "ExportError": "packages.go_package",
     "FunctionGraph": "graph.function_graph",
     "Generic": "types",
-    "GoBuildError": "loading.errors",
-    "GoError": "loading.errors",
+    "GoBuildError": "packages.load_go.errors",
+    "GoError": "packages.load_go.errors",
     "GradientError": "errors",
     "InconsistencyError": "errors",
     "MissingMethodError": "errors",
-    "Model": "model",
+    "Model": "frontend.model",
     "Op": "ops.op",
-    "SGD": "training",
+    "SGD": "frontend.training_steps",
     "TensorType": "types",
-    "Training": "training",
+    "Training": "frontend.training_steps",
     "Type": "types",
     "Variable": "graph.basic",
     "constant": "ops.native",
     "dprint": "graph.printing",
     "draw": "graph.printing",
-    "export_go": "targets.go_package",
-    "export_model": "targets.model_folder",
-    "from_exported": "exported",
-    "function": "compiled",
+    "export_go": "packages.go_package",
+    "export_model": "packages.model_folder",
+    "from_exported": "frontend.exported",
+    "function": "link.compiled_function",
     "generic": "types",
     "jit": "extending",
-    "grad": "gradient",
-    "load_go": "loading",
-    "register_linker": "compiled",
+    "grad": "autodiff.grad",
+    "load_go": "packages.load_go",
+    "register_linker": "link.compiled_function",
     "register_transfer": "types",
     "schema_type": "types",
-    "training_step": "training",
+    "training_step": "frontend.training_steps",
     "transfer": "types",
 }
 _PACKAGES = ("ops",)
@@ -182,8 +182,8 @@ __all__ = [
 def load_graphs() -> None:
     """Imports what types need to make variables and ops to be differentiated: layers above them,
     which register themselves."""
-    importlib.import_module(".variables", __name__)
-    importlib.import_module(".gradient", __name__)
+    importlib.import_module(".ops.variables", __name__)
+    importlib.import_module(".autodiff.grad", __name__)
 
 
 if not TYPE_CHECKING:  # which would let every name pass

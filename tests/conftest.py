@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pytorch_bridge import build, toolchain
+from pytorch_bridge.native import build, toolchain
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.registry import temporary
 from pytorch_bridge.testing.gotests import ensure_library
-from pytorch_bridge.toolchain import ROOT
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.native.toolchain import ROOT
 
 TESTDATA = ROOT / "gotorch/jit/testdata"
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.native.toolchain import ROOT
 
 
 @pytest.fixture(scope="module")

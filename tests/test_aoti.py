@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from pytorch_bridge.targets.go_package.golden import chosen
+from pytorch_bridge.native.toolchain import ROOT
+from pytorch_bridge.packages.go_package.golden import chosen
 from pytorch_bridge.testing import packages
-from pytorch_bridge.toolchain import ROOT
 
 TESTS = ROOT / "cgotorch/test"
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from pytorch_bridge.artifacts import Record, digest, digest_files, run_compiler, write
 from pytorch_bridge.errors import CompileError
+from pytorch_bridge.native.artifacts import Record, digest, digest_files, run_compiler, write
 
 
 def test_a_digest_is_of_a_list():

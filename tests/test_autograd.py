@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad, grad
 from torch.nn import functional as F
 
-from pytorch_bridge.boundary import from_handle, to_handle
+from pytorch_bridge.native.extension import from_handle, to_handle
 from pytorch_bridge.testing.gotests import run_go
 
 Inputs = dict[str, Tensor]

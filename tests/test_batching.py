@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pytorch_bridge import toolchain
+from pytorch_bridge.native import toolchain
 
 PROGRAM = """
 import warnings

@@ -16,10 +16,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytorch_bridge import bench, toolchain
+from pytorch_bridge import bench
 from pytorch_bridge.bench import functions, loading, measuring, peers, ranks, serving, training
-from pytorch_bridge.env import variables
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.native import toolchain
+from pytorch_bridge.native.env import variables
+from pytorch_bridge.native.toolchain import ROOT
 
 STEPS = "5"
 # One thread, and the batch that is quick.

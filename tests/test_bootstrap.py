@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from pytorch_bridge import bootstrap, toolchain, versions
-from pytorch_bridge.bootstrap import Environment
-from pytorch_bridge.toolchain import Missing
+from pytorch_bridge.native import bootstrap, toolchain, versions
+from pytorch_bridge.native.bootstrap import Environment
+from pytorch_bridge.native.toolchain import Missing
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytorch_bridge import toolchain
+from pytorch_bridge.native import toolchain
 from pytorch_bridge.testing.gotests import ensure_library
 
 
@@ -23,7 +23,7 @@ from pytorch_bridge.testing.gotests import ensure_library
 def boundary() -> types.ModuleType:
     """Imported when the first test runs, because that may compile it."""
     ensure_library()
-    return importlib.import_module("pytorch_bridge.boundary")
+    return importlib.import_module("pytorch_bridge.native.extension")
 
 
 def to_handle(*args):
@@ -227,7 +227,7 @@ def test_wrong_objects_are_typed_errors(call, error, said):
 
 
 def test_an_import_compiles_nothing_that_is_there():
-    loaded = Path(sys.modules["pytorch_bridge.boundary._compiled"].__file__)
+    loaded = Path(sys.modules["pytorch_bridge.native.extension._compiled"].__file__)
     made = loaded.stat()
     assert boundary().compiling.ensure() == loaded
     assert loaded.stat().st_mtime_ns == made.st_mtime_ns
@@ -236,7 +236,7 @@ def test_an_import_compiles_nothing_that_is_there():
 def test_without_the_library_the_import_says_what_to_type(tmp_path):
     env = {"GOTORCH_BUILD_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
-        [sys.executable, "-c", "import pytorch_bridge.boundary"],
+        [sys.executable, "-c", "import pytorch_bridge.native.extension"],
         cwd=toolchain.ROOT,
         env=env,
         capture_output=True,

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from pytorch_bridge import build, toolchain
-from pytorch_bridge.artifacts import locked
-from pytorch_bridge.build import Build, CompileError, Settings
+from pytorch_bridge.native import build, toolchain
+from pytorch_bridge.native.artifacts import locked
+from pytorch_bridge.native.build import Build, CompileError, Settings
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 
 @pytest.fixture

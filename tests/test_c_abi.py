@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytorch_bridge.toolchain import ROOT, find_torch
+from pytorch_bridge.native.toolchain import ROOT, find_torch
 
 pytestmark = pytest.mark.smoke
 

@@ -10,8 +10,10 @@ import sys
 
 import pytest
 
-from pytorch_bridge import cli, doctor, toolchain
-from pytorch_bridge.toolchain import ROOT, Missing
+from pytorch_bridge import cli
+from pytorch_bridge.cli import doctor
+from pytorch_bridge.native import toolchain
+from pytorch_bridge.native.toolchain import ROOT, Missing
 
 
 def states() -> dict[str, str]:

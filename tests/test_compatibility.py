@@ -7,10 +7,17 @@ import re
 
 import pytest
 
-from pytorch_bridge import __version__, versions
-from pytorch_bridge.release import compatibility
-from pytorch_bridge.release.compatibility import broken, may_break, numbers, released, today
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge import __version__
+from pytorch_bridge.native import versions
+from pytorch_bridge.native.toolchain import ROOT
+from pytorch_bridge.packages.release import compatibility
+from pytorch_bridge.packages.release.compatibility import (
+    broken,
+    may_break,
+    numbers,
+    released,
+    today,
+)
 
 BROKEN: dict[str, str] = {}
 """What a version that may break something does break: the line as `broken` has it, and why."""

@@ -17,8 +17,8 @@ import pytest
 import torch
 from torch.utils import data
 
+from pytorch_bridge.native.toolchain import build_dir
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import build_dir
 
 TRIED = 4000 if os.environ.get("CONFORMANCE") == "full" else 400
 

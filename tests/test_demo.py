@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from pytorch_bridge.native.toolchain import ROOT, build_dir
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT, build_dir
 
 LINE = re.compile(
     r"epoch +(\d+)/\d+  \d+\.\d s  loss \d+\.\d{4}  val_loss \d+\.\d{4}  val_accuracy (\d\.\d{4})"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.native.toolchain import ROOT
 
 UNIT = ROOT / "deploy/systemd/gotorch-serve.service"
 MANIFESTS = sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))

@@ -15,13 +15,14 @@ import torch
 from torch import nn
 
 import pytorch_bridge as pb
-from pytorch_bridge import TensorType, env, export_go, function, ops
-from pytorch_bridge.artifacts import digest
+from pytorch_bridge import TensorType, export_go, function, ops
 from pytorch_bridge.errors import BridgeValueError, MissingMethodError
 from pytorch_bridge.graph.basic import Apply
+from pytorch_bridge.native import env
+from pytorch_bridge.native.artifacts import digest
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.ops.op import Op
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 SOURCE = ROOT / "tests/devices/standin/standin.cc"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.native.toolchain import ROOT
 
 ROW = re.compile(r"^\| (`.*`) \| (.*) \|$", re.M)
 QUOTED = re.compile(r"`([^`]+)`")

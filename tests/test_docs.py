@@ -36,9 +36,10 @@ from pathlib import Path
 
 import pytest
 
-from pytorch_bridge import cli, env, toolchain
+from pytorch_bridge import cli
+from pytorch_bridge.native import env, toolchain
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 

@@ -25,8 +25,8 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 from torch.utils.data import DataLoader, TensorDataset
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 FULL = os.environ.get("CONFORMANCE") == "full"
 DIGITS = ROOT / ".venv/share/digits/mnist_5k.csv.gz"

@@ -29,9 +29,9 @@ import pytorch_bridge as pb
 from pytorch_bridge import TensorType, ops
 from pytorch_bridge.cli import main
 from pytorch_bridge.errors import BridgeError, BridgeTypeError, BridgeValueError, MissingMethodError
-from pytorch_bridge.targets.go_package import abi
+from pytorch_bridge.native.toolchain import ROOT
+from pytorch_bridge.packages.go_package import abi
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 GRAPHS = 300 if os.environ.get("CONFORMANCE") == "full" else 6
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.native.toolchain import ROOT
 
 # A rewrite, a linker, a transfer and a dtype of fused loops, and nothing of this project edited.
 EXTENSION = """

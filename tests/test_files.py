@@ -35,8 +35,8 @@ import torch.testing._internal.distributed.fake_pg
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 DTYPES = [
     torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,

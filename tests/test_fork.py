@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.native.toolchain import ROOT
 
 pytestmark = pytest.mark.smoke
 

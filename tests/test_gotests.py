@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.native.toolchain import ROOT
 
 
 def test_what_belongs_together_runs_in_one_process(tmp_path):

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
-from pytorch_bridge.boundary import from_handle, to_handle
+from pytorch_bridge.native.extension import from_handle, to_handle
+from pytorch_bridge.native.versions import REFERENCE_TORCH
 from pytorch_bridge.testing.gotests import ensure_library, run_go
-from pytorch_bridge.versions import REFERENCE_TORCH
 
 SEED, CASES = 20260, 6000
 

@@ -22,13 +22,13 @@ from pathlib import Path
 
 import pytest
 
-from pytorch_bridge import __version__, build, provided, toolchain, versions
-from pytorch_bridge.artifacts import locked
-from pytorch_bridge.build import Build
-from pytorch_bridge.bundle import elf
-from pytorch_bridge.release import files, libraries, main, wheel, write_sums
-from pytorch_bridge.release.libraries import ROOM, ReleaseSettings
-from pytorch_bridge.toolchain import ROOT, Missing
+from pytorch_bridge import __version__
+from pytorch_bridge.native import build, elf, prebuilt_library, toolchain, versions
+from pytorch_bridge.native.artifacts import locked
+from pytorch_bridge.native.build import Build
+from pytorch_bridge.native.toolchain import ROOT, Missing
+from pytorch_bridge.packages.release import files, libraries, main, wheel, write_sums
+from pytorch_bridge.packages.release.libraries import ROOM, ReleaseSettings
 
 FULL = os.environ.get("CONFORMANCE") == "full"
 EXPENSIVE = {
@@ -170,14 +170,21 @@ def test_the_wheel_says_what_it_is(the_wheel):
 def test_nothing_of_a_checkout_alone_is_in_the_wheel(the_wheel):
     with zipfile.ZipFile(the_wheel) as zipped:
         names = zipped.namelist()
-    for part in ("/testing/", "/bench/", "/release/", "_test.go", "/testdata/", "bootstrap"):
+    for part in (
+        "/testing/",
+        "/bench/",
+        "/packages/release/",
+        "_test.go",
+        "/testdata/",
+        "bootstrap",
+    ):
         assert not [name for name in names if part in name]
     # Nor does anything that is in it import what is not.
     gone = re.compile(r"^\s*from (?:\.+|pytorch_bridge\.)(bench|bootstrap|testing)\b", re.M)
     for name in wheel.contents(files()).values():
         if name.endswith(".py"):
             found = gone.findall((ROOT / name).read_text())
-            assert not found or name == "pytorch_bridge/cli.py", name
+            assert not found or name == "pytorch_bridge/cli/__init__.py", name
 
 
 def test_the_same_sources_make_the_same_wheel(the_wheel, tmp_path, monkeypatch):
@@ -228,7 +235,7 @@ def test_the_proxy_has_what_go_asks_for(dist):
         names = {n.removeprefix(f"gotorch.dev@v{__version__}/") for n in zipped.namelist()}
     assert {"go.mod", "LICENSE", "gotorch/internal/ctorch/cgo.go", "cgotorch/cgotorch.h"} <= names
     # Modules of their own are not of this one.
-    assert not [n for n in names if n.startswith(("pytorch_bridge/bundle/oci/", "build/"))]
+    assert not [n for n in names if n.startswith(("pytorch_bridge/packages/bundle/oci/", "build/"))]
 
 
 # Where things are, without a checkout -------------------------------------------------------------
@@ -342,26 +349,26 @@ def test_what_others_may_write_is_not_run(environment, tmp_path):
 
 
 def test_a_damaged_wheel_is_refused(environment, tmp_path, monkeypatch):
-    monkeypatch.setattr(provided, "ROOT", tmp_path)
+    monkeypatch.setattr(prebuilt_library, "ROOT", tmp_path)
     torch = toolchain.find_torch()
     source = tmp_path / "lib" / torch.release / "libcgotorch.so"
     source.parent.mkdir(parents=True)
     source.write_bytes(b"\x7fELF")
     said = {"libraries": {torch.release: {"digest": "0", "cxx11_abi": torch.uses_cxx11_abi()}}}
     with pytest.raises(Missing, match="is damaged"):
-        provided._make(said, torch, tmp_path / "out")
+        prebuilt_library._make(said, torch, tmp_path / "out")
 
 
 def test_another_torch_is_compiled_for_or_says_what_that_takes(tmp_path, monkeypatch, capsys):
     torch = toolchain.find_torch()
     built = []
     monkeypatch.setattr(Build, "run", lambda self: built.append(self.settings) or "")
-    provided._make({"libraries": {"2.9.0": {}}}, torch, tmp_path)
+    prebuilt_library._make({"libraries": {"2.9.0": {}}}, torch, tmp_path)
     assert built[0].library == tmp_path / "lib/libcgotorch.so"
     assert f"libraries for torch 2.9.0, not for {torch.version}" in capsys.readouterr().out
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(Missing, match=r"takes a compiler.*no-such-compiler") as info:
-        provided._make({"libraries": {"2.9.0": {}}}, torch, tmp_path)
+        prebuilt_library._make({"libraries": {"2.9.0": {}}}, torch, tmp_path)
     assert "pip install 'torch==2.9.0'" in info.value.fix
 
 
@@ -388,9 +395,9 @@ def test_the_wheels_sources_make_a_library(the_wheel, tmp_path):
 
 
 def test_a_package_without_sources_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(provided, "MANIFEST", tmp_path / "release.json")
+    monkeypatch.setattr(prebuilt_library, "MANIFEST", tmp_path / "release.json")
     with pytest.raises(Missing, match="without the sources"):
-        provided.manifest()
+        prebuilt_library.manifest()
 
 
 def test_commands_that_write_into_a_checkout_are_not_there(environment, tmp_path):

@@ -19,8 +19,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 FULL = os.environ.get("CONFORMANCE") == "full"
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning",

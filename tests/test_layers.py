@@ -8,34 +8,30 @@ import json
 from collections.abc import Container, Iterator
 from pathlib import Path
 
-from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
+import pytest
 
-# From below to above: a module imports from its own layer and those below it. `extending` stands on
-# the graphs and registers into them; what is printed in other languages is printed of all of it.
+from pytorch_bridge.native.toolchain import ROOT
+from pytorch_bridge.testing.gotests import run_go
+
+# From below to above: a module imports from its own layer and from those below it. A module belongs to the
+# longest name here that begins its own. Package aliasing is one subject with a part in two layers.
 LAYERS = [
-    ["errors", "registry", "tables", "replacing", "artifacts", "versions", "toolchain"],
+    ["", "errors", "registry", "sameness", "native"],
     ["schema"],
     ["types"],
-    ["graph"],
-    ["ops"],
-    ["variables", "fx", "ranges", "derivatives", "gradient"],
+    ["inference"],
+    ["graph", "aliasing.destroy", "aliasing.sharing"],
+    ["ops", "aliasing"],
+    ["autodiff"],
     ["rewrite"],
     ["link"],
-    [
-        "compiled",
-        "tracked",
-        "model",
-        "attention",
-        "branches",
-        "looping",
-        "library_gradients",
-        "exported",
-        "training",
-    ],
-    ["extending"],
-    ["targets"],
+    ["frontend"],
+    ["extending", "typing"],
+    ["codegen"],
+    ["packages"],
+    ["cli", "__main__", "bench", "testing"],
 ]
+RANKS = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 PACKAGE = ROOT / "pytorch_bridge"
 
 
@@ -59,19 +55,46 @@ def imported(name: str, file: Path, known: Container[str]) -> Iterator[str]:
     }
     inside = name.split(".") if file.name == "__init__.py" else name.split(".")[:-1]
     for node in ast.walk(tree):
-        if not isinstance(node, ast.ImportFrom) or id(node) in annotations or not node.level:
+        if id(node) in annotations:
             continue
-        up = inside[: len(inside) - node.level + 1]
-        base = ".".join([*filter(None, up), *filter(None, [node.module])])
-        for a in node.names:
-            full = f"{base}.{a.name}" if base else a.name
-            yield full if full in known else base
+        if isinstance(node, ast.Import):
+            yield from (within(a.name) for a in node.names if within(a.name) is not None)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                up = inside[: len(inside) - node.level + 1]
+                base = ".".join([*filter(None, up), *filter(None, [node.module])])
+            elif (base := within(node.module)) is None:
+                continue
+            for a in node.names:
+                full = f"{base}.{a.name}" if base else a.name
+                yield full if full in known else base
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            ("import_module", "__import__")
+        ):
+            to = node.args[0]
+            if isinstance(to, ast.Constant) and (base := within(to.value)) is not None:
+                yield base
+
+
+def within(name: str) -> str | None:
+    """The name of a module after pytorch_bridge, or None where it is of another package."""
+    top, _, rest = name.partition(".")
+    return rest if top == "pytorch_bridge" else None
 
 
 def graph() -> dict[str, set[str]]:
     known = modules()
     found = {n: set(imported(n, f, known)) & set(known) for n, f in known.items()}
-    return {n: targets - {n} for n, targets in found.items()}
+    # Python runs the packages that a module is in before it.
+    return {
+        n: {p for t in targets for p in [t, *above(t)]} - {n, *above(n)}
+        for n, targets in found.items()
+    }
+
+
+def above(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:i]) for i in range(1, len(parts))]
 
 
 def cycles(edges: dict[str, set[str]]) -> list[list[str]]:
@@ -93,15 +116,41 @@ def test_no_module_imports_itself_by_way_of_others():
     assert cycles(edges) == []
 
 
+def layer(module: str) -> int:
+    """The rank of a module. KeyError where it has none."""
+    name = module
+    while name not in RANKS and "." in name:
+        name = name.rpartition(".")[0]
+    return RANKS[name]
+
+
 def test_a_layer_imports_none_above_it():
-    rank = {name: i for i, layer in enumerate(LAYERS) for name in layer}
     upwards = [
         f"{name} imports {target}"
         for name, targets in graph().items()
         for target in sorted(targets)
-        if rank.get(name.split(".")[0], 99) < rank.get(target.split(".")[0], -1)
+        if layer(name) < layer(target)
     ]
     assert upwards == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from .. import cli",
+        "from ..cli import called",
+        "import pytorch_bridge.cli",
+        "import pytorch_bridge.cli as c",
+        "from pytorch_bridge import cli",
+        "from pytorch_bridge.cli import called",
+        "def f():\n    from ..cli import called",
+        "importlib.import_module('pytorch_bridge.cli')",
+    ],
+)
+def test_every_kind_of_import_is_seen(text, tmp_path):
+    file = tmp_path / "basic.py"
+    file.write_text(text)
+    assert "cli" in imported("graph.basic", file, modules())
 
 
 def packages() -> list[dict]:

@@ -16,12 +16,12 @@ import pytest
 import pytorch_docs
 from pytorch_docs import in_torch
 
+from pytorch_bridge.codegen import api
+from pytorch_bridge.codegen import counterparts as page
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.schema import Names, counterparts, docs_url, functions, page_of
 from pytorch_bridge.schema.pages import DOCS
-from pytorch_bridge.tables import read_table
-from pytorch_bridge.targets import api
-from pytorch_bridge.targets import counterparts as page
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.schema.tables import read_table
 
 LINK = re.compile(r"https://docs\.pytorch\.org/docs/stable/[\w./-]+\.html(?:#[\w.-]+)?")
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import pytorch_bridge
-from pytorch_bridge import toolchain
+from pytorch_bridge.native import toolchain
 
 KINDS = toolchain.ROOT / "tests/load_go/kinds"
 
@@ -33,13 +33,13 @@ def kinds(library):
 @pytest.fixture(autouse=True)
 def no_handle_is_left(request, library):
     """Every test gives back all handles, also those that fail on purpose."""
-    from pytorch_bridge import boundary
+    from pytorch_bridge.native import extension
 
-    before = boundary.live_handles()  # of other test files, which may free some meanwhile
+    before = extension.live_handles()  # of other test files, which may free some meanwhile
     yield
     if "kinds" in request.fixturenames:
         request.getfixturevalue("kinds").collect()
-    assert boundary.live_handles() <= before
+    assert extension.live_handles() <= before
 
 
 # Every type ---------------------------------------------------------------------------------------

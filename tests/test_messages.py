@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from pytorch_bridge.toolchain import ROOT, find_compiler, find_torch
+from pytorch_bridge.native.toolchain import ROOT, find_compiler, find_torch
 
 ELEMENTS = ["Byte", "Char", "Double", "Float", "Int", "Long", "Short", "Half"]
 OTHER_ELEMENTS = ["BFloat16", "Bool", "ComplexFloat", "QInt8", "UInt16", ""]

@@ -7,8 +7,8 @@ import re
 import pytest
 import torch
 
-from pytorch_bridge.generate import reference_is_installed
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.codegen.generate import reference_is_installed
+from pytorch_bridge.native.toolchain import ROOT
 
 if not reference_is_installed():
     pytest.skip("the table is of the torch that Go was generated for", allow_module_level=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import yaml
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.mutants.__main__ import EQUIVALENT
 from pytorch_bridge.testing.mutants.areas import AREAS, files_of
-from pytorch_bridge.toolchain import ROOT
 
 
 def test_explained_mutants_are_of_lines_that_are_there():

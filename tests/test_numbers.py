@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 HERE = Path(__file__).parent / "numbers"
 

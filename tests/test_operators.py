@@ -13,9 +13,9 @@ import torch
 
 import pytorch_bridge as pb
 from pytorch_bridge import export_go
-from pytorch_bridge.ops.library import libraries_of
+from pytorch_bridge.native.toolchain import ROOT
+from pytorch_bridge.ops.library_operators import libraries_of
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 sys.path.insert(0, str(Path(__file__).parent / "graph"))
 from package_form import PackageForm

@@ -30,13 +30,13 @@ from torch.nn.utils import parametrize, prune
 from torch.optim import Optimizer, swa_utils
 from torch.utils.data import DataLoader
 
+from pytorch_bridge.codegen import api
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.schema import Names, counterparts, functions
 from pytorch_bridge.schema.nn import layers
 from pytorch_bridge.schema.python_api import NO_DEFAULT, python_api
-from pytorch_bridge.targets import api
 from pytorch_bridge.testing.conformance.detection import go_name
 from pytorch_bridge.testing.conformance.metrics import FIELDS as FIELDS_OF_METRICS
-from pytorch_bridge.toolchain import ROOT
 
 # What options belong to, where the name of the struct does not say it.
 PYTHON: dict[str, Callable[..., Any]] = {

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 PROGRAMS, RUNS = 25, 4
 OPS = [

@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from pytorch_bridge import env
+from pytorch_bridge.native import env
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 pytestmark = pytest.mark.smoke
 

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 from torch.utils.data import DataLoader, TensorDataset
 
-from pytorch_bridge import versions
+from pytorch_bridge.native import versions
+from pytorch_bridge.native.toolchain import build_dir
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import build_dir
 
 Tensors = dict[str, Tensor]
 Case = Callable[[Tensors, Path], Tensors]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.native.toolchain import ROOT
 
 EXACT = "integers, text, or numbers that are written as they are read"
 INPUT = "what a test reads; results are computed in the same run"

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import pytorch_bridge as pb
-from pytorch_bridge import replacing
 from pytorch_bridge.link.cache import Cache
-from pytorch_bridge.targets.go_package import folder
+from pytorch_bridge.native import atomic_files
+from pytorch_bridge.packages.go_package import folder
 
 # Forks a writer again and again and kills it at a random moment. What is there is always of one
 # version, and the next writer leaves nothing but that.
@@ -57,7 +57,7 @@ print("killed in the middle", between)
 
 
 def write_file(place, version):
-    with replacing.file(place / "data") as part:
+    with atomic_files.file(place / "data") as part:
         part.write_text(f"{version}\n" * 20_000)
 
 
@@ -89,7 +89,7 @@ def check_folder(place):
 
 def write_folder_in_two_steps(place, version):
     """As on a file system that cannot exchange two folders."""
-    replacing._exchange = lambda a, b: False
+    atomic_files._exchange = lambda a, b: False
     write_folder(place, version)
 
 
@@ -147,14 +147,14 @@ def test_killed_at_any_moment(case, tmp_path):
 
 
 def test_what_lives_is_left_alone(tmp_path):
-    with replacing.file(tmp_path / "a") as outer:
-        with replacing.file(tmp_path / "a") as inner:
+    with atomic_files.file(tmp_path / "a") as outer:
+        with atomic_files.file(tmp_path / "a") as inner:
             inner.write_text("inner")
         assert outer.exists()
         outer.write_text("outer")
     assert (tmp_path / "a").read_text() == "outer"
-    with replacing.folder_beside(tmp_path / "d", pytest.fail) as outer:
-        with replacing.folder_beside(tmp_path / "d", pytest.fail) as inner:
+    with atomic_files.folder_beside(tmp_path / "d", pytest.fail) as outer:
+        with atomic_files.folder_beside(tmp_path / "d", pytest.fail) as inner:
             assert outer != inner
         assert outer.exists()
         assert not inner.exists()
@@ -187,18 +187,18 @@ def test_links_are_followed_and_permissions_stay(tmp_path):
     target.write_text("old")
     target.chmod(0o440)
     link.symlink_to("folder/target")
-    with replacing.file(link) as part:
+    with atomic_files.file(link) as part:
         assert part.parent == target.parent
         assert stat.S_IMODE(part.stat().st_mode) == 0o640  # from the start
         part.write_text("new")
     assert os.readlink(link) == "folder/target"
     assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("new", 0o440)
-    with replacing.file(link, 0o604) as part:
+    with atomic_files.file(link, 0o604) as part:
         part.write_text("newer")
     assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("newer", 0o604)
     link.unlink()
     link.symlink_to("folder/none")
-    with replacing.file(link) as part:
+    with atomic_files.file(link) as part:
         part.write_text("made")
     assert (target.parent / "none").read_text() == link.read_text() == "made"
     assert sorted(os.listdir(target.parent)) == ["none", "target"]
@@ -206,16 +206,16 @@ def test_links_are_followed_and_permissions_stay(tmp_path):
 
 def test_what_is_no_file_is_written_to_or_refused(tmp_path):
     refused = pytest.raises(IsADirectoryError, match=re.escape(str(tmp_path)))
-    with refused, replacing.file(tmp_path):
+    with refused, atomic_files.file(tmp_path):
         pytest.fail("it is a folder")
-    with replacing.file(Path(os.devnull)) as part:
+    with atomic_files.file(Path(os.devnull)) as part:
         part.write_text("gone")
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        with replacing.file(pipe) as part:
+        with atomic_files.file(pipe) as part:
             part.write_text("through")
         assert os.read(reader, 100) == b"through"
     finally:
@@ -227,7 +227,7 @@ def test_failing_leaves_the_old_file(tmp_path):
     write_file(tmp_path, 1)
 
     def interrupted():
-        with replacing.file(tmp_path / "data") as part:
+        with atomic_files.file(tmp_path / "data") as part:
             part.write_text("half")
             raise KeyboardInterrupt
 
@@ -235,7 +235,7 @@ def test_failing_leaves_the_old_file(tmp_path):
         interrupted()
     check_file(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["data"]
-    with pytest.raises(FileNotFoundError), replacing.file(tmp_path / "no/such/folder"):
+    with pytest.raises(FileNotFoundError), atomic_files.file(tmp_path / "no/such/folder"):
         pytest.fail("there is no such folder")
     (tmp_path / "data").unlink()
     umask = os.umask(0o027)

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytorch_bridge import coverage, generate
+from pytorch_bridge.codegen import c, counterparts, coverage, generate, go
+from pytorch_bridge.codegen.api import Named, docs, resolve
+from pytorch_bridge.codegen.older import STAND_INS
 from pytorch_bridge.schema import (
     Description,
     Docs,
@@ -35,10 +37,7 @@ from pytorch_bridge.schema.python_api import (
     python_api,
     read_installed_api,
 )
-from pytorch_bridge.tables import read_table
-from pytorch_bridge.targets import c, counterparts, go
-from pytorch_bridge.targets.api import Named, docs, resolve
-from pytorch_bridge.targets.older import STAND_INS
+from pytorch_bridge.schema.tables import read_table
 from pytorch_bridge.types import schema_type
 
 ROOT = Path(__file__).parents[1]

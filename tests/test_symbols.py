@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
-from pytorch_bridge import build
-from pytorch_bridge.targets.go_package import abi
+from pytorch_bridge.native import build
+from pytorch_bridge.native.toolchain import ROOT
+from pytorch_bridge.packages.go_package import abi
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 NEW_AND_DELETE = {"_Znwm", "_ZdlPv", "_ZdlPvm"}
 

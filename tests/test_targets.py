@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import pytest
 
+from pytorch_bridge.codegen.api import Wrapped, resolve
 from pytorch_bridge.errors import MissingMethodError
 from pytorch_bridge.schema import Names, SchemaFunction, load_reference
-from pytorch_bridge.targets.api import Wrapped, resolve
 from pytorch_bridge.types import schema_type
 from pytorch_bridge.types.containers import BoolArray, ListArg, Optional
-from pytorch_bridge.types.faces import Face
 from pytorch_bridge.types.numbers import NumberArg
 from pytorch_bridge.types.objects import String
-from pytorch_bridge.types.schema import SchemaType
+from pytorch_bridge.types.schema_types import SchemaType
+from pytorch_bridge.types.type_rules import Face
 
 rust: Face[str] = Face("Rust type", __name__)
 rust.of(SchemaType)(lambda t: t.c)  # the structs and handles of cgotorch.h

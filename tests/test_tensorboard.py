@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import torch
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 pytest.importorskip("tensorboard", reason="which reads what is written")
 np = pytest.importorskip("numpy")

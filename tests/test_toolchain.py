@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytorch_bridge import toolchain, versions
+from pytorch_bridge.native import toolchain, versions
+from pytorch_bridge.native.toolchain import ROOT, Missing
 from pytorch_bridge.schema import functions
-from pytorch_bridge.toolchain import ROOT, Missing
 
 
 def test_torch_is_found_without_importing_it():
@@ -124,7 +124,7 @@ def test_command_line_starts_without_torch():
         [
             *[sys.executable, "-X", "importtime", "-c"],
             f"import sys; sys.path.insert(0, {str(ROOT)!r}); import pytorch_bridge.cli,"
-            "pytorch_bridge.build, pytorch_bridge.doctor, pytorch_bridge.env\n"
+            "pytorch_bridge.native.build, pytorch_bridge.cli.doctor, pytorch_bridge.native.env\n"
             "print([m for m in ('torch', 'torchgen', 'yaml', 'numpy') if m in sys.modules])",
         ]
     )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 EXAMPLE = ROOT / "examples/transfer"
 

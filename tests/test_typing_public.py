@@ -13,8 +13,8 @@ import pytest
 
 import pytorch_bridge as pb
 from pytorch_bridge import TensorType, ops
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.ops.native import Packet, native
-from pytorch_bridge.toolchain import ROOT
 
 HERE = ROOT / "tests/typing"
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.native.toolchain import ROOT
 
 PAGE = ROOT / "docs" / "vision-models.md"
 

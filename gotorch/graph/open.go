@@ -26,7 +26,7 @@ import (
 	"gotorch.dev/gotorch/internal/ctorch"
 )
 
-// The folder of pytorch_bridge.export_model: targets/model_folder.py writes it.
+// The folder of pytorch_bridge.export_model: packages/model_folder.py writes it.
 
 // ManifestFile is the name of the file by which a folder of export_model is known.
 const ManifestFile = "manifest.json"

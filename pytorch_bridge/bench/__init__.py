@@ -18,8 +18,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from ..native.toolchain import ROOT, build_dir
 from ..schema.functions import torch_version
-from ..toolchain import ROOT, build_dir
 from . import devices, functions, graphs, loading, peers, ranks, training
 from .measuring import Family, Figures, measure
 

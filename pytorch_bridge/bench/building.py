@@ -12,9 +12,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from .. import toolchain
-from ..env import variables
-from ..toolchain import ROOT
+from ..native import toolchain
+from ..native.env import variables
+from ..native.toolchain import ROOT
 
 BASE = "8cba736"
 PROGRAM = """package main

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from ..toolchain import ROOT
+from ..native.toolchain import ROOT
 from .functions import special
 from .measuring import Family, Target
 from .training import MODELS, OPTIMIZERS, ways

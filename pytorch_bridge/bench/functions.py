@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from ..toolchain import ROOT
+from ..native.toolchain import ROOT
 from .measuring import OUT, Family, Target, Way, compile_c, compile_cpp, compile_go
 
 CASES = {

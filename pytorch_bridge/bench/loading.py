@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..toolchain import ROOT
+from ..native.toolchain import ROOT
 from .measuring import OUT, Family, Target, Way, compile_go
 
 KINDS = {

@@ -16,9 +16,9 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import toolchain
+from ..native import toolchain
+from ..native.toolchain import ROOT
 from ..schema.functions import torch_dir
-from ..toolchain import ROOT
 
 OUT = toolchain.build_dir() / "bench"
 ROUND_SECONDS = 0.12  # how long one worker runs one case in a round; Go wakes threads in short ones

@@ -14,9 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .. import toolchain
+from ..native import toolchain
+from ..native.toolchain import ROOT
 from ..schema.functions import torch_dir, torch_version
-from ..toolchain import ROOT
 from . import functions
 from .measuring import OUT, Family, Target, Way, compile_cpp, compile_go
 

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .. import toolchain
-from ..toolchain import ROOT
+from ..native import toolchain
+from ..native.toolchain import ROOT
 from .measuring import OUT, compile_go
 
 SOURCES = ROOT / "bench" / "serving"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ..toolchain import ROOT
+from ..native.toolchain import ROOT
 from . import building
 from .functions import special
 from .measuring import Family, Target, Way, compile_go

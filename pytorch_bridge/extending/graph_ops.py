@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ..compiled import function
 from ..errors import BridgeTypeError, RegistrationError
 from ..graph.basic import Apply, Variable
+from ..link.compiled_function import function
 from ..ops.op import Names, Op, Storages, Values
 from ..types import TensorType, schema_type
 from ..types.base import Sub, Type

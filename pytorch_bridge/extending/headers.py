@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from ..ops.functions import corrections
-from ..toolchain import ROOT
+from ..native.toolchain import ROOT
+from ..schema.corrections import corrections
 
 HEADERS = ROOT / "cgotorch"
 

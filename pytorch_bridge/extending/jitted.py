@@ -37,9 +37,9 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import registry
-from ..compiled import CompiledFunction, CopiedAsItself, function
 from ..errors import BridgeTypeError, BridgeValueError, RegistrationError
 from ..graph.basic import Variable, toposort
+from ..link.compiled_function import CompiledFunction, CopiedAsItself, function
 from ..sameness import _HEAP_TYPE as HEAP_TYPE
 from . import types
 from .errors import TypingError, UnknownTypeError

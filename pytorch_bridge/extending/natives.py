@@ -43,12 +43,7 @@ from .proxies import (
     unwrapped,
 )
 from .signatures import signature
-from .templates import (
-    AttributeTemplate,
-    ConcreteTemplate,
-    calls,
-    infer_getattr,
-)
+from .templates import AttributeTemplate, ConcreteTemplate, calls, infer_getattr
 
 if TYPE_CHECKING:
     from .tracing import Trace

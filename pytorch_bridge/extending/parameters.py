@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ..errors import MissingMethodError
 from ..types.base import Sub, Type
 from ..types.parsing import schema_type
-from ..types.schema import SchemaType
+from ..types.schema_types import SchemaType
 from . import types
 from .builder import is_number
 from .models import DataModel, StructModel, default_manager

@@ -33,13 +33,7 @@ from ..types.base import Type
 from . import templates, types
 from .errors import NotMineError, TypingError
 from .models import StructModel, default_manager
-from .overloads import (
-    AttributeOverload,
-    Intrinsic,
-    Member,
-    Overload,
-    check_parameters,
-)
+from .overloads import AttributeOverload, Intrinsic, Member, Overload, check_parameters
 from .ranking import Rank, can_convert, rank
 from .selecting import Any as AnyType
 from .signatures import Signature

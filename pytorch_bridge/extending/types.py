@@ -130,14 +130,8 @@ class Type(CType):
     def c_headers(self) -> Sequence[str]:
         return _abi().c_headers()
 
-    def c_header_dirs(self) -> Sequence[str]:
-        return _abi().c_header_dirs()
-
     def c_libraries(self) -> Sequence[str]:
         return _abi().c_libraries()
-
-    def c_lib_dirs(self) -> Sequence[str]:
-        return _abi().c_lib_dirs()
 
     def c_compile_args(self) -> Sequence[str]:
         return _abi().c_compile_args()

@@ -27,6 +27,7 @@ from typing import Any
 
 from ..errors import BridgeValueError
 from ..graph.basic import Apply, Variable, toposort
+from ..native import prebuilt_library, toolchain
 from . import cache
 from .blocks import braced, indented, remark, shown, without_remarks
 from .compile import GraphCompiler, Recipe, default_compiler, without
@@ -56,7 +57,7 @@ class Library:
     def callable(self) -> Callable[..., Any]:
         """The C callable: takes values by position, returns the output, or a list where there are
         several."""
-        from ..boundary import Graph
+        from ..native.extension import Graph
 
         return Graph(self.path, self.n_inputs, self.n_outputs, self.constants, self.explain)
 
@@ -224,12 +225,17 @@ class CLinker:
         return indented("\n\n".join(parts))
 
     def build(self) -> Recipe:
+        # Types and ops name libcgotorch and its headers; only the linker knows where they are.
+        headers, libraries = self.header_dirs(), self.lib_dirs()
+        if "cgotorch" in self.libraries():
+            headers.insert(0, str(toolchain.ROOT / "cgotorch"))
+            libraries.insert(0, str(prebuilt_library.ensure().parent))
         return Recipe(
             self.compiler(),
             tuple(self.compile_args()),
-            tuple(self.header_dirs()),
+            tuple(headers),
             tuple(self.libraries()),
-            tuple(self.lib_dirs()),
+            tuple(libraries),
         )
 
     def library(self) -> Library:

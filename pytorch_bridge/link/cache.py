@@ -33,9 +33,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from .. import toolchain
-from ..artifacts import Record, dependencies, digest, digest_file, digest_files, locked, write
 from ..errors import CompileError
+from ..native import toolchain
+from ..native.artifacts import (
+    Record,
+    dependencies,
+    digest,
+    digest_file,
+    digest_files,
+    locked,
+    write,
+)
 
 
 class Maker(Protocol):

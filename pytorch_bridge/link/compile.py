@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import toolchain
-from ..artifacts import run_compiler
-from ..build import sanitizer_of
 from ..errors import CompileError
+from ..native import toolchain
+from ..native.artifacts import run_compiler
+from ..native.build import sanitizer_of
 
-HEADERS = Path(__file__).parents[1] / "boundary"  # where pb_graph.h is
+HEADERS = Path(__file__).parents[1] / "native/extension"  # where pb_graph.h is
 
 
 @dataclass(frozen=True)

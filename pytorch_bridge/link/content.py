@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..artifacts import digest, digest_file
 from ..graph.basic import Apply, Constant, Variable
+from ..native.artifacts import digest, digest_file
 from ..ops.op import Op
 from ..sameness import Itself, attributes_key, key
 from ..types import Type

@@ -23,14 +23,14 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+from ..aliasing.destroy import check_maps, destroyed_inputs
 from ..errors import REFUSALS, ContractError
 from ..graph.basic import Apply, Variable
-from ..graph.destroy import check_maps, destroyed_inputs
 from ..graph.function_graph import FunctionGraph
 from ..ops.basic import made_of_items, remade
 from ..ops.native import NativeOp
 from ..ops.op import Op, Storage, apply_to, has_perform
-from ..types.schema import describe
+from ..types.schema_types import describe
 from .dual import equal, measured
 from .explain import short
 from .opwise import in_c

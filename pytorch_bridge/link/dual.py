@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ..aliasing.destroy import destroyed_inputs
 from ..errors import REFUSALS, ContractError
 from ..graph.basic import Apply
-from ..graph.destroy import destroyed_inputs
 from ..ops.op import Storage, has_perform
 from ..sameness import same
 from ..types import Type

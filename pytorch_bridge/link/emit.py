@@ -1,7 +1,7 @@
 """Writes the C function of a graph from what its types and ops write.
 
 `Emitter` writes it for Python: inputs and outputs are Python objects, and what has no C code runs
-in the interpreter. `pytorch_bridge.targets.graph_c` has the one for C and Go.
+in the interpreter. `pytorch_bridge.packages.c_function` has the one for C and Go.
 """
 
 from __future__ import annotations

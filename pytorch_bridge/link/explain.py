@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import BridgeTypeError, BridgeValueError
 from ..graph.basic import Apply, Constant, Variable, among
-from ..types.schema import describe
+from ..types.schema_types import describe
 
 _NEIGHBOURS = 3  # nodes shown before and after the one that failed
 

@@ -24,15 +24,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .. import replacing, toolchain
-from ..artifacts import digest_file
+from ..aliasing.destroy import Memory
 from ..errors import REFUSALS, BridgeTypeError, BridgeValueError, CompileError
 from ..graph.basic import Apply, Variable, among
-from ..graph.destroy import Memory
 from ..graph.printing import dprint
+from ..inference.quiet import default_dtype
+from ..native import atomic_files, toolchain
+from ..native.artifacts import digest_file
 from ..ops.checks import CheckSizes, SizeRule
-from ..ops.conditions import parse
-from ..ops.quiet import default_dtype
+from ..ops.size_guards import parse
 from . import cache
 from .c_linker import CacheVersionWarning
 from .compile import processor
@@ -91,7 +91,7 @@ class InductorLinker:
     def package(self, path: str | os.PathLike[str]) -> Path:
         """Writes the package to a file, which is whole or not there, and returns its path."""
         target = Path(path)
-        with replacing.file(target) as part:
+        with atomic_files.file(target) as part:
             shutil.copyfile(self.path, part)
         return target
 

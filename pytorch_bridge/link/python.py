@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from ..graph.basic import Apply, Constant, Variable, toposort
+from ..inference.quiet import without_autocast
 from ..ops.op import Storage, run_perform
-from ..ops.quiet import without_autocast
 from .explain import Explainer, GraphPlace
 
 # Runs a node on the values of its inputs; what it computes goes into the storages of its outputs.

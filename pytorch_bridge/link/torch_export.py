@@ -10,11 +10,11 @@ from typing import Any
 
 from ..errors import REFUSALS, BridgeTypeError, CompileError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable
+from ..inference.quiet import default_modes
 from ..ops.checks import CheckSizes, SizeRule
-from ..ops.conditions import parse
 from ..ops.op import Op
-from ..ops.quiet import default_modes
-from ..ranges import linear, size_rules
+from ..ops.size_guards import parse
+from ..ops.size_ranges import linear, size_rules
 from ..types import TensorType, Type
 from ..types.numbers import NumberArg
 from .explain import picture_of

@@ -21,10 +21,10 @@ from ..registry import Table
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.base import Sub, form_of, generic
 from ..types.containers import ListArg, Optional
-from ..types.faces import Kinds, kinds_of, nearest
 from ..types.numbers import NumberArg
-from ..types.schema import Plain, describe
+from ..types.schema_types import Plain, describe
 from ..types.tensor import TensorArg, misfit
+from ..types.type_rules import Kinds, kinds_of, nearest
 from .native import constant
 from .op import Gradients, Names, Op, Storages, Values, Variables, closed
 

@@ -10,11 +10,11 @@ from ..graph.basic import Apply, Variable
 from ..types import TensorType, literals, schema_type
 from ..types.base import Sub
 from ..types.numbers import NumberArg
-from ..types.schema import describe
+from ..types.schema_types import describe
 from .basic import after, view_op
-from .conditions import Condition, InC
 from .native import constant
 from .op import Gradients, Names, Op, Storages, Values, Variables, closed
+from .size_guards import Condition, InC
 
 
 class SizeRule(NamedTuple):

@@ -7,14 +7,14 @@ from typing import Any
 
 from ..errors import BridgeTypeError
 from ..graph.basic import Apply, Constant, Variable, among, clone_graph, graph_inputs, toposort
+from ..inference.shape_rules import broadcast
 from ..sameness import constant_key
 from ..types import TensorType, Type
 from ..types.numbers import NumberArg
-from .element import ElementOp
+from .fused_elements import ElementOp
 from .native import constant
 from .op import Op, Storages, Values, closed
 from .scalar import ScalarOp
-from .shapes import broadcast
 
 
 @closed

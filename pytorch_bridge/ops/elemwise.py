@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..aliasing.in_place import rounds_alike
 from ..errors import BridgeTypeError
 from ..graph.basic import Apply, Variable
 from ..types import TensorType
 from ..types.base import Sub
 from .composite import Composite
-from .element import ElementOp
-from .in_place import rounds_alike
-from .loops import HEADERS, functions, is_single, support
+from .fused_elements import ElementOp
+from .fused_loops import HEADERS, functions, is_single, support
 from .native import NativeOp, constant, derivatives, native
 from .op import CallsTorch, Gradients, Names, Storages, Values, Variables, closed
 from .scalar import ScalarOp, native_form

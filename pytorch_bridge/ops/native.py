@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from ..errors import BridgeTypeError, ContractError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable, among
+from ..inference.result_types import output_types
+from ..inference.shape_rules import Result
 from ..sameness import key, same
+from ..schema.corrections import IN, corrected, lines, overloads
 from ..schema.functions import Argument, SchemaFunction
 from ..types import SchemaType, TensorType, Type, schema_type
 from ..types.base import Sub, load_graphs
 from ..types.containers import ListArg, Optional, TensorList, element_of
 from ..types.numbers import is_number
 from ..types.tensor import TensorArg
-from .functions import IN, corrected, lines, overloads
 from .native_c import call
 from .op import CallsTorch, Gradients, Names, Storages, Values, Variables, closed
-from .shapes import Result
-from .typing import output_types
 
 if TYPE_CHECKING:
     import torch
 
-    from ..variables import TensorConstant
+    from .variables import TensorConstant
 
 _V = TypeVar("_V", bound=Variable)
 

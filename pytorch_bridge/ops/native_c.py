@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingMethodError
 from ..graph.basic import Apply
+from ..inference.result_types import certain
+from ..schema.corrections import IN
 from ..types import SchemaType, TensorType, literals
 from ..types.base import Sub
 from ..types.containers import BoolArray, ListArg, Optional, TensorList, element_of
@@ -18,8 +20,6 @@ from ..types.enums import DTYPES
 from ..types.literals import CLiteral
 from ..types.numbers import NumberArg, ScalarArg
 from ..types.tensor import TensorArg
-from .functions import IN
-from .typing import certain
 
 if TYPE_CHECKING:
     from .native import NativeOp

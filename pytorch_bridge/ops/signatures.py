@@ -13,14 +13,14 @@ from functools import cache
 from inspect import Parameter, Signature
 
 from ..schema import Docs, docs_url
+from ..schema.corrections import lines, overloads
 from ..schema.functions import Argument, SchemaFunction
 from ..types import SchemaType, schema_type
 from ..types.containers import BoolArray, ListArg, Optional, TensorList
-from ..types.faces import Face
 from ..types.numbers import NumberArg, ScalarArg
 from ..types.objects import Enum, Handle, StreamArg, String
 from ..types.tensor import TensorArg
-from .functions import lines, overloads
+from ..types.type_rules import Face
 
 # What an argument may be; the stub spells the short names out.
 ALIASES = {

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from ..errors import BridgeValueError, RegistrationError
 from ..graph.function_graph import FunctionGraph
 from ..registry import Table, check, load_extensions
-from . import canonical, copies, fold, fuse, inplace, merge, writes
+from . import canonical, copies, fold, fuse, in_place, merge, partial_writes
 from .rules import Rule, Rules
 
 __all__ = ["Rule", "Rules", "names", "register_rewrite", "rewrite"]
@@ -71,9 +71,9 @@ register_rewrite("fold", fold.fold, after=None)
 register_rewrite("canonical", canonical.rule.apply, after=None)
 register_rewrite("copies", copies.rule.apply, after=None)
 register_rewrite("merge", merge.merge_apart, after=None)
-register_rewrite("writes", writes.writes, after=None)
+register_rewrite("writes", partial_writes.writes, after=None)
 register_rewrite("fuse", fuse.fuse, after=None)
-register_rewrite("inplace", inplace.inplace, after=None)
+register_rewrite("inplace", in_place.inplace, after=None)
 
 
 def rewrite(fgraph: FunctionGraph, passes: bool | Iterable[str] | None = None) -> dict[str, int]:

@@ -14,7 +14,7 @@ from ..graph.basic import Apply, Variable
 from ..ops.basic import Shape_i, ViewOp
 from ..ops.native import NativeOp, native
 from ..types import TensorType
-from .layout import contiguous, no_ones, row_major, settled
+from .known_strides import contiguous, no_ones, row_major, settled
 from .rules import Rules, all_known, arguments, first, owner
 
 rule = Rules("canonical")

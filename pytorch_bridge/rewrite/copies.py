@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..graph.basic import Apply, Variable
 from ..ops.basic import DeepCopyOp
 from ..types import TensorType
-from .layout import dense, row_major
+from .known_strides import dense, row_major
 from .rules import Rules, all_known, arguments, first
 
 rule = Rules("copies")

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import BridgeValueError, MissingMethodError
 from ..graph.basic import Apply, Constant, Variable, toposort
-from ..ops.library import LibraryOp
+from ..ops.library_operators import LibraryOp
 from ..ops.native import NativeOp, native_op
 from ..types import TensorType, Type
 from ..types.enums import device_parts

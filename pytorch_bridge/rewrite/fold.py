@@ -5,18 +5,18 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from ..aliasing.in_place import is_dense
+from ..aliasing.sharing import Replace, Sharing, carefully
 from ..graph.basic import Apply, Constant, Variable
 from ..graph.function_graph import OUTPUT, FunctionGraph
+from ..inference.quiet import default_modes
 from ..ops.basic import DeepCopyOp, Shape, Shape_i, deep_copy_op
-from ..ops.in_place import is_dense
 from ..ops.native import NativeOp, constant
 from ..ops.op import Op, run_perform
-from ..ops.quiet import default_modes
+from ..ops.variables import TensorConstant
 from ..types import TensorType
-from ..variables import TensorConstant
-from .layout import dense
+from .known_strides import dense
 from .rules import owner
-from .sharing import Replace, Sharing, carefully
 
 # Functions that are given strides for the memory that a tensor lies in.
 _AROUND = (

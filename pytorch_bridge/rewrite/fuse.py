@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..graph.basic import Apply, Variable
 from ..ops.composite import Composite
-from ..ops.element import Kernel, element, element_node, form, native_node
 from ..ops.elemwise import Elemwise
 from ..ops.fused_dtypes import known
+from ..ops.fused_elements import Kernel, element, element_node, form, native_node
 from ..ops.native import NativeOp
 from ..ops.scalar import native_form
 from ..types import TensorType

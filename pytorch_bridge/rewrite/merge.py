@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..aliasing.sharing import Sharing
 from ..errors import ContractError, InconsistencyError
 from ..graph.basic import Apply, Constant, Variable
 from ..graph.function_graph import FunctionGraph
 from ..ops.op import Op
 from ..sameness import constant_key, key
-from .sharing import Sharing
 
 
 def merge_apart(fgraph: FunctionGraph) -> int:

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from ..aliasing.destroy import DestroyHandler, Memory, conflicts, destroyed_inputs
+from ..aliasing.runtime_strides import with_strides
+from ..aliasing.unalias import Separate
 from ..errors import BridgeTypeError, BridgeValueError
 from ..graph.basic import Constant, Variable, among, toposort
-from ..graph.destroy import DestroyHandler, Memory, conflicts, destroyed_inputs
 from ..graph.function_graph import FunctionGraph
 from ..ops.basic import deep_copy_op
 from ..ops.native import NativeOp
-from ..ops.separate import Separate
-from ..ops.strides import with_strides
 from ..types import TensorType
 from ..types.containers import Optional
 from ..types.tensor import TensorArg

@@ -27,15 +27,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..aliasing.sharing import Replace, Sharing, carefully
 from ..errors import ContractError, RegistrationError
 from ..graph.basic import Apply, Constant, Variable
 from ..graph.function_graph import FunctionGraph
-from ..ops.functions import IN, lines
 from ..ops.native import NativeOp, packet_names
 from ..ops.op import Op
 from ..registry import Place, Table, place_of
+from ..schema.corrections import IN, lines
 from ..types.tensor import TensorArg
-from .sharing import Replace, Sharing, carefully
 
 # How often rules are applied at one node, each to the result of the one before, besides the number
 # of nodes.

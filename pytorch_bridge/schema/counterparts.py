@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..tables import read_table
 from .python_api import PythonName, python_api
+from .tables import read_table
 
 FILE = Path(__file__).with_name("counterparts.yaml")
 ROOT = Path(__file__).parents[2]

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..tables import read_table
 from .functions import Argument, SchemaFunction
+from .tables import read_table
 
 DOCS_FILE = Path(__file__).with_name("docs.yaml")
 

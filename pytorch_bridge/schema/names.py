@@ -12,8 +12,8 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
-from ..tables import read_table
 from .functions import SchemaFunction
+from .tables import read_table
 
 NAMES_FILE = Path(__file__).with_name("names.yaml")
 

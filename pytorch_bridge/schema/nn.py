@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..tables import read_table
 from .names import Names
 from .python_api import NO_DEFAULT, PythonArgument, python_api
+from .tables import read_table
 
 NN_FILE = Path(__file__).with_name("nn.yaml")
 _DIRECTIONS = re.compile(r"(\d)d$")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from ..tables import read_table
+from .tables import read_table
 
 DOCS = "https://docs.pytorch.org/docs/stable/"
 

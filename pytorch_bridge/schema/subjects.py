@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ..tables import read_table
+from .tables import read_table
 
 SUBJECTS_FILE = Path(__file__).with_name("subjects.yaml")
 

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
 
-from pytorch_bridge import build, toolchain, versions
-from pytorch_bridge.artifacts import locked
-from pytorch_bridge.toolchain import ROOT, Compiler, Missing
+from pytorch_bridge.native import build, toolchain, versions
+from pytorch_bridge.native.artifacts import locked
+from pytorch_bridge.native.toolchain import ROOT, Compiler, Missing
 
 OUT = ROOT / "build/arm64"
 TRIPLE = "aarch64-linux-gnu"

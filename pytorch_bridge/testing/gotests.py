@@ -24,8 +24,8 @@ from typing import Any
 
 import pytest
 
-from pytorch_bridge import build, toolchain
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.native import build, toolchain
+from pytorch_bridge.native.toolchain import ROOT
 
 TIMEOUT = "15m"
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..toolchain import ROOT
+from ..native.toolchain import ROOT
 
 TESTDATA = ROOT / "gotorch/vision/imageio/internal/jpeg/testdata/pillow.zip"
 

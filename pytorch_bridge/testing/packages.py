@@ -27,9 +27,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pytorch_bridge import toolchain
-from pytorch_bridge.artifacts import locked
-from pytorch_bridge.toolchain import ROOT, build_dir
+from pytorch_bridge.native import toolchain
+from pytorch_bridge.native.artifacts import locked
+from pytorch_bridge.native.toolchain import ROOT, build_dir
 
 PAGE = ROOT / "docs/aoti.md"
 

@@ -6,7 +6,7 @@ once pytorch_bridge.extending is imported, where they live.
 
 from .base import CType, Generic, Type, generic, register_transfer, transfer
 from .parsing import schema_type
-from .schema import SchemaType
+from .schema_types import SchemaType
 from .tensor import TensorType
 
 __all__ = [

@@ -9,7 +9,7 @@ from . import c_support
 from .base import Sub, Type
 from .literals import CLiteral
 from .numbers import NumberArg
-from .schema import Plain, Refused, SchemaType, converted
+from .schema_types import Plain, Refused, SchemaType, converted
 from .tensor import TensorArg
 
 

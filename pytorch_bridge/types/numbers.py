@@ -9,7 +9,7 @@ from typing import Any
 from . import literals
 from .base import Sub, Type
 from .literals import CLiteral
-from .schema import Plain, Refused
+from .schema_types import Plain, Refused
 
 _PYTHON = {"int": int, "float": float, "bool": bool}
 _C = {"int": "int64_t", "float": "double", "bool": "bool"}

@@ -9,7 +9,7 @@ from . import c_support, literals
 from .base import Sub
 from .enums import DEVICES, DTYPES, LAYOUTS, MEMORY_FORMATS, device_parts, dtype_name
 from .literals import CLiteral
-from .schema import Plain, Refused, SchemaType, converted
+from .schema_types import Plain, Refused, SchemaType, converted
 
 # By the schema's name: the class in torch, what C calls it in names, and the numbers.
 ENUMS: dict[str, tuple[str, str, dict[str, int]]] = {

@@ -8,7 +8,7 @@ from .base import Type
 from .containers import BoolArray, ListArg, Optional, OptionalTensor, TensorList
 from .numbers import NumberArg, ScalarArg
 from .objects import ENUMS, Enum, Handle, StreamArg, String
-from .schema import SchemaType
+from .schema_types import SchemaType
 from .tensor import TensorArg, TensorType
 
 _TYPES: dict[str, SchemaType] = {

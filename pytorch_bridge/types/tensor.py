@@ -14,13 +14,13 @@ from ..sameness import attributes_key
 from . import c_support
 from .base import Sub, Type, form_of, graphs
 from .enums import C_ELEMENTS, DEVICES, DTYPES, device_parts, dtype_name
-from .schema import SchemaType, converted, input_name
+from .schema_types import SchemaType, converted, input_name
 
 if TYPE_CHECKING:
     import torch
 
     from ..graph.basic import Constant, Variable
-    from ..variables import TensorVariable
+    from ..ops.variables import TensorVariable
 
 Shape = tuple[int | None, ...]
 

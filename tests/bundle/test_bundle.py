@@ -26,8 +26,9 @@ import pytest
 from linking import run, run_in
 
 from pytorch_bridge import cli
-from pytorch_bridge.bundle import BundleError, bundle, contents, elf
-from pytorch_bridge.toolchain import ROOT, find_go
+from pytorch_bridge.native import elf
+from pytorch_bridge.native.toolchain import ROOT, find_go
+from pytorch_bridge.packages.bundle import BundleError, bundle, contents
 
 FULL = os.environ.get("CONFORMANCE") == "full"
 
@@ -371,7 +372,7 @@ def test_who_is_killed_leaves_the_old_bundle_and_the_next_removes_the_rest(shop,
     before = tree(shop / "dist")
     code = (
         "import os, signal\n"
-        "from pytorch_bridge.bundle import bundle, contents\n"
+        "from pytorch_bridge.packages.bundle import bundle, contents\n"
         "contents.set_dates = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         f"bundle('./app', {str(shop / 'dist')!r})\n"
     )
@@ -393,7 +394,7 @@ def test_a_bundle_that_was_put_aside_when_its_replacer_died_comes_back(shop):
     before = tree(shop / "dist")
     code = (
         "import os, signal\nfrom pathlib import Path\n"
-        "from pytorch_bridge.bundle import bundle\n"
+        "from pytorch_bridge.packages.bundle import bundle\n"
         "from pytorch_bridge import replacing\n"
         "replacing._exchange = lambda a, b: False  # as where the system has no such step\n"
         "real = Path.rename\n"

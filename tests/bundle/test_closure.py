@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from linking import Linker, run
 
-from pytorch_bridge.bundle import elf
-from pytorch_bridge.bundle.closure import Finder, beside, glibc_needed
 from pytorch_bridge.errors import BundleError
+from pytorch_bridge.native import elf
+from pytorch_bridge.packages.bundle.closure import Finder, beside, glibc_needed
 
 FULL = os.environ.get("CONFORMANCE") == "full"
 
@@ -287,6 +287,6 @@ def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(linker, tmp_path, mo
             raise PermissionError(13, "Permission denied", str(folder))
         return listdir(folder)
 
-    monkeypatch.setattr("pytorch_bridge.bundle.closure.os.listdir", refused)
+    monkeypatch.setattr("pytorch_bridge.packages.bundle.closure.os.listdir", refused)
     with pytest.raises(BundleError, match="cannot be listed: Permission denied"):
         closure_of(linker, tmp_path, text=["libp.so"])

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from linking import run
 
-from pytorch_bridge.bundle import archive, contents, origin
-from pytorch_bridge.bundle.contents import Contents, File
-from pytorch_bridge.bundle.origin import Origin
 from pytorch_bridge.errors import BundleError
+from pytorch_bridge.packages.bundle import archive, contents, origin
+from pytorch_bridge.packages.bundle.contents import Contents, File
+from pytorch_bridge.packages.bundle.origin import Origin
 
 
 @pytest.fixture

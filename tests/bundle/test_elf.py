@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from linking import run
 
-from pytorch_bridge.bundle import elf
 from pytorch_bridge.errors import BundleError
+from pytorch_bridge.native import elf
 
 
 def dynamic(path: Path) -> list[tuple[str, str]]:

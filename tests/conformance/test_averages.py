@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytorch_bridge.generate import reference_is_installed
+from pytorch_bridge.codegen.generate import reference_is_installed
 
 if not reference_is_installed():
     pytest.skip("the modules are of the torch that Go was generated for", allow_module_level=True)

@@ -10,7 +10,7 @@ import os
 import pytest
 import torch
 
-from pytorch_bridge.generate import reference_is_installed
+from pytorch_bridge.codegen.generate import reference_is_installed
 
 if not reference_is_installed():
     pytest.skip(

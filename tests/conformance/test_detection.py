@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pytorch_bridge.generate import reference_is_installed
+from pytorch_bridge.codegen.generate import reference_is_installed
 
 if not reference_is_installed():
     pytest.skip("Go was generated for another torch", allow_module_level=True)

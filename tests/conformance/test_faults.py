@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.conformance import harness
-from pytorch_bridge.toolchain import ROOT
 
 pytestmark = pytest.mark.long
 

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import torch
 
-from pytorch_bridge.generate import reference_is_installed
+from pytorch_bridge.codegen.generate import reference_is_installed
 
 if not reference_is_installed():
     pytest.skip("the samples are of the torch that Go was generated for", allow_module_level=True)
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.conformance.flops import (
     CountingHarness,
     both_ways,
@@ -28,7 +29,6 @@ from pytorch_bridge.testing.conformance.flops import (
 from pytorch_bridge.testing.conformance.harness import Harness
 from pytorch_bridge.testing.conformance.modules import SEED, copied, database
 from pytorch_bridge.testing.conformance.operators import operators
-from pytorch_bridge.toolchain import ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytorch_bridge.generate import reference_is_installed
+from pytorch_bridge.codegen.generate import reference_is_installed
 
 if not reference_is_installed():
     pytest.skip("the samples are of the torch that Go was generated for", allow_module_level=True)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from pytorch_bridge.generate import reference_is_installed
+from pytorch_bridge.codegen.generate import reference_is_installed
 
 if not reference_is_installed():
     pytest.skip("the options are of the torch that Go was generated for", allow_module_level=True)

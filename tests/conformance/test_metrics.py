@@ -16,11 +16,11 @@ pytest.importorskip(
     "torchmetrics", reason="torchmetrics is what metrics are compared with: make setup"
 )
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.conformance import metrics as under_test
 from pytorch_bridge.testing.conformance import report
 from pytorch_bridge.testing.conformance.harness import Harness
 from pytorch_bridge.testing.conformance.metrics import NAMES, Metrics
-from pytorch_bridge.toolchain import ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]
 

@@ -13,15 +13,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytorch_bridge.generate import reference_is_installed
+from pytorch_bridge.codegen.generate import reference_is_installed
 
 if not reference_is_installed():
     pytest.skip("the functions are of the torch that Go was generated for", allow_module_level=True)
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.conformance.harness import Harness, WrapperError
 from pytorch_bridge.testing.conformance.modules import Call, call, copied, differ, functional
 from pytorch_bridge.testing.conformance.modules import gradients as compare_gradients
-from pytorch_bridge.toolchain import ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]
 

@@ -20,7 +20,7 @@ from torch import nn
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten
 
-from pytorch_bridge.generate import reference_is_installed
+from pytorch_bridge.codegen.generate import reference_is_installed
 
 if not reference_is_installed():
     pytest.skip("the harness is of the torch that Go was generated for", allow_module_level=True)

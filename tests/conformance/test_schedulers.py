@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytorch_bridge.generate import reference_is_installed
+from pytorch_bridge.codegen.generate import reference_is_installed
 
 if not reference_is_installed():
     pytest.skip(

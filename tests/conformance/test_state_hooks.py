@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from pytorch_bridge.generate import reference_is_installed
+from pytorch_bridge.codegen.generate import reference_is_installed
 
 if not reference_is_installed():
     pytest.skip("what Go follows is the torch that it was generated for", allow_module_level=True)

@@ -11,7 +11,7 @@ import os
 
 import pytest
 
-from pytorch_bridge.generate import reference_is_installed
+from pytorch_bridge.codegen.generate import reference_is_installed
 
 if not reference_is_installed():
     pytest.skip("Go was generated for another torch", allow_module_level=True)

@@ -17,15 +17,15 @@ from fnmatch import fnmatchcase
 import pytest
 import torch
 
-from pytorch_bridge.generate import reference_is_installed
+from pytorch_bridge.codegen.generate import reference_is_installed
 
 if not reference_is_installed():
     pytest.skip("the numbers are of the torch that Go was generated for", allow_module_level=True)
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.conformance import vision_transforms as under_test
 from pytorch_bridge.testing.conformance.harness import Harness
 from pytorch_bridge.testing.conformance.vision_transforms import EXPECTED, NAMES, Case, Draw
-from pytorch_bridge.toolchain import ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread", "quiet")]
 

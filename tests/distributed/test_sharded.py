@@ -23,8 +23,8 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 
 @pytest.mark.parametrize("size", [2, 3])

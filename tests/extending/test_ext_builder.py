@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import pytorch_bridge as pb
-from pytorch_bridge.boundary import live_handles
 from pytorch_bridge.extending import (
     BuilderError,
     CBuilder,
@@ -25,6 +24,7 @@ from pytorch_bridge.extending import (
     types,
     unbox,
 )
+from pytorch_bridge.native.extension import live_handles
 from pytorch_bridge.testing.gotests import ensure_library
 
 ensure_library()

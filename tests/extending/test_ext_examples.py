@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from pytorch_bridge.extending import TypingError, jit
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.gotests import ensure_library
-from pytorch_bridge.toolchain import ROOT
 
 ensure_library()
 

@@ -374,7 +374,7 @@ def test_c10_a_struct_crosses_intact(an_affine):
 
 
 def test_c10_references_stay_flat(an_affine):
-    from pytorch_bridge.boundary import live_handles
+    from pytorch_bridge.native.extension import live_handles
 
     @jit
     def f(s):

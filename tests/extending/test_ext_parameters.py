@@ -7,7 +7,6 @@ import subprocess
 
 import pytest
 
-from pytorch_bridge import toolchain
 from pytorch_bridge.errors import MissingMethodError
 from pytorch_bridge.extending import (
     jit,
@@ -22,8 +21,9 @@ from pytorch_bridge.extending.proxies import Proxy
 from pytorch_bridge.extending.tracing import Trace
 from pytorch_bridge.graph.basic import Constant
 from pytorch_bridge.graph.function_graph import FunctionGraph
-from pytorch_bridge.targets.go_package.crossing import go_struct
-from pytorch_bridge.targets.graph_c import CFunction
+from pytorch_bridge.native import toolchain
+from pytorch_bridge.packages.c_function import CFunction
+from pytorch_bridge.packages.go_package.crossing import go_struct
 
 
 class RangeType(types.Type):

@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from pytorch_bridge import build
-from pytorch_bridge.boundary import borrow, from_handle
-from pytorch_bridge.targets.go_package.source import source
-from pytorch_bridge.targets.graph_c import CFunction
+from pytorch_bridge.native import build
+from pytorch_bridge.native.extension import borrow, from_handle
+from pytorch_bridge.packages.c_function import CFunction
+from pytorch_bridge.packages.go_package.source import source
 from pytorch_bridge.types import TensorType
 
 STRICT = [

@@ -19,7 +19,7 @@ import operator_database as database
 import torch
 
 from pytorch_bridge import TensorType, function
-from pytorch_bridge.derivatives import native_grad
+from pytorch_bridge.autodiff.derivatives import native_grad
 from pytorch_bridge.errors import BridgeTypeError, MissingMethodError
 from pytorch_bridge.ops.native import native_op
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 import pytorch_bridge as pb
-from pytorch_bridge.targets.go_package.c_file import PackageFunction
-from pytorch_bridge.targets.go_package.source import source
+from pytorch_bridge.packages.go_package.c_file import PackageFunction
+from pytorch_bridge.packages.go_package.source import source
 
 
 class PackageForm:

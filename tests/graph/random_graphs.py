@@ -27,12 +27,7 @@ import torch
 
 import pytorch_bridge as pb
 from pytorch_bridge import ops
-from pytorch_bridge.errors import (
-    BridgeError,
-    ContractError,
-    InconsistencyError,
-    MissingMethodError,
-)
+from pytorch_bridge.errors import BridgeError, ContractError, InconsistencyError, MissingMethodError
 from pytorch_bridge.types import TensorType
 
 SIZES = (0, 1, 2, 3, 5, 64, 784, 6000)

@@ -1,4 +1,4 @@
-"""Calls of the functions that have rules for their types (`ops/shapes.py`), changed at random, and
+"""Calls of the functions that have rules for their types (`inference/shape_rules.py`), changed at random, and
 held to PyTorch: what a rule says of types without open sizes is what comes out, and what it says
 of types with open ones is true of it.
 
@@ -18,9 +18,9 @@ import torch
 from torch.utils import _pytree
 
 from pytorch_bridge.errors import BridgeTypeError
+from pytorch_bridge.inference.result_types import _device
+from pytorch_bridge.inference.shape_rules import _RULES, by_rule
 from pytorch_bridge.ops.native import NativeFunction, constant, native
-from pytorch_bridge.ops.shapes import _RULES, by_rule
-from pytorch_bridge.ops.typing import _device
 from pytorch_bridge.types import TensorType, Type
 
 SIZES = (0, 1, 1, 2, 3, 4, 5, 6, 8)

@@ -13,11 +13,7 @@ from doubles import Double
 
 import pytorch_bridge as pb
 from pytorch_bridge import Apply, FunctionGraph, Op, TensorType, function, ops
-from pytorch_bridge.errors import (
-    BridgeTypeError,
-    ContractError,
-    InconsistencyError,
-)
+from pytorch_bridge.errors import BridgeTypeError, ContractError, InconsistencyError
 from pytorch_bridge.graph.basic import toposort
 from pytorch_bridge.graph.features import Feature
 from pytorch_bridge.ops import scalar

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 from doubles import Binary, Double, add, compiled, double, graph
 
-from pytorch_bridge.artifacts import dependencies
 from pytorch_bridge.errors import CompileError
 from pytorch_bridge.link import c_linker, cache
 from pytorch_bridge.link.c_linker import CacheVersionWarning, CLinker
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.native.artifacts import dependencies
+from pytorch_bridge.native.toolchain import ROOT
 
 
 @pytest.fixture
@@ -528,7 +528,7 @@ def test_a_lock_ends_with_its_block_also_where_a_process_was_forked(folder):
     code = """
 import fcntl, os, sys
 from pathlib import Path
-from pytorch_bridge.artifacts import locked
+from pytorch_bridge.native.artifacts import locked
 end, mine = os.pipe()
 path = Path(sys.argv[1]) / "it.lock"
 with locked(path):

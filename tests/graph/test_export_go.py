@@ -21,17 +21,18 @@ from torch.export import Dim
 from torch.utils import _pytree
 
 import pytorch_bridge as pb
-from pytorch_bridge import TensorType, env, ops, replacing, schema_type
-from pytorch_bridge.boundary import live_handles
+from pytorch_bridge import TensorType, ops, schema_type
 from pytorch_bridge.errors import BridgeTypeError, BridgeValueError, MissingMethodError
-from pytorch_bridge.model import Model
+from pytorch_bridge.frontend.model import Model
+from pytorch_bridge.native import atomic_files, env
+from pytorch_bridge.native.extension import live_handles
+from pytorch_bridge.native.toolchain import ROOT, find_go
 from pytorch_bridge.ops.op import Op
-from pytorch_bridge.targets.go_package import ExportError, export_go, folder
-from pytorch_bridge.targets.go_package.export import _package
-from pytorch_bridge.targets.go_package.golden import one_thread
-from pytorch_bridge.targets.go_package.source import source
+from pytorch_bridge.packages.go_package import ExportError, export_go, folder
+from pytorch_bridge.packages.go_package.export import _package
+from pytorch_bridge.packages.go_package.golden import one_thread
+from pytorch_bridge.packages.go_package.source import source
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT, find_go
 
 pytestmark = pytest.mark.long
 
@@ -879,7 +880,7 @@ def test_files_of_the_user_are_never_taken_for_generated_ones(tmp_path, monkeypa
         patch.setattr(Path, "rename", interrupted)
         (target / "testdata/golden.safetensors").unlink()
         folder.write(target, generated)  # in one step of the system
-        patch.setattr(replacing, "_exchange", lambda a, b: False)
+        patch.setattr(atomic_files, "_exchange", lambda a, b: False)
         (target / "testdata/golden.safetensors").unlink()
         with pytest.raises(KeyboardInterrupt):
             folder.write(target, generated)

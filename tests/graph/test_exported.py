@@ -17,12 +17,12 @@ from torch.utils import _pytree
 
 import pytorch_bridge as pb
 from pytorch_bridge import BridgeTypeError, BridgeValueError
-from pytorch_bridge.boundary import live_handles
-from pytorch_bridge.fx import UnsupportedNode
 from pytorch_bridge.graph.basic import toposort
-from pytorch_bridge.ops import library
+from pytorch_bridge.native.extension import live_handles
+from pytorch_bridge.ops import library_operators
 from pytorch_bridge.ops.checks import CheckSizes, Require, SizeRule
-from pytorch_bridge.ops.library import LibraryOp
+from pytorch_bridge.ops.from_fx import UnsupportedNode
+from pytorch_bridge.ops.library_operators import LibraryOp
 
 MODE = "py"  # the C code of these small graphs is tested once, by test_in_c
 
@@ -665,14 +665,14 @@ def test_an_operator_whose_library_is_not_there(monkeypatch):
         if isinstance(node.op, LibraryOp):
             schema = SimpleNamespace(name="nowhere::f", overload_name="")
             node.op.overload = SimpleNamespace(_schema=schema)
-    monkeypatch.setattr(library, "is_python", lambda overload: False)
+    monkeypatch.setattr(library_operators, "is_python", lambda overload: False)
     for path, message in [
         ("/there/is/no/such.so", "nowhere::f is an operator of a library.*/there/is/no/such.so"),
         (torch._C.__file__, "there is no operator 'nowhere::f'"),
         (None, "there is no operator 'nowhere::f'"),
     ]:
         paths = () if path is None else (path,)
-        monkeypatch.setattr(library, "libraries_of", lambda name, paths=paths: paths)
+        monkeypatch.setattr(library_operators, "libraries_of", lambda name, paths=paths: paths)
         live = live_handles()
         with pytest.raises(Exception, match=message):
             model.compile("c_only")(X)

@@ -18,13 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pytorch_bridge as pb
-from pytorch_bridge import TensorType, build, function, ops
-from pytorch_bridge.boundary import borrow, from_handle, live_handles
+from pytorch_bridge import TensorType, function, ops
 from pytorch_bridge.graph.function_graph import FunctionGraph
+from pytorch_bridge.native import build
+from pytorch_bridge.native.extension import borrow, from_handle, live_handles
 from pytorch_bridge.ops import Composite, Elemwise, scalar
 from pytorch_bridge.ops.native import NativeOp, constant
+from pytorch_bridge.packages.c_function import CFunction
 from pytorch_bridge.rewrite.fuse import MAX_OPS, fuse
-from pytorch_bridge.targets.graph_c import CFunction
 
 A = torch.ops.aten
 SPECIAL = [0.0, -0.0, math.nan, math.inf, -math.inf, 1.0, -1.0, 0.5, 2.5, 3.5, -2.5, 1e30, -1e-30]

@@ -17,13 +17,13 @@ from pytorch_bridge import (
     BridgeValueError,
     MissingMethodError,
     TensorType,
-    derivatives,
     function,
     grad,
     ops,
     schema_type,
 )
-from pytorch_bridge.derivatives import native_grad
+from pytorch_bridge.autodiff import derivatives
+from pytorch_bridge.autodiff.derivatives import native_grad
 from pytorch_bridge.graph.basic import toposort
 from pytorch_bridge.ops.checks import CheckSizes
 from pytorch_bridge.ops.native import native, native_op

@@ -23,9 +23,9 @@ from pytorch_bridge import (
     ops,
     schema_type,
 )
+from pytorch_bridge.aliasing.destroy import DestroyHandler
 from pytorch_bridge.errors import DuplicateError
 from pytorch_bridge.graph.basic import ancestors, clone_graph, graph_inputs, toposort
-from pytorch_bridge.graph.destroy import DestroyHandler
 from pytorch_bridge.graph.features import Feature
 from pytorch_bridge.graph.function_graph import FunctionGraph
 from pytorch_bridge.link.python import PythonLinker

@@ -10,14 +10,15 @@ import pytest
 import torch
 from doubles import compiled, double, graph, in_threads
 
-from pytorch_bridge import build, ops
-from pytorch_bridge.boundary import borrow, from_handle, live_handles
+from pytorch_bridge import ops
 from pytorch_bridge.errors import BridgeTypeError, BridgeValueError, MissingMethodError
 from pytorch_bridge.graph.basic import Apply, Constant
+from pytorch_bridge.native import build
+from pytorch_bridge.native.extension import borrow, from_handle, live_handles
 from pytorch_bridge.ops.native import constant
 from pytorch_bridge.ops.op import Op
+from pytorch_bridge.packages.c_function import CFunction
 from pytorch_bridge.schema.functions import load_reference
-from pytorch_bridge.targets.graph_c import CFunction
 from pytorch_bridge.types import TensorType, schema_type
 from pytorch_bridge.types.containers import BoolArray, ListArg, Optional
 from pytorch_bridge.types.objects import Handle

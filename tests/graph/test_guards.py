@@ -15,9 +15,9 @@ from torch.export import Dim
 
 import pytorch_bridge as pb
 from pytorch_bridge import BridgeTypeError, BridgeValueError, TensorType, function
-from pytorch_bridge.fx import UnsupportedNode
 from pytorch_bridge.ops.checks import CheckSizes
-from pytorch_bridge.ops.conditions import Condition, parse
+from pytorch_bridge.ops.from_fx import UnsupportedNode
+from pytorch_bridge.ops.size_guards import Condition, parse
 
 OPEN = {0: Dim.AUTO, 1: Dim.AUTO}
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from pytorch_bridge import BridgeError, TensorType, function, ops
-from pytorch_bridge.ops.functions import corrected, lines
-from pytorch_bridge.ops.in_place import (
+from pytorch_bridge.aliasing.in_place import (
     InPlace,
     makes_no_difference,
     writes_into_a_copy,
     writing_form,
 )
 from pytorch_bridge.ops.native import native
+from pytorch_bridge.schema.corrections import corrected, lines
 
 DTYPES = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64),

@@ -17,7 +17,7 @@ from torch import nn
 from torch.export import Dim
 
 import pytorch_bridge as pb
-from pytorch_bridge import TensorType, env, ops, schema_type
+from pytorch_bridge import TensorType, ops, schema_type
 from pytorch_bridge.errors import (
     BridgeTypeError,
     BridgeValueError,
@@ -29,12 +29,13 @@ from pytorch_bridge.link.c_linker import CacheVersionWarning
 from pytorch_bridge.link.content import NoContent, content
 from pytorch_bridge.link.inductor import Assumed, InductorLinker
 from pytorch_bridge.link.torch_export import named_constants, traced
+from pytorch_bridge.native import env
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.ops import scalar
 from pytorch_bridge.ops.basic import shape
 from pytorch_bridge.ops.checks import Require
 from pytorch_bridge.rewrite.prepare import prepared
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 
 def tensor(*sizes, dtype="float32", name=None):

@@ -18,7 +18,7 @@ from pytorch_bridge.link.emit import has_loop
 from pytorch_bridge.ops import Composite, Elemwise, scalar
 from pytorch_bridge.ops.basic import Shape_i
 from pytorch_bridge.ops.op import Op
-from pytorch_bridge.targets.graph_c import CFunction
+from pytorch_bridge.packages.c_function import CFunction
 from pytorch_bridge.types import TensorType
 
 MARK = "PB_CALLS_ONLY "

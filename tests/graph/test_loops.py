@@ -21,9 +21,9 @@ from torch._higher_order_ops.scan import scan
 
 import pytorch_bridge as pb
 from pytorch_bridge import ops
-from pytorch_bridge.boundary import live_handles
 from pytorch_bridge.errors import BridgeTypeError, MissingMethodError
-from pytorch_bridge.targets.go_package.source import source
+from pytorch_bridge.native.extension import live_handles
+from pytorch_bridge.packages.go_package.source import source
 
 SEEDS = int(os.environ.get("LOOPS", "6"))
 ROWS = ({0: torch.export.Dim.AUTO},)

@@ -132,13 +132,13 @@ PROVED = {
     "link/c_linker.py versions": "a part of a key that has the whole source beside it",
     "link/content.py _check_named": "the very class must be there under the name",
     "link/content.py _defined": "the module that a class says it is from, for the text of its file",
-    "loading/module.py __getattr__": "the name of the module itself",
-    "ops/conditions.py _kind": "of int, float and bool, which the parser lets in",
-    "ops/library.py _value": "of int, float and bool, which it has compared",
+    "packages/load_go/module.py __getattr__": "the name of the module itself",
+    "ops/size_guards.py _kind": "of int, float and bool, which the parser lets in",
+    "ops/library_operators.py _value": "of int, float and bool, which it has compared",
     "ops/torch_functions.py own_name": "PyTorch must have that very object under the name",
     "ops/native.py _text": "how a parameter is shown",
     "registry.py _same": "a class whose file was executed again",
-    "targets/command.py load": "how an exception is shown",
+    "cli/export.py load": "how an exception is shown",
     "schema/python_api.py": "walks PyTorch's own modules to list what is public",
 }
 

@@ -10,10 +10,10 @@ import torch
 import yaml
 
 from pytorch_bridge import BridgeTypeError, TensorType, ops
+from pytorch_bridge.inference import result_types
 from pytorch_bridge.link.debug import _copied
-from pytorch_bridge.ops import functions as module
-from pytorch_bridge.ops import typing
 from pytorch_bridge.ops.native import find_packet, native, native_op, packet_names
+from pytorch_bridge.schema import corrections as module
 from pytorch_bridge.schema.functions import load_reference
 from pytorch_bridge.types import SchemaType
 
@@ -74,7 +74,7 @@ def _problems(function, values):
     except BridgeTypeError as e:
         raise database.Skip from e
     # B6: an op made again, with nothing remembered, gives the same types for new variables.
-    typing._known.clear()
+    result_types._known.clear()
     again = native_op(function, template, types)
     if again != op or hash(again) != hash(op):
         yield "the op differs when it is made again"

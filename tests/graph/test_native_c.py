@@ -13,12 +13,12 @@ from doubles import VersionedDouble, compiled, graph
 
 import pytorch_bridge as pb
 from pytorch_bridge import ops
-from pytorch_bridge.boundary import live_handles
 from pytorch_bridge.errors import MissingMethodError
 from pytorch_bridge.graph.basic import Constant
 from pytorch_bridge.link.c_linker import CLinker
 from pytorch_bridge.link.dual import DualLinker
 from pytorch_bridge.link.opwise import OpWiseLinker
+from pytorch_bridge.native.extension import live_handles
 from pytorch_bridge.ops.basic import (
     DeepCopyOp,
     Shape_i,

@@ -32,8 +32,9 @@ from pytorch_bridge import (
 )
 from pytorch_bridge.graph.basic import toposort
 from pytorch_bridge.graph.function_graph import FunctionGraph
+from pytorch_bridge.inference import quiet
 from pytorch_bridge.link.python import PythonLinker
-from pytorch_bridge.ops import Composite, Elemwise, Reduce, quiet, scalar
+from pytorch_bridge.ops import Composite, Elemwise, Reduce, scalar
 from pytorch_bridge.ops.native import native
 from pytorch_bridge.ops.op import Op
 from pytorch_bridge.ops.signatures import method_names

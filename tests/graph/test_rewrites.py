@@ -14,7 +14,8 @@ from torch.utils import _pytree
 
 import pytorch_bridge as pb
 from pytorch_bridge import TensorType, function, ops, schema_type
-from pytorch_bridge.boundary import live_handles
+from pytorch_bridge.aliasing.destroy import DestroyHandler
+from pytorch_bridge.aliasing.in_place import InPlace, is_dense, writing_form
 from pytorch_bridge.errors import (
     BridgeTypeError,
     BridgeValueError,
@@ -22,16 +23,23 @@ from pytorch_bridge.errors import (
     RegistrationError,
 )
 from pytorch_bridge.graph.basic import Apply, Constant
-from pytorch_bridge.graph.destroy import DestroyHandler
 from pytorch_bridge.graph.features import Feature
 from pytorch_bridge.graph.function_graph import FunctionGraph
+from pytorch_bridge.native.extension import live_handles
 from pytorch_bridge.ops.basic import Shape_i, deep_copy_op, shape, view_op
-from pytorch_bridge.ops.in_place import InPlace, is_dense, writing_form
 from pytorch_bridge.ops.native import NativeOp, constant, native
+from pytorch_bridge.ops.variables import TensorConstant
 from pytorch_bridge.registry import temporary
-from pytorch_bridge.rewrite import canonical, copies, fold, layout, names, register_rewrite, rewrite
+from pytorch_bridge.rewrite import (
+    canonical,
+    copies,
+    fold,
+    known_strides,
+    names,
+    register_rewrite,
+    rewrite,
+)
 from pytorch_bridge.rewrite.rules import Rules
-from pytorch_bridge.variables import TensorConstant
 
 N = 10_000
 MINE = [name for name in names() if name != "fuse"]  # which has tests of its own
@@ -726,9 +734,9 @@ def test_layouts_are_as_the_tables_say():
         for v, r in zip(node.outputs, results, strict=True):
             if not isinstance(r, torch.Tensor) or r.layout != torch.strided or r.is_nested:
                 continue
-            assert is_dense(r) or not layout.dense(v), node.op
+            assert is_dense(r) or not known_strides.dense(v), node.op
             new = torch.empty(r.shape, device="meta").stride()
-            assert r.stride() == new or not layout.row_major(v), node.op
+            assert r.stride() == new or not known_strides.row_major(v), node.op
         if type(node.op) is not NativeOp or writing_form(node.op.native) is None:
             continue
         op = InPlace(node.op) if node.op.places["self"] else None
@@ -763,7 +771,7 @@ def test_products_are_row_major(sizes):
             if n == 0 and name in ("embedding",):
                 continue
             node = native(name).make_node(*args)
-            assert layout.row_major(node.outputs[0])
+            assert known_strides.row_major(node.outputs[0])
             got = native(name).torch_op(*args)
             assert got.stride() == torch.empty(got.shape, device="meta").stride(), (
                 name,

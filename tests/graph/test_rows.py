@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import pytorch_bridge as pb
-from pytorch_bridge.ops.rows import independent
-from pytorch_bridge.targets.go_package.source import source
+from pytorch_bridge.ops.row_independence import independent
+from pytorch_bridge.packages.go_package.source import source
 
 
 class Of(nn.Module):

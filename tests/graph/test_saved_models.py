@@ -7,7 +7,7 @@ import torch
 from torch.utils import _pytree
 
 import pytorch_bridge as pb
-from pytorch_bridge.boundary import live_handles
+from pytorch_bridge.native.extension import live_handles
 from pytorch_bridge.testing.zoo import saved
 from pytorch_bridge.testing.zoo.one import difference, informative
 

@@ -15,8 +15,8 @@ from pytorch_bridge import (
     function,
     ops,
 )
-from pytorch_bridge.graph.destroy import DestroyHandler
-from pytorch_bridge.ops.separate import overlap
+from pytorch_bridge.aliasing.destroy import DestroyHandler
+from pytorch_bridge.aliasing.unalias import overlap
 
 MODES = ("c_only", "py", "debug")
 

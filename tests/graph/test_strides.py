@@ -9,7 +9,7 @@ import torch
 
 import pytorch_bridge as pb
 from pytorch_bridge import TensorType, function, ops
-from pytorch_bridge.fx import UnsupportedNode
+from pytorch_bridge.ops.from_fx import UnsupportedNode
 from pytorch_bridge.ops.native import find_packet, packet_names
 
 

@@ -409,18 +409,18 @@ def test_a_jitted_function_refuses_a_tangent():
 
 def test_what_one_size_says_is_not_said_of_all():
     """trapezoid gives zeros that depend on nothing where there are no elements."""
-    from pytorch_bridge import tracked
+    from pytorch_bridge.autodiff import compiled_autograd
 
     for size, said in ((None, None), (0, (False,)), (3, (True,))):
         x = TensorType("float32", (size,))("x")
-        assert tracked._asked(ops.trapezoid(x).owner, (True,)) == said
+        assert compiled_autograd._asked(ops.trapezoid(x).owner, (True,)) == said
         leaf = torch.ones(3 if size is None else size, requires_grad=True)
         result = function([x], ops.trapezoid(x), "py")(leaf)
         assert result.requires_grad is (size != 0)
     # What is chosen by no size is known at all of them.
     y = TensorType("float32", (None, None))("y")
     for v, said in ((ops.matmul(y, y), True), (ops.exp(y), True), (ops.argmax(y), False)):
-        assert tracked._asked(v.owner, (True,) * len(v.owner.inputs)) == (said,)
+        assert compiled_autograd._asked(v.owner, (True,) * len(v.owner.inputs)) == (said,)
 
 
 @pytest.mark.parametrize("shape", [(None, 4, None, None), (2, 4, None, None), (None, 4, 3, 3)])

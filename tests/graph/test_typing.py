@@ -12,9 +12,9 @@ import torch
 
 import pytorch_bridge as pb
 from pytorch_bridge import TensorType, ops
-from pytorch_bridge.ops import shapes
+from pytorch_bridge.inference import shape_rules
+from pytorch_bridge.inference.symbolic_sizes import prove
 from pytorch_bridge.ops.native import native
-from pytorch_bridge.ops.sizes import prove
 
 SEED = int(os.environ.get("SEED", "1000"))
 
@@ -28,13 +28,13 @@ def test_what_rules_say_is_what_pytorch_does():
 
 @pytest.mark.parametrize("name", ["mm", "softmax.int", "cat", "reshape", "conv2d"])
 def test_a_wrong_rule_is_found(name, monkeypatch):
-    rule = shapes._RULES[name]
+    rule = shape_rules._RULES[name]
 
     def wrong(call):
         (found,) = rule(call)
         return [found.clone(shape=[1 if d is None else d + 1 for d in found.shape])]
 
-    monkeypatch.setitem(shapes._RULES, name, wrong)
+    monkeypatch.setitem(shape_rules._RULES, name, wrong)
     calls = [c for c in rule_cases.every_call() if c[0].name == name]
     assert calls
     assert rule_cases.run(SEED, changes=2, calls=calls)[1]

@@ -12,10 +12,10 @@ import written_parts
 
 import pytorch_bridge as pb
 from pytorch_bridge import TensorType, function, ops, schema_type
+from pytorch_bridge.aliasing.partial_writes import Written, can_be_written
 from pytorch_bridge.errors import BridgeTypeError
-from pytorch_bridge.fx import UnsupportedNode
+from pytorch_bridge.ops.from_fx import UnsupportedNode
 from pytorch_bridge.ops.native import constant
-from pytorch_bridge.ops.written import Written, can_be_written
 
 PARTS = 10
 COUNT = 200  # in Python, and a few of them compiled

@@ -22,9 +22,9 @@ import torch
 from random_graphs import main
 
 import pytorch_bridge as pb
+from pytorch_bridge.aliasing.unalias import overlap
 from pytorch_bridge.errors import BridgeError
-from pytorch_bridge.fx import UnsupportedNode
-from pytorch_bridge.ops.separate import overlap
+from pytorch_bridge.ops.from_fx import UnsupportedNode
 
 Tensor = torch.Tensor
 

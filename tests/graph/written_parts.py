@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from pytorch_bridge import TensorType, function, ops
+from pytorch_bridge.aliasing.partial_writes import Written
 from pytorch_bridge.graph.basic import Variable
 from pytorch_bridge.ops.native import constant
-from pytorch_bridge.ops.written import Written
 
 DTYPES = ("float32", "float32", "float64", "int64", "bool", "float16", "complex64")
 SIZES = (0, 1, 2, 3, 3, 4, 5)

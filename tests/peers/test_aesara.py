@@ -17,6 +17,7 @@ import torch
 
 import pytorch_bridge as pb
 from pytorch_bridge import Apply, CType, FunctionGraph, Op, TensorType, Type, function, ops
+from pytorch_bridge.aliasing.destroy import DestroyHandler
 from pytorch_bridge.errors import (
     BridgeTypeError,
     BridgeValueError,
@@ -25,7 +26,6 @@ from pytorch_bridge.errors import (
     MissingMethodError,
 )
 from pytorch_bridge.graph.basic import Constant, Variable, ancestors, graph_inputs, toposort
-from pytorch_bridge.graph.destroy import DestroyHandler
 from pytorch_bridge.graph.features import Feature
 from pytorch_bridge.ops.checks import CheckSizes, Require, SizeRule
 from pytorch_bridge.rewrite.merge import merge

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.gotests import run_go
-from pytorch_bridge.toolchain import ROOT
 
 DIGITS = ROOT / ".venv/share/digits/mnist_5k.csv.gz"
 TOKEN = "a-token-for-the-test-0123"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.native.toolchain import ROOT
 
 WHY = "pip install kubernetes-validate, which brings jsonschema along, for these tests"
 jsonschema = pytest.importorskip("jsonschema", reason=WHY)

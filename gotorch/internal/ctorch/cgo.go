@@ -2,7 +2,7 @@
 // collector. It is the only package that uses cgo, and stands below gotorch as syscall stands below os. So it knows tensors as
 // handles and [Word]s only, and a failure as the [Message] that C gives, of which gotorch.ErrorFromC makes an error.
 //
-// bindings_gen.go has the functions of the headers by hand that Go uses: pytorch_bridge/targets/ctorch.py writes it. A function
+// bindings_gen.go has the functions of the headers by hand that Go uses: pytorch_bridge/codegen/ctorch.py writes it. A function
 // that is new in Go comes into it with make generate.
 package ctorch
 

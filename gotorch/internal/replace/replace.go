@@ -9,7 +9,7 @@
 // locks of another machine may not be seen on this one, so its part files are removed only once they
 // have not changed for a day.
 //
-// C and Python (cgotorch/io.cc and pytorch_bridge/replacing.py) do the same under the same names, so
+// C and Python (cgotorch/io.cc and pytorch_bridge/native/atomic_files.py) do the same under the same names, so
 // each removes what the others leave.
 package replace
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.native.toolchain import ROOT
 
 from .harness import Harness
 from .modules import Call, GoModule, differ

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from pytorch_bridge import toolchain
-from pytorch_bridge.artifacts import locked
-from pytorch_bridge.boundary import from_handle, to_handle
+from pytorch_bridge.native import toolchain
+from pytorch_bridge.native.artifacts import locked
+from pytorch_bridge.native.extension import from_handle, to_handle
 from pytorch_bridge.testing.gotests import ensure_library, run_go
 
 from .operators import Operator, operators

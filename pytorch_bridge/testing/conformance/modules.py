@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from pytorch_bridge.schema.names import Names
 from pytorch_bridge.schema.nn import NN_FILE, Argument, Function, Module, layers
 from pytorch_bridge.schema.python_api import python_api
-from pytorch_bridge.tables import read_table
+from pytorch_bridge.schema.tables import read_table
 
 from . import more_modules
 from .check import SEED

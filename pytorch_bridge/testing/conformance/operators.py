@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from pytorch_bridge.codegen.api import Wrapped, resolve
 from pytorch_bridge.schema import Argument, Names, SchemaFunction, load_reference
-from pytorch_bridge.targets.api import Wrapped, resolve
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from pytorch_bridge.boundary import to_handle
+from pytorch_bridge.native.extension import to_handle
 from pytorch_bridge.schema.names import Names
 from pytorch_bridge.schema.python_api import python_api
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.schema.functions import reference_version
 from pytorch_bridge.schema.python_api import python_api
-from pytorch_bridge.toolchain import ROOT
 
 from . import by_hand, reasons, standins
 from .distributions import NOT_IN_GO, Distributions

@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.schema.names import Names
-from pytorch_bridge.toolchain import ROOT
 
 from .harness import Harness, Request
 from .modules import Call, GoModule, differ

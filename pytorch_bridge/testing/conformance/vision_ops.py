@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytorch_bridge.toolchain import ROOT
+from pytorch_bridge.native.toolchain import ROOT
 
 from .harness import Harness
 from .modules import Call as Arguments

@@ -31,8 +31,8 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.schema.names import Names
-from pytorch_bridge.toolchain import ROOT
 
 from .harness import Harness, Request, WrapperError
 from .modules import differ

@@ -23,10 +23,10 @@ import torch
 from torch.testing._internal.common_modules import FunctionInput, ModuleInput
 from torch.testing._internal.opinfo.core import SampleInput
 
+from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.schema.names import Names
 from pytorch_bridge.schema.nn import layers
 from pytorch_bridge.schema.python_api import python_api
-from pytorch_bridge.toolchain import ROOT
 
 from . import functions as of_functions
 from . import modules as of_modules

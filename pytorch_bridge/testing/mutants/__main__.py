@@ -33,8 +33,8 @@ from typing import Any
 
 import yaml
 
-from ...env import variables
-from ...toolchain import ROOT, build_dir
+from ...native.env import variables
+from ...native.toolchain import ROOT, build_dir
 from .areas import AREAS, Area, files_of
 from .mutating import Mutant, all_applied, mutants
 

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ...toolchain import ROOT, build_dir
+from ...native.toolchain import ROOT, build_dir
 from . import report
 from .catalogue import GO, ZooModel, entries
 

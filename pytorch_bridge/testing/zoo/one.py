@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ... import toolchain
+from ...native import toolchain
 from .catalogue import ZooModel, entries
 
 SIZES = 3  # how many are compared
@@ -152,7 +152,7 @@ def model_stage(entry: ZooModel) -> dict[str, Any]:
     import torch
 
     import pytorch_bridge as pb
-    from pytorch_bridge import boundary  # noqa: F401  # may be compiled now, and is no model's
+    from pytorch_bridge.native import extension  # noqa: F401  # may be compiled now, and is no model's
 
     model, inputs = prepare(entry)
     found: dict[str, Any] = {"stage": "export"}

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ...toolchain import ROOT
+from ...native.toolchain import ROOT
 from .catalogue import ZooModel, entries, timm_entry
 from .one import exported, prepare
 
