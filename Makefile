@@ -46,7 +46,7 @@ setup: ## .venv with torch and everything else that is needed
 GENERATOR := $(wildcard $(foreach dir,. schema types graph inference ops aliasing autodiff frontend link extending codegen \
 	packages packages/bundle packages/go_package packages/load_go,pytorch_bridge/$(dir)/*.py pytorch_bridge/$(dir)/*.yaml)) \
 	$(filter-out %_gen.h,$(wildcard cgotorch/*.h))
-GENERATED := $(wildcard cgotorch/*_gen* gotorch/*_gen.go pytorch_bridge/schema/*_gen* \
+GENERATED := $(wildcard cgotorch/*_gen* gotorch/*_gen.go gotorch/internal/ctorch/*_gen.go pytorch_bridge/schema/*_gen* \
 	docs/reference/*.md \
 	tests/conformance/harness/*_gen.go gotorch/nn/*_gen.go gotorch/nn/functional/*_gen.go)
 build/generated: $(GENERATOR) $(GENERATED) | setup

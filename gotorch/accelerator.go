@@ -1,21 +1,18 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-*/
-import "C"
-
 import (
 	"runtime"
 	"unsafe"
+
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // Accelerator returns the device that computes beside the processor, without an index, and false
 // where there is none: what torch.accelerator.current_accelerator does. It looks for CUDA, and loads
 // PyTorch's CUDA libraries where there are any.
 func Accelerator() (Device, bool) {
-	var kind C.int32_t
-	check("Accelerator", C.GetAccelerator(&kind))
+	var kind int32
+	check("Accelerator", ctorch.GetAccelerator(&kind))
 	if kind < 0 {
 		return 0, false
 	}
@@ -24,16 +21,16 @@ func Accelerator() (Device, bool) {
 
 // DeviceCount returns how many devices of a type there are.
 func DeviceCount(t DeviceType) int {
-	var n C.int64_t
-	check("DeviceCount", C.GetDeviceCount(C.int32_t(t), &n))
+	var n int64
+	check("DeviceCount", ctorch.GetDeviceCount(int32(t), &n))
 	return int(n)
 }
 
 // CurrentDevice returns the device that is meant by one of its type without an index, where the
 // calling goroutine is: device 0, unless [OnDevice] says otherwise.
 func CurrentDevice(t DeviceType) Device {
-	var d C.Device
-	check("CurrentDevice", C.GetCurrentDevice(C.int32_t(t), &d))
+	var d ctorch.Device
+	check("CurrentDevice", ctorch.GetCurrentDevice(int32(t), &d))
 	return deviceOf(d)
 }
 
@@ -42,19 +39,19 @@ func CurrentDevice(t DeviceType) Device {
 func OnDevice(d Device, fn func()) {
 	thread := lockThread()
 	defer unlockThread(thread)
-	var previous C.Device
-	check("OnDevice", C.SetCurrentDevice(cDevice("OnDevice", d), &previous))
-	defer func() { check("OnDevice", C.SetCurrentDevice(previous, nil)) }()
+	var previous ctorch.Device
+	check("OnDevice", ctorch.SetCurrentDevice(cDevice("OnDevice", d), &previous))
+	defer func() { check("OnDevice", ctorch.SetCurrentDevice(previous, nil)) }()
 	fn()
 }
 
 // Synchronize waits until a device has finished what it was given.
 func Synchronize(d Device) {
-	check("Synchronize", C.SynchronizeDevice(cDevice("Synchronize", d)))
+	check("Synchronize", ctorch.SynchronizeDevice(cDevice("Synchronize", d)))
 }
 
 // check panics with the error that C returned, if it did.
-func check(op string, err *C.char) {
+func check(op string, err *ctorch.Char) {
 	if err != nil {
 		panicC(op, unsafe.Pointer(err))
 	}
@@ -66,22 +63,22 @@ func check(op string, err *C.char) {
 // in order, beside that of other streams. The lower the priority, the sooner it is served. Streams
 // are handed out again and again, and need no Close.
 func NewStream(d Device, priority ...int) Stream {
-	var s C.Stream
-	check("NewStream", C.NewStream(cDevice("NewStream", d), C.int64_t(option(priority)), &s))
+	var s ctorch.Stream
+	check("NewStream", ctorch.NewStream(cDevice("NewStream", d), int64(option(priority)), &s))
 	return streamOf(s)
 }
 
 // DefaultStream returns the stream that a device works on unless told otherwise.
 func DefaultStream(d Device) Stream {
-	var s C.Stream
-	check("DefaultStream", C.GetDefaultStream(cDevice("DefaultStream", d), &s))
+	var s ctorch.Stream
+	check("DefaultStream", ctorch.GetDefaultStream(cDevice("DefaultStream", d), &s))
 	return streamOf(s)
 }
 
 // CurrentStream returns the stream that the calling goroutine's work on a device goes to.
 func CurrentStream(d Device) Stream {
-	var s C.Stream
-	check("CurrentStream", C.GetCurrentStream(cDevice("CurrentStream", d), &s))
+	var s ctorch.Stream
+	check("CurrentStream", ctorch.GetCurrentStream(cDevice("CurrentStream", d), &s))
 	return streamOf(s)
 }
 
@@ -91,9 +88,9 @@ func CurrentStream(d Device) Stream {
 // on another stream is kept from being handed out again with RecordStream.
 func OnStream(s Stream, fn func()) {
 	OnDevice(s.Device(), func() {
-		var previous C.Stream
-		check("OnStream", C.SetCurrentStream(s.c(), &previous))
-		defer func() { check("OnStream", C.SetCurrentStream(previous, nil)) }()
+		var previous ctorch.Stream
+		check("OnStream", ctorch.SetCurrentStream(s.c(), &previous))
+		defer func() { check("OnStream", ctorch.SetCurrentStream(previous, nil)) }()
 		fn()
 	})
 }
@@ -103,13 +100,13 @@ func (s Stream) Device() Device { return NewDevice(DeviceType(s.DeviceType), int
 
 // Query reports whether all work that s was given is done.
 func (s Stream) Query() bool {
-	var done C.bool
-	check("Stream.Query", C.QueryStream(s.c(), &done))
-	return bool(done)
+	var done bool
+	check("Stream.Query", ctorch.QueryStream(s.c(), &done))
+	return done
 }
 
 // Synchronize waits until all work that s was given is done.
-func (s Stream) Synchronize() { check("Stream.Synchronize", C.SynchronizeStream(s.c())) }
+func (s Stream) Synchronize() { check("Stream.Synchronize", ctorch.SynchronizeStream(s.c())) }
 
 // RecordEvent returns an event that happens when s has done what it was given until now.
 func (s Stream) RecordEvent() *Event {
@@ -120,16 +117,16 @@ func (s Stream) RecordEvent() *Event {
 
 // WaitEvent makes what s is given from now on wait for an event.
 func (s Stream) WaitEvent(e *Event) {
-	check("Stream.WaitEvent", C.StreamWaitEvent(s.c(), e.handle()))
+	check("Stream.WaitEvent", ctorch.StreamWaitEvent(s.c(), e.handle()))
 	runtime.KeepAlive(e)
 }
 
 // WaitStream makes what s is given from now on wait for what another stream was given until now.
 func (s Stream) WaitStream(other Stream) { s.WaitEvent(other.RecordEvent()) }
 
-func (s Stream) c() C.Stream { return *(*C.Stream)(unsafe.Pointer(&s)) }
+func (s Stream) c() ctorch.Stream { return *(*ctorch.Stream)(unsafe.Pointer(&s)) }
 
-func streamOf(s C.Stream) Stream { return *(*Stream)(unsafe.Pointer(&s)) }
+func streamOf(s ctorch.Stream) Stream { return *(*Stream)(unsafe.Pointer(&s)) }
 
 // Events ---------------------------------------------------------------------------------------------
 
@@ -139,28 +136,28 @@ type EventOptions struct {
 }
 
 // Event is a mark in a stream: torch.Event. Events are freed with the Go value.
-type Event struct{ c owner }
+type Event struct{ c ctorch.Owner }
 
 // NewEvent returns an event for devices of d's type.
 func NewEvent(d Device, opts ...EventOptions) *Event {
 	opt := option(opts)
-	var h C.Event
-	check("NewEvent", C.NewEvent(C.int32_t(d.Type()), C.bool(opt.EnableTiming), &h))
+	var h ctorch.Event
+	check("NewEvent", ctorch.NewEvent(int32(d.Type()), opt.EnableTiming, &h))
 	e := new(Event)
-	e.c.own(unsafe.Pointer(h), func(h unsafe.Pointer) { C.FreeEvent(C.Event(h)) })
+	e.c.Own(unsafe.Pointer(h), func(h unsafe.Pointer) { ctorch.FreeEvent(ctorch.Event(h)) })
 	return e
 }
 
-func (e *Event) handle() C.Event {
+func (e *Event) handle() ctorch.Event {
 	if e == nil {
 		return nil
 	}
-	return C.Event(e.c.h)
+	return ctorch.Event(e.c.H)
 }
 
 // Record makes the event happen when s has done what it was given until now.
 func (e *Event) Record(s Stream) {
-	check("Event.Record", C.RecordEvent(e.handle(), s.c()))
+	check("Event.Record", ctorch.RecordEvent(e.handle(), s.c()))
 	runtime.KeepAlive(e)
 }
 
@@ -169,23 +166,23 @@ func (e *Event) Wait(s Stream) { s.WaitEvent(e) }
 
 // Query reports whether the event has happened, which one that was never recorded has.
 func (e *Event) Query() bool {
-	var done C.bool
-	check("Event.Query", C.QueryEvent(e.handle(), &done))
+	var done bool
+	check("Event.Query", ctorch.QueryEvent(e.handle(), &done))
 	runtime.KeepAlive(e)
-	return bool(done)
+	return done
 }
 
 // Synchronize waits until the event has happened.
 func (e *Event) Synchronize() {
-	check("Event.Synchronize", C.SynchronizeEvent(e.handle()))
+	check("Event.Synchronize", ctorch.SynchronizeEvent(e.handle()))
 	runtime.KeepAlive(e)
 }
 
 // ElapsedTime returns the milliseconds from e to end. Both were made with EnableTiming, and have
 // happened.
 func (e *Event) ElapsedTime(end *Event) float64 {
-	var ms C.double
-	check("Event.ElapsedTime", C.EventElapsedTime(e.handle(), end.handle(), &ms))
+	var ms float64
+	check("Event.ElapsedTime", ctorch.EventElapsedTime(e.handle(), end.handle(), &ms))
 	runtime.KeepAlive(e)
 	runtime.KeepAlive(end)
 	return float64(ms)
@@ -214,27 +211,27 @@ type DeviceMemory struct {
 // torch.accelerator.memory_stats does. It panics with a NotImplementedError where the device's
 // allocator does not count; that of the CPU is asked with [MemoryStats].
 func DeviceMemoryStats(d Device) DeviceMemory {
-	var m C.DeviceMemory
-	check("DeviceMemoryStats", C.GetDeviceMemory(cDevice("DeviceMemoryStats", d), &m))
+	var m ctorch.DeviceMemory
+	check("DeviceMemoryStats", ctorch.GetDeviceMemory(cDevice("DeviceMemoryStats", d), &m))
 	return *(*DeviceMemory)(unsafe.Pointer(&m))
 }
 
 // ResetPeakDeviceMemory makes the peaks of [DeviceMemoryStats] the current values.
 func ResetPeakDeviceMemory(d Device) {
-	check("ResetPeakDeviceMemory", C.ResetPeakDeviceMemory(cDevice("ResetPeakDeviceMemory", d)))
+	check("ResetPeakDeviceMemory", ctorch.ResetPeakDeviceMemory(cDevice("ResetPeakDeviceMemory", d)))
 }
 
 // DeviceMemoryInfo returns the free and all bytes of the device itself, whoever uses them.
 func DeviceMemoryInfo(d Device) (free, total int64) {
-	var f, t C.int64_t
-	check("DeviceMemoryInfo", C.GetDeviceMemoryInfo(cDevice("DeviceMemoryInfo", d), &f, &t))
-	return int64(f), int64(t)
+	var f, t int64
+	check("DeviceMemoryInfo", ctorch.GetDeviceMemoryInfo(cDevice("DeviceMemoryInfo", d), &f, &t))
+	return f, t
 }
 
 // EmptyDeviceCache gives back to the devices of a type what nobody uses and their allocator keeps.
 func EmptyDeviceCache(t DeviceType) {
-	drainAll()
-	check("EmptyDeviceCache", C.EmptyDeviceCache(C.int32_t(t)))
+	ctorch.DrainAll()
+	check("EmptyDeviceCache", ctorch.EmptyDeviceCache(int32(t)))
 }
 
 // Graphs ---------------------------------------------------------------------------------------------
@@ -249,7 +246,7 @@ func EmptyDeviceCache(t DeviceType) {
 //		static.Copy_(batch)
 //		graph.Replay() // computes into out
 //	}
-type DeviceGraph struct{ c owner }
+type DeviceGraph struct{ c ctorch.Owner }
 
 // CaptureGraph runs fn while what it gives to the device is captured and not done, on a stream of its
 // own. The tensors that fn reads and makes must be kept while the graph is replayed: it reads and
@@ -259,23 +256,23 @@ type DeviceGraph struct{ c owner }
 // It panics with a NotImplementedError where the backend, or this PyTorch, has no such graphs.
 func CaptureGraph(d Device, fn func()) *DeviceGraph {
 	const op = "CaptureGraph"
-	var h C.DeviceGraph
-	check(op, C.NewDeviceGraph(C.int32_t(d.Type()), &h))
+	var h ctorch.DeviceGraph
+	check(op, ctorch.NewDeviceGraph(int32(d.Type()), &h))
 	g := new(DeviceGraph)
-	g.c.own(unsafe.Pointer(h), func(h unsafe.Pointer) { C.FreeDeviceGraph(C.DeviceGraph(h)) })
+	g.c.Own(unsafe.Pointer(h), func(h unsafe.Pointer) { ctorch.FreeDeviceGraph(ctorch.DeviceGraph(h)) })
 	s := NewStream(d)
 	s.WaitStream(CurrentStream(d))
 	OnStream(s, func() {
-		check(op, C.BeginCapture(h))
+		check(op, ctorch.BeginCapture(h))
 		ended := false
 		defer func() {
 			if !ended { // fn panics: what was captured is of no use
-				C.FreeString(C.EndCapture(h))
+				ctorch.FreeString(ctorch.EndCapture(h))
 			}
 		}()
 		fn()
 		ended = true
-		check(op, C.EndCapture(h))
+		check(op, ctorch.EndCapture(h))
 	})
 	CurrentStream(d).WaitStream(s)
 	runtime.KeepAlive(g)
@@ -284,6 +281,6 @@ func CaptureGraph(d Device, fn func()) *DeviceGraph {
 
 // Replay gives the captured work to the current stream of the device.
 func (g *DeviceGraph) Replay() {
-	check("DeviceGraph.Replay", C.ReplayGraph(C.DeviceGraph(g.c.h)))
+	check("DeviceGraph.Replay", ctorch.ReplayGraph(ctorch.DeviceGraph(g.c.H)))
 	runtime.KeepAlive(g)
 }

@@ -1,11 +1,5 @@
 package gotorch
 
-/*
-#include <files.h>
-#include <stdlib.h>
-*/
-import "C"
-
 import (
 	"archive/zip"
 	"cmp"
@@ -24,6 +18,7 @@ import (
 	"unsafe"
 
 	"gotorch.dev/gotorch/internal/counting"
+	"gotorch.dev/gotorch/internal/ctorch"
 	"gotorch.dev/gotorch/internal/pickle"
 )
 
@@ -57,7 +52,7 @@ var storageTypeOf = func() map[DType]string {
 // Python takes from the file's name.
 func Encode(w io.Writer, name string, value any) (err error) {
 	defer catch(&err)
-	a := &archiveWriter{name: name, pickle: pickle.NewEncoder(), keys: map[C.int64_t]savedStorage{}}
+	a := &archiveWriter{name: name, pickle: pickle.NewEncoder(), keys: map[int64]savedStorage{}}
 	if err := a.value(value, 0); err != nil {
 		return err
 	}
@@ -67,8 +62,8 @@ func Encode(w io.Writer, name string, value any) (err error) {
 type archiveWriter struct {
 	name     string
 	pickle   *pickle.Encoder
-	keys     map[C.int64_t]savedStorage // by the identities of storages
-	storages []Tensor                   // each all of a storage, as bytes; while it is alive its identity is unique
+	keys     map[int64]savedStorage // by the identities of storages
+	storages []Tensor               // each all of a storage, as bytes; while it is alive its identity is unique
 }
 
 // savedStorage is a storage that has a record. Python gives each one dtype: one that is seen as another, too, is then
@@ -311,14 +306,14 @@ func (a *archiveWriter) tensor(t Tensor) error {
 	}
 	i := t.info("Save")
 	switch {
-	case i.flags&C.TensorHasStorage == 0 && t.isTransformed():
+	case i.Flags&ctorch.TensorHasStorage == 0 && t.isTransformed():
 		return saveError(RuntimeError, "inside of a function that is transformed a tensor cannot be saved: return it, and save the result")
-	case i.ndim > maxDims:
-		return saveError(NotImplementedError, "a tensor has %d dimensions, and Load takes no more than %d", i.ndim, maxDims)
-	case i.flags&C.TensorNested != 0:
+	case i.Ndim > maxDims:
+		return saveError(NotImplementedError, "a tensor has %d dimensions, and Load takes no more than %d", i.Ndim, maxDims)
+	case i.Flags&ctorch.TensorNested != 0:
 		return saveError(NotImplementedError, "nested tensors cannot be saved: save their parts")
 	}
-	dtype, layout := DType(i.dtype+1), Layout(i.layout+1)
+	dtype, layout := DType(i.Dtype+1), Layout(i.Layout+1)
 	defer runtime.KeepAlive(t.T)
 	switch {
 	case t.Device().Type() == DeviceTypeMeta && layout == Strided:
@@ -327,22 +322,22 @@ func (a *archiveWriter) tensor(t Tensor) error {
 		a.pickle.Global("torch", dtype.Name())
 		a.ints(i.copySizes())
 		a.ints(i.copyStrides())
-		a.pickle.Bool(i.flags&C.TensorRequiresGrad != 0)
+		a.pickle.Bool(i.Flags&ctorch.TensorRequiresGrad != 0)
 		a.pickle.Tuple()
 		a.pickle.Call()
 		return nil
 	case slices.Contains([]Layout{SparseCOO, SparseCSR, SparseCSC, SparseBSR, SparseBSC}, layout):
 		return a.sparse(t.Detach(), layout)
-	case layout != Strided, i.flags&C.TensorHasStorage == 0:
+	case layout != Strided, i.Flags&ctorch.TensorHasStorage == 0:
 		return saveError(NotImplementedError, "a tensor of layout %s without memory of its own cannot be saved", layout)
 	}
 
 	p := a.pickle
-	saved := a.saved(i.storage_id, t.Storage(), dtype, int64(i.storage_nbytes))
+	saved := a.saved(i.StorageId, t.Storage(), dtype, i.StorageNbytes)
 	untyped := saved.dtype != dtype && !dtype.IsQuantized()
 	rebuild := "_rebuild_tensor_v2"
 	switch {
-	case i.flags&C.TensorQuantized != 0:
+	case i.Flags&ctorch.TensorQuantized != 0:
 		rebuild = "_rebuild_qtensor"
 	case untyped:
 		rebuild = "_rebuild_tensor_v3"
@@ -350,19 +345,19 @@ func (a *archiveWriter) tensor(t Tensor) error {
 	p.Global("torch._utils", rebuild)
 	p.Mark()
 	if untyped {
-		a.reference(saved, 0, int64(i.storage_nbytes))
+		a.reference(saved, 0, i.StorageNbytes)
 	} else {
-		a.reference(saved, dtype, int64(i.storage_nbytes))
+		a.reference(saved, dtype, i.StorageNbytes)
 	}
-	p.Int(int64(i.storage_offset))
+	p.Int(i.StorageOffset)
 	a.ints(i.copySizes())
 	a.ints(i.copyStrides())
-	if i.flags&C.TensorQuantized != 0 {
+	if i.Flags&ctorch.TensorQuantized != 0 {
 		if err := a.quantizer(t); err != nil {
 			return err
 		}
 	}
-	p.Bool(i.flags&C.TensorRequiresGrad != 0)
+	p.Bool(i.Flags&ctorch.TensorRequiresGrad != 0)
 	p.Global("collections", "OrderedDict") // of hooks, which are not saved
 	p.Mark()
 	p.Tuple()
@@ -370,13 +365,13 @@ func (a *archiveWriter) tensor(t Tensor) error {
 	if untyped {
 		p.Global("torch", dtype.Name())
 	}
-	if i.flags&(C.TensorConj|C.TensorNeg) != 0 { // what is pending, for the elements are those of the storage
+	if i.Flags&(ctorch.TensorConj|ctorch.TensorNeg) != 0 { // what is pending, for the elements are those of the storage
 		p.Dict()
-		if i.flags&C.TensorConj != 0 {
+		if i.Flags&ctorch.TensorConj != 0 {
 			p.String("conj")
 			p.Bool(true)
 		}
-		if i.flags&C.TensorNeg != 0 {
+		if i.Flags&ctorch.TensorNeg != 0 {
 			p.String("neg")
 			p.Bool(true)
 		}
@@ -471,13 +466,13 @@ func (a *archiveWriter) bareStorage(s *Storage) error {
 		return saveError(NotImplementedError, "a storage on the meta device cannot be saved")
 	}
 	i := of.info("Save")
-	a.reference(a.saved(i.storage_id, s, 0, n), 0, n)
+	a.reference(a.saved(i.StorageId, s, 0, n), 0, n)
 	runtime.KeepAlive(of.T)
 	return nil
 }
 
 // saved returns the record of a storage of n bytes, in which all of it is. A new one is of dtype, if it can be.
-func (a *archiveWriter) saved(id C.int64_t, s *Storage, dtype DType, n int64) savedStorage {
+func (a *archiveWriter) saved(id int64, s *Storage, dtype DType, n int64) savedStorage {
 	saved, ok := a.keys[id]
 	if !ok {
 		saved.number = len(a.storages)
@@ -510,14 +505,14 @@ func (a *archiveWriter) reference(saved savedStorage, dtype DType, n int64) {
 
 // tensorOn makes a tensor on a storage. It panics with a ValueError if it would reach outside.
 func tensorOn(s *Storage, dtype DType, offset int64, shape, strides []int64) Tensor {
-	var h C.Tensor
-	err := C.TensorFromStorage(C.Storage(s.c.h), C.ScalarType(dtype)-1, C.int64_t(offset), (*C.int64_t)(unsafe.SliceData(shape)),
-		(*C.int64_t)(unsafe.SliceData(strides)), C.int64_t(len(shape)), &h)
+	var h ctorch.Tensor
+	err := ctorch.TensorFromStorage(ctorch.Storage(s.c.H), int32(dtype)-1, offset, unsafe.SliceData(shape),
+		unsafe.SliceData(strides), int64(len(shape)), &h)
 	runtime.KeepAlive(s)
 	if err != nil {
 		panicC("Load", unsafe.Pointer(err))
 	}
-	return wrapHandle(unsafe.Pointer(h))
+	return wrapHandle(h)
 }
 
 func (a *archiveWriter) write(w io.Writer) error {
@@ -767,10 +762,10 @@ func (a *archive) mapped(key string) (*Storage, error) {
 
 // mapOpen maps a part of a file.
 func mapOpen(file *os.File, offset, n int64) (*Storage, error) {
-	cPath := C.CString(file.Name())
-	defer C.free(unsafe.Pointer(cPath))
-	var h C.Storage
-	if err := C.cgotorch_map_open_file(C.int(file.Fd()), cPath, C.int64_t(offset), C.int64_t(n), &h); err != nil {
+	cPath := ctorch.CString(file.Name())
+	defer ctorch.CFree(unsafe.Pointer(cPath))
+	var h ctorch.Storage
+	if err := ctorch.MapOpenFile(int32(file.Fd()), cPath, offset, n, &h); err != nil {
 		return nil, takeError("Load", unsafe.Pointer(err))
 	}
 	return newStorage(h), nil
@@ -778,10 +773,10 @@ func mapOpen(file *os.File, offset, n int64) (*Storage, error) {
 
 // emptyBytes makes a tensor of n bytes, which are not set.
 func emptyBytes(n int64) (Tensor, error) {
-	var h C.Tensor
-	shape := C.int64_t(n)
-	if err := C.TensorFromData(nil, shape, &shape, 1, C.ScalarType(Uint8-1), &h); err != nil {
+	var h ctorch.Tensor
+	shape := n
+	if err := ctorch.TensorFromData(nil, shape, &shape, 1, int32(Uint8-1), &h); err != nil {
 		return Tensor{}, takeError("Load", unsafe.Pointer(err))
 	}
-	return wrapHandle(unsafe.Pointer(h)), nil
+	return wrapHandle(h), nil
 }

@@ -1,33 +1,11 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-#include <ops_gen.h>
-#cgo noescape TensorGrad
-#cgo nocallback TensorGrad
-
-extern char *gotorch_grad_hook(void *, Tensor, Tensor *);
-extern char *gotorch_post_hook(void *, Tensor);
-
-static const char *grad_hook(void *data, Tensor grad, Tensor *result) {
-  return gotorch_grad_hook(data, grad, result);
-}
-static const char *post_hook(void *data, Tensor leaf) { return gotorch_post_hook(data, leaf); }
-
-static const char *register_hook(Tensor t, int64_t token, Hook *handle) {
-  return RegisterHook(t, grad_hook, (void *)(intptr_t)token, cgotorch_queue_token, handle);
-}
-static const char *register_post_hook(Tensor t, int64_t token, Hook *handle) {
-  return RegisterPostAccumulateGradHook(t, post_hook, (void *)(intptr_t)token,
-                                        cgotorch_queue_token, handle);
-}
-*/
-import "C"
-
 import (
 	"fmt"
 	"runtime"
 	"unsafe"
+
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // BackwardOptions are the arguments of [Tensor.Backward] and [Backward] that have defaults.
@@ -75,15 +53,15 @@ func backward(tensors, gradTensors []Tensor, opt BackwardOptions) {
 	defer held.free()
 	roots := held.all(op, "tensors", tensors)
 	grads := held.given(op, "gradTensors", gradTensors)
-	var inputs []C.Tensor
+	var inputs []ctorch.Tensor
 	if opt.Inputs != nil {
-		inputs = append(make([]C.Tensor, 0, 1), held.all(op, "Inputs", opt.Inputs)...)
+		inputs = append(make([]ctorch.Tensor, 0, 1), held.all(op, "Inputs", opt.Inputs)...)
 	}
-	state := enterBack()
-	err := C.Backward(unsafe.SliceData(roots), C.int64_t(len(roots)), unsafe.SliceData(grads), cBool(opt.RetainGraph),
-		C.bool(opt.CreateGraph), unsafe.SliceData(inputs), C.int64_t(len(inputs)))
-	warnings := leaveBack(state)
-	checkBack(op, unsafe.Pointer(err), warnings)
+	state := ctorch.EnterBack()
+	err := ctorch.Backward(unsafe.SliceData(roots), int64(len(roots)), unsafe.SliceData(grads), opt.RetainGraph,
+		opt.CreateGraph, unsafe.SliceData(inputs), int64(len(inputs)))
+	warnings := ctorch.LeaveBack(state)
+	checkBack(op, err, warnings)
 }
 
 // GradOptions are the arguments of [Grad] that have defaults.
@@ -122,13 +100,13 @@ func Grad(outputs, inputs []Tensor, opts ...GradOptions) []Tensor {
 	roots := held.all(op, "outputs", outputs)
 	of := held.all(op, "inputs", inputs)
 	grads := held.given(op, "GradOutputs", opt.GradOutputs)
-	results := make([]C.Tensor, len(inputs))
-	state := enterBack()
-	err := C.Grad(unsafe.SliceData(roots), C.int64_t(len(roots)), unsafe.SliceData(of), C.int64_t(len(of)),
-		unsafe.SliceData(grads), cBool(opt.RetainGraph), C.bool(opt.CreateGraph), C.bool(opt.AllowUnused),
-		C.bool(opt.MaterializeGrads), unsafe.SliceData(results))
-	warnings := leaveBack(state)
-	checkBack(op, unsafe.Pointer(err), warnings)
+	results := make([]ctorch.Tensor, len(inputs))
+	state := ctorch.EnterBack()
+	err := ctorch.Grad(unsafe.SliceData(roots), int64(len(roots)), unsafe.SliceData(of), int64(len(of)),
+		unsafe.SliceData(grads), opt.RetainGraph, opt.CreateGraph, opt.AllowUnused,
+		opt.MaterializeGrads, unsafe.SliceData(results))
+	warnings := ctorch.LeaveBack(state)
+	checkBack(op, err, warnings)
 	return wrapHandles(results)
 }
 
@@ -150,7 +128,7 @@ func batchedGrad(op string, outputs, inputs []Tensor, opt GradOptions) []Tensor 
 	}
 	opt.IsGradsBatched = false
 	return Scope(func(*ScopeHandle) []Tensor {
-		level, leave := enterTransform(op, C.TransformVMap, size, 0)
+		level, leave := enterTransform(op, ctorch.TransformVMap, size)
 		defer leave()
 		batched := make([]Tensor, len(opt.GradOutputs))
 		for i, grad := range opt.GradOutputs {
@@ -176,17 +154,19 @@ func checkGrads(op, of, arg string, n int, grads []Tensor) {
 }
 
 // holder holds tensors for functions that are no generated op, as [Tensor.hold] does.
-type holder struct{ handles []C.Tensor }
+type holder struct{ held ctorch.Holder }
 
-func (h *holder) one(op, arg string, t Tensor) C.Tensor {
-	handle := t.hold(op, arg)
-	h.handles = append(h.handles, handle)
+func (h *holder) one(op, arg string, t Tensor) ctorch.Tensor {
+	handle, message := h.held.One(arg, t.T)
+	if message != nil {
+		panicC(op, unsafe.Pointer(message))
+	}
 	return handle
 }
 
 // all returns the handles of a list.
-func (h *holder) all(op, arg string, ts []Tensor) []C.Tensor {
-	hs := make([]C.Tensor, len(ts))
+func (h *holder) all(op, arg string, ts []Tensor) []ctorch.Tensor {
+	hs := make([]ctorch.Tensor, len(ts))
 	for i, t := range ts {
 		hs[i] = h.one(op, arg, t)
 	}
@@ -194,11 +174,11 @@ func (h *holder) all(op, arg string, ts []Tensor) []C.Tensor {
 }
 
 // given is all where tensors may be none. It returns nil for an empty list.
-func (h *holder) given(op, arg string, ts []Tensor) []C.Tensor {
+func (h *holder) given(op, arg string, ts []Tensor) []ctorch.Tensor {
 	if len(ts) == 0 {
 		return nil
 	}
-	hs := make([]C.Tensor, len(ts))
+	hs := make([]ctorch.Tensor, len(ts))
 	for i, t := range ts {
 		if t.T != nil {
 			hs[i] = h.one(op, arg, t)
@@ -207,58 +187,40 @@ func (h *holder) given(op, arg string, ts []Tensor) []C.Tensor {
 	return hs
 }
 
-func (h *holder) free() {
-	C.FreeTensors(unsafe.SliceData(h.handles), C.int64_t(len(h.handles)))
-}
-
-func wrapHandles(hs []C.Tensor) []Tensor {
-	ts := make([]Tensor, len(hs))
-	for i, h := range hs {
-		ts[i] = wrapHandle(unsafe.Pointer(h))
-	}
-	return ts
-}
-
-func cBool(b *bool) *C.bool {
-	if b == nil {
-		return nil
-	}
-	c := C.bool(*b)
-	return &c
-}
+func (h *holder) free() { h.held.Free() }
 
 // Tensors in a graph -----------------------------------------------------------------------------------
 
 // Grad returns t's gradient: none until a backward pass has computed one. It is t's own gradient,
 // not a copy. For a t that is no leaf and has not been told to [Tensor.RetainGrad] there is a warning.
 func (t Tensor) Grad() Tensor {
-	var g C.Tensor
+	var g ctorch.Tensor
 	self := t.hold("Grad", "self")
-	defer C.FreeTensor(self)
-	warnings := gatherWarnings()
-	err := C.TensorGrad(self, &g)
-	checkBack("Grad", unsafe.Pointer(err), warnings.gathered())
-	return wrapHandle(unsafe.Pointer(g))
+	defer ctorch.FreeTensor(self)
+	warnings := ctorch.GatherWarnings()
+	err := ctorch.TensorGrad(self, &g)
+	checkBack("Grad", err, warnings.Gathered())
+	return wrapHandle(g)
 }
 
 // SetGrad makes grad t's gradient; none clears it. It panics with a RuntimeError if shape, dtype or
 // device do not fit t.
 func (t Tensor) SetGrad(grad Tensor) {
-	var g C.Tensor
+	var g ctorch.Tensor
 	if grad.T != nil {
 		g = grad.hold("SetGrad", "grad")
-		defer C.FreeTensor(g)
+		defer ctorch.FreeTensor(g)
 	}
 	self := t.hold("SetGrad", "self")
-	defer C.FreeTensor(self)
-	err := C.TensorSetGrad(self, g)
+	defer ctorch.FreeTensor(self)
+	err := ctorch.TensorSetGrad(self, g)
 	if err != nil {
 		panicC("SetGrad", unsafe.Pointer(err))
 	}
 }
 
 // RequiresGrad reports whether autograd records what is done with t.
-func (t Tensor) RequiresGrad() bool { return t.flag("RequiresGrad", C.TensorRequiresGrad) }
+func (t Tensor) RequiresGrad() bool { return t.flag("RequiresGrad", ctorch.TensorRequiresGrad) }
 
 // RequiresGrad_ sets whether autograd records what is done with t: true unless an argument says
 // otherwise. It returns t. It panics with a RuntimeError if t is no leaf, or of a dtype without
@@ -272,21 +234,21 @@ func (t Tensor) RequiresGrad_(requiresGrad ...bool) Tensor {
 	return t
 }
 
-func (t Tensor) setRequiresGrad(op string, on bool) *C.char {
+func (t Tensor) setRequiresGrad(op string, on bool) ctorch.Message {
 	h := t.hold(op, "self")
-	defer C.FreeTensor(h)
-	return C.TensorSetRequiresGrad(h, C.bool(on))
+	defer ctorch.FreeTensor(h)
+	return ctorch.TensorSetRequiresGrad(h, on)
 }
 
 // IsLeaf reports whether t is where a graph begins: made by the program, or not requiring grad.
-func (t Tensor) IsLeaf() bool { return t.flag("IsLeaf", C.TensorIsLeaf) }
+func (t Tensor) IsLeaf() bool { return t.flag("IsLeaf", ctorch.TensorIsLeaf) }
 
 // RetainGrad makes backward passes keep the gradient of t, which they do by themselves for leaves
 // only. It panics with a RuntimeError if t does not require grad.
 func (t Tensor) RetainGrad() {
 	self := t.hold("RetainGrad", "self")
-	defer C.FreeTensor(self)
-	err := C.RetainGradOf(self)
+	defer ctorch.FreeTensor(self)
+	err := ctorch.RetainGradOf(self)
 	if err != nil {
 		panicC("RetainGrad", unsafe.Pointer(err))
 	}
@@ -301,14 +263,14 @@ func (t Tensor) GradFnName() string {
 
 // HookHandle is a hook that has been registered.
 type HookHandle struct {
-	c    owner
+	c    ctorch.Owner
 	more []*HookHandle // of a hook of several tensors
 }
 
 // Remove takes the hook off its tensor. Removing it twice does nothing. The hook stays when the
 // handle is dropped.
 func (h *HookHandle) Remove() {
-	C.RemoveHook(C.Hook(h.c.h))
+	ctorch.RemoveHook(ctorch.Hook(h.c.H))
 	for _, one := range h.more {
 		one.Remove()
 	}
@@ -332,10 +294,9 @@ func (t Tensor) RegisterHook(fn func(grad Tensor) Tensor) *HookHandle {
 	if fn == nil {
 		panic(newError("RegisterHook", TypeError, "the hook is nil"))
 	}
-	c := &callback{hook: fn}
-	return register("RegisterHook", t, c, func(h C.Tensor, token C.int64_t, handle *C.Hook) *C.char {
-		return C.register_hook(h, token, handle)
-	})
+	return register("RegisterHook", t, ctorch.RegisterHook, &ctorch.Callback{Hook: func(grad ctorch.Tensor, result *ctorch.Tensor) ctorch.Message {
+		return protect("in a hook", func() { *result = handOut(fn(borrowed(grad)), "hook", "result") })
+	}})
 }
 
 // RegisterPostAccumulateGradHook has fn called with t after a backward pass has added to its Grad. It
@@ -345,23 +306,22 @@ func (t Tensor) RegisterPostAccumulateGradHook(fn func(leaf Tensor)) *HookHandle
 	if fn == nil {
 		panic(newError("RegisterPostAccumulateGradHook", TypeError, "the hook is nil"))
 	}
-	c := &callback{postHook: fn}
-	return register("RegisterPostAccumulateGradHook", t, c, func(h C.Tensor, token C.int64_t, handle *C.Hook) *C.char {
-		return C.register_post_hook(h, token, handle)
-	})
+	return register("RegisterPostAccumulateGradHook", t, ctorch.RegisterPostHook, &ctorch.Callback{PostHook: func(leaf ctorch.Tensor) ctorch.Message {
+		return protect("in a hook", func() { fn(borrowed(leaf)) })
+	}})
 }
 
-func register(op string, t Tensor, c *callback, with func(C.Tensor, C.int64_t, *C.Hook) *C.char) *HookHandle {
+func register(op string, t Tensor, with func(ctorch.Tensor, int64, *ctorch.Hook) ctorch.Message, c *ctorch.Callback) *HookHandle {
 	h := t.hold(op, "self")
-	defer C.FreeTensor(h)
-	token := c.lend()
-	var handle C.Hook
+	defer ctorch.FreeTensor(h)
+	token := c.Lend()
+	var handle ctorch.Hook
 	err := with(h, token, &handle)
 	if err != nil {
-		unpin(int64(token))
+		ctorch.TakeBack(token)
 		panicC(op, unsafe.Pointer(err))
 	}
 	result := new(HookHandle)
-	result.c.own(unsafe.Pointer(handle), func(h unsafe.Pointer) { C.FreeHook(C.Hook(h)) })
+	result.c.Own(unsafe.Pointer(handle), func(h unsafe.Pointer) { ctorch.FreeHook(ctorch.Hook(h)) })
 	return result
 }

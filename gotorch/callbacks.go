@@ -1,12 +1,5 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-#include <os_thread.h>
-#include <stdlib.h>
-*/
-import "C"
-
 import (
 	"fmt"
 	"iter"
@@ -17,45 +10,8 @@ import (
 	"sync"
 	"unsafe"
 
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
-
-// How libtorch calls Go.
-//
-// C holds a callback by its address, as a number that means nothing to it. The table of memory that
-// is lent to libtorch keeps the callback alive and in place, and forgets it when libcgotorch reports
-// that number as handed back: the same way that FromBlob's memory takes.
-
-// callback is a Go function that C may call.
-type callback struct {
-	hook     func(grad Tensor) Tensor
-	postHook func(leaf Tensor)
-	function *FunctionContext
-
-	checkpoint *checkpointed
-	fetch      func() Tensor
-	pass       *multiPass
-	saved      *savedHooks
-	packed     any // by savedHooks
-
-	begin  func(b door.Bucket) (finish func())
-	finish func()
-}
-
-// lend keeps c alive until C hands the token back.
-func (c *callback) lend() C.int64_t {
-	drainTokens()
-	token := int64(uintptr(unsafe.Pointer(c)))
-	pin := new(runtime.Pinner)
-	pin.Pin(c)
-	lent.mutex.Lock()
-	if lent.pins == nil {
-		lent.pins = map[int64]*runtime.Pinner{}
-	}
-	lent.pins[token] = pin
-	lent.mutex.Unlock()
-	return C.int64_t(token)
-}
 
 // Panics ---------------------------------------------------------------------------------------------
 
@@ -79,7 +35,7 @@ const maxPanics = 1024
 // fn may also end its goroutine, as t.Fatal does. That cannot be stopped, and C's functions would be
 // cut off in the middle: their locks would stay locked. So fn runs in a coroutine: a goroutine of its
 // own, on the same OS thread, that may end. It must unlock the thread as often as it locks it.
-func protect(what string, fn func()) (err *C.char) {
+func protect(what string, fn func()) (err ctorch.Message) {
 	run := func(func(struct{}) bool) {
 		returned := false
 		defer func() {
@@ -96,7 +52,7 @@ func protect(what string, fn func()) (err *C.char) {
 			if _, ok := v.(exited); !ok {
 				panic(v)
 			}
-			err = C.CString(string(RuntimeError) + ": " + what + ": " + exitedText + exitedMark)
+			err = ctorch.NewMessage(string(RuntimeError), what+": "+exitedText+exitedMark)
 		}
 	}()
 	next, _ := iter.Pull(run)
@@ -111,7 +67,7 @@ const (
 	exitedMark = panicMark + "exited"
 )
 
-func recovered(what string, fn func()) (err *C.char) {
+func recovered(what string, fn func()) (err ctorch.Message) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = panicked(what, v)
@@ -122,7 +78,7 @@ func recovered(what string, fn func()) (err *C.char) {
 }
 
 // panicked makes an error for C of what a callback panicked with.
-func panicked(what string, v any) *C.char {
+func panicked(what string, v any) ctorch.Message {
 	kind, msg := RuntimeError, ""
 	switch v := v.(type) {
 	case *Error:
@@ -134,7 +90,6 @@ func panicked(what string, v any) *C.char {
 		msg = fmt.Sprint(v)
 	}
 	msg, _, _ = strings.Cut(msg, "\n")
-	msg = strings.ReplaceAll(msg, "\x00", "")
 
 	panics.mutex.Lock()
 	if panics.values == nil {
@@ -145,7 +100,7 @@ func panicked(what string, v any) *C.char {
 	panics.values[id] = &CallbackPanic{Value: v, Stack: debug.Stack()}
 	delete(panics.values, id-maxPanics)
 	panics.mutex.Unlock()
-	return C.CString(string(kind) + ": " + what + ": " + msg + panicMark + strconv.FormatUint(id, 10))
+	return ctorch.NewMessage(string(kind), what+": "+msg+panicMark+strconv.FormatUint(id, 10))
 }
 
 // CallbackPanic is what a Go function panicked with that libtorch called. The *Error that comes out
@@ -167,19 +122,19 @@ func (p *CallbackPanic) Unwrap() error {
 }
 
 // checkBack panics with the error of a C function that may have called Go. It hands on warnings.
-func checkBack(op string, err unsafe.Pointer, warnings warningsOf) {
-	if err != nil || warnings.w != nil {
+func checkBack(op string, err ctorch.Message, warnings ctorch.Warnings) {
+	if err != nil || warnings.Some() {
 		checkBackSlow(op, err, warnings)
 	}
 }
 
 //go:noinline
-func checkBackSlow(op string, err unsafe.Pointer, warnings warningsOf) {
+func checkBackSlow(op string, err ctorch.Message, warnings ctorch.Warnings) {
 	if err != nil {
-		defer warnings.handOn(true)
-		panicC(op, err)
+		defer warnings.HandOn(true)
+		panicC(op, unsafe.Pointer(err))
 	}
-	warnings.handOn(false)
+	warnings.HandOn(false)
 }
 
 // marked looks for the mark that protect has made: it returns the message without it, and the cause.
@@ -203,52 +158,19 @@ func marked(msg string) (string, error) {
 	return msg, value
 }
 
-// Functions that C calls -----------------------------------------------------------------------------
+// How C gets at tensors of Go code that it has called: those that come in are borrowed, so Go makes handles of its own; of those
+// that go out C becomes an owner.
 
-// User code may panic, end its goroutine and wait for other goroutines: see protect and asCallback.
-// Tensors that come in are borrowed, so Go makes handles of its own; of those that go out C becomes
-// an owner.
-
-func callUser(what string, fn func()) *C.char {
-	return asCallback(func() *C.char { return protect(what, fn) })
-}
-
-func borrowed(h C.Tensor) Tensor {
+func borrowed(h ctorch.Tensor) Tensor {
 	if h == nil {
 		return Tensor{}
 	}
-	return wrapHandle(unsafe.Pointer(C.RetainTensor(h)))
+	return wrapHandle(ctorch.RetainTensor(h))
 }
 
-func handOut(t Tensor, op, arg string) C.Tensor {
+func handOut(t Tensor, op, arg string) ctorch.Tensor {
 	if t.T == nil {
 		return nil
 	}
 	return t.hold(op, arg)
-}
-
-//export gotorch_grad_hook
-func gotorch_grad_hook(data unsafe.Pointer, grad C.Tensor, result *C.Tensor) *C.char {
-	return callUser("in a hook", func() {
-		*result = handOut((*callback)(data).hook(borrowed(grad)), "hook", "result")
-	})
-}
-
-//export gotorch_post_hook
-func gotorch_post_hook(data unsafe.Pointer, leaf C.Tensor) *C.char {
-	return callUser("in a hook", func() { (*callback)(data).postHook(borrowed(leaf)) })
-}
-
-//export gotorch_backward
-func gotorch_backward(data unsafe.Pointer, context C.FunctionContext, grads *C.Tensor, nGrads C.int64_t,
-	results *C.Tensor, nResults C.int64_t) *C.char {
-	ctx := (*callback)(data).function
-	return callUser("in "+ctx.name, func() {
-		ctx.backward(context, unsafe.Slice(grads, nGrads), unsafe.Slice(results, nResults))
-	})
-}
-
-//export gotorch_recompute
-func gotorch_recompute(data unsafe.Pointer, frame C.Checkpoint) *C.char {
-	return callUser("in a checkpoint", func() { (*callback)(data).checkpoint.again(frame) })
 }

@@ -1,22 +1,11 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-
-extern char *gotorch_recompute(void *, Checkpoint);
-
-static const char *recompute(void *data, Checkpoint frame) { return gotorch_recompute(data, frame); }
-
-static const char *enter_checkpoint(const Tensor *inputs, int64_t n, int64_t token) {
-  return EnterCheckpoint(inputs, n, recompute, (void *)(intptr_t)token, cgotorch_queue_token);
-}
-*/
-import "C"
-
 import (
 	"fmt"
 	"slices"
 	"unsafe"
+
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // CheckpointOptions are the arguments of [Checkpoint] that have defaults.
@@ -154,7 +143,7 @@ func checkpoint(op string, f func([]Tensor) []Tensor, xs []Tensor, opt Checkpoin
 				c.generators = append(c.generators, generatorState{g, g.State()})
 			}
 			mode := autocast(op, d)
-			c.casts = append(c.casts, castState{d, DType(mode.dtype + 1), AutocastOptions{!bool(mode.enabled), !bool(mode.cache)}})
+			c.casts = append(c.casts, castState{d, DType(mode.Dtype + 1), AutocastOptions{!mode.Enabled, !mode.Cache}})
 		}
 	})
 
@@ -163,30 +152,32 @@ func checkpoint(op string, f func([]Tensor) []Tensor, xs []Tensor, opt Checkpoin
 	var held holder
 	defer held.free()
 	in := held.all(op, "xs", inputs)
-	token := (&callback{checkpoint: c}).lend()
-	if err := C.enter_checkpoint(unsafe.SliceData(in), C.int64_t(len(in)), token); err != nil {
-		unpin(int64(token))
+	token := (&ctorch.Callback{Recompute: func(frame ctorch.Checkpoint) ctorch.Message {
+		return protect("in a checkpoint", func() { c.again(frame) })
+	}}).Lend()
+	if err := ctorch.EnterCheckpoint(in, token); err != nil {
+		ctorch.TakeBack(token)
 		panicC(op, unsafe.Pointer(err))
 	}
-	defer C.LeaveCheckpoint()
+	defer ctorch.LeaveCheckpoint()
 	return Scope(func(*ScopeHandle) []Tensor { return f(xs) })
 }
 
 // again calls f for what it saves.
-func (c *checkpointed) again(frame C.Checkpoint) {
+func (c *checkpointed) again(frame ctorch.Checkpoint) {
 	var inputs []Tensor
 	Scope0(func(*ScopeHandle) {
-		found := make([]C.Tensor, len(c.given))
+		found := make([]ctorch.Tensor, len(c.given))
 		n := 0
 		for _, given := range c.given {
 			if given {
 				n++
 			}
 		}
-		state := enterBack() // a checkpoint around this one may be computed
-		err := C.CheckpointInputs(frame, unsafe.SliceData(found))
-		warnings := leaveBack(state)
-		checkBack("Checkpoint", unsafe.Pointer(err), warnings)
+		state := ctorch.EnterBack() // a checkpoint around this one may be computed
+		err := ctorch.CheckpointInputs(frame, unsafe.SliceData(found))
+		warnings := ctorch.LeaveBack(state)
+		checkBack("Checkpoint", err, warnings)
 		unpacked := wrapHandles(found[:n])
 		for _, given := range c.given {
 			if given {
@@ -205,14 +196,14 @@ func (c *checkpointed) again(frame C.Checkpoint) {
 			defer g.SetState(now)
 			g.SetState(g.state)
 		}
-		C.EnterRecompute(frame)
+		ctorch.EnterRecompute(frame)
 		done := false
 		defer func() {
-			err := C.LeaveRecompute(C.bool(c.check && done))
+			err := ctorch.LeaveRecompute(c.check && done)
 			if done {
 				MustNil(unsafe.Pointer(err))
 			} else if err != nil {
-				C.FreeString(err)
+				ctorch.FreeString(err)
 			}
 		}()
 		SetInferenceMode(false, func() { EnableGrad(run) })

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"gotorch.dev/gotorch"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // control is a made-up /proc and /sys.
@@ -93,10 +93,10 @@ func TestTheLeastQuotaOfTheGroupsHolds(t *testing.T) {
 			}
 			c.write(filepath.Join(memory, at, file), none)
 		}
-		if quota := door.CPUQuota(c.root); quota != least {
+		if quota := ctorch.CPUQuota(c.root); quota != least {
 			t.Errorf("case %d, v2 %v, %q below %q: a quota of %v, expected %v", i, v2, path, mounted, quota, least)
 		}
-		if got := door.MemoryLimit(c.root); got != limit {
+		if got := ctorch.MemoryLimit(c.root); got != limit {
 			t.Errorf("case %d, v2 %v, %q below %q: %d bytes, expected %d", i, v2, path, mounted, got, limit)
 		}
 	}
@@ -104,11 +104,11 @@ func TestTheLeastQuotaOfTheGroupsHolds(t *testing.T) {
 		c := control{t, t.TempDir()}
 		c.write("proc/self/cgroup", text)
 		c.write("proc/self/mountinfo", text)
-		if door.CPUQuota(c.root) != 0 || door.MemoryLimit(c.root) != 0 {
+		if ctorch.CPUQuota(c.root) != 0 || ctorch.MemoryLimit(c.root) != 0 {
 			t.Errorf("%.40q limits", text)
 		}
 	}
-	if door.CPUQuota("/nowhere") != 0 {
+	if ctorch.CPUQuota("/nowhere") != 0 {
 		t.Error("no files limit")
 	}
 }

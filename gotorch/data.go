@@ -1,22 +1,5 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-#cgo noescape TensorFromData
-#cgo nocallback TensorFromData
-#cgo noescape cgotorch_copy_out
-#cgo nocallback cgotorch_copy_out
-
-static const char *blob_of_go(void *data, int64_t nbytes, const int64_t *sizes, int64_t ndim,
-                              ScalarType dtype, int64_t token, Tensor *result) {
-  Device cpu = {0, -1};
-  return FromBlob(data, nbytes, sizes, ndim, NULL, dtype, cpu, cgotorch_queue_token,
-                  (void *)(intptr_t)token, result);
-}
-static void queue_token(int64_t token) { cgotorch_queue_token((void *)(intptr_t)token); }
-*/
-import "C"
-
 import (
 	"fmt"
 	"math"
@@ -25,9 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"unsafe"
+
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // Element is a Go type that tensors can hold. int is int64, uint is uint64.
@@ -95,10 +78,10 @@ func fromBytes(op string, data unsafe.Pointer, n int, dtype DType, shape []int64
 	if !fits(shape, n) {
 		panic(newError(op, ValueError, fmt.Sprintf("shape %v does not have the %d elements of the data", shape, n)))
 	}
-	var result C.Tensor
+	var result ctorch.Tensor
 	for again := false; ; again = true {
-		err := C.TensorFromData(data, C.int64_t(n*dtype.Size()), (*C.int64_t)(unsafe.SliceData(shape)), C.int64_t(len(shape)),
-			C.ScalarType(dtype-1), &result)
+		err := ctorch.TensorFromData(data, int64(n*dtype.Size()), unsafe.SliceData(shape), int64(len(shape)),
+			int32(dtype-1), &result)
 		if err == nil {
 			break
 		}
@@ -106,7 +89,7 @@ func fromBytes(op string, data unsafe.Pointer, n int, dtype DType, shape []int64
 			panic(e)
 		}
 	}
-	return wrapHandle(unsafe.Pointer(result))
+	return wrapHandle(result)
 }
 
 // fits reports whether shape has n elements.
@@ -219,34 +202,34 @@ func at(where []int) string {
 // contiguous, and with a RuntimeError if t is not in CPU memory.
 func Data[T Element](t Tensor) []T {
 	i := t.info("Data")
-	if d := DType(i.dtype + 1); d != DTypeOf[T]() {
+	if d := DType(i.Dtype + 1); d != DTypeOf[T]() {
 		panic(newError("Data", TypeError, fmt.Sprintf("a tensor of %s cannot be seen as []%s", d, reflect.TypeFor[T]())))
 	}
-	return unsafe.Slice((*T)(t.memory("Data", &i)), int(i.numel))
+	return unsafe.Slice((*T)(t.memory("Data", &i)), int(i.Numel))
 }
 
 // RawData returns the bits of t's elements without copying, as [Data] does, for any dtype.
 func RawData(t Tensor) []byte {
 	i := t.info("RawData")
-	return unsafe.Slice((*byte)(t.memory("RawData", &i)), int(i.numel*i.itemsize))
+	return unsafe.Slice((*byte)(t.memory("RawData", &i)), int(i.Numel*i.Itemsize))
 }
 
 // memory returns where t's elements are, if they lie in CPU memory one after the other.
 func (t Tensor) memory(op string, i *tensorInfo) unsafe.Pointer {
-	switch d := deviceOf(i.device); {
+	switch d := deviceOf(i.Device); {
 	case d.Type() != DeviceTypeCPU:
 		panic(newError(op, RuntimeError, "the tensor is on "+d.String()+", not in CPU memory"))
-	case i.flags&C.TensorContiguous == 0:
+	case i.Flags&ctorch.TensorContiguous == 0:
 		panic(newError(op, ValueError, "the tensor is not contiguous: call Contiguous first"))
-	case i.flags&(C.TensorConj|C.TensorNeg) != 0:
+	case i.Flags&(ctorch.TensorConj|ctorch.TensorNeg) != 0:
 		panic(newError(op, ValueError, "the tensor is lazily conjugated or negated: call ResolveConj or ResolveNeg first"))
 	}
 	var data unsafe.Pointer
-	if err := C.cgotorch_data(t.wordOf(op, "self"), &data); err != nil {
+	if err := ctorch.Data(t.wordOf(op, "self"), &data); err != nil {
 		panicC(op, unsafe.Pointer(err))
 	}
 	runtime.KeepAlive(t.T)
-	if data == nil && i.numel > 0 {
+	if data == nil && i.Numel > 0 {
 		if t.isTransformed() {
 			panic(newError(op, RuntimeError, "inside of a function that is transformed a tensor has no memory of its own: return it, and read the result"))
 		}
@@ -271,13 +254,13 @@ func ToSlice[T Element](t Tensor) []T {
 func (t Tensor) copyOut(op string, to reflect.Type, room func(n int) unsafe.Pointer) {
 	want := dtypeOf(to)
 	i := t.info(op)
-	if DType(i.dtype+1) != want {
+	if DType(i.Dtype+1) != want {
 		t.mustFit(op, to)
 		t = t.Detach().To(want)
 		defer t.Close()
 	}
-	n := int(i.numel)
-	err := C.cgotorch_copy_out(t.wordOf(op, "t"), room(n), C.int64_t(n*want.Size()))
+	n := int(i.Numel)
+	err := ctorch.CopyOut(t.wordOf(op, "t"), room(n), int64(n*want.Size()))
 	runtime.KeepAlive(t.T)
 	if err != nil {
 		panicC(op, unsafe.Pointer(err))
@@ -388,13 +371,13 @@ func (t Tensor) mustFit(op string, to reflect.Type) {
 	case !from.IsInteger() || inexact:
 	case from == Uint64:
 		if elements := ToSlice[uint64](t); len(elements) > 0 {
-			cScalar{kind: scalarUint, a: slices.Max(elements)}.mustBe(op, v)
+			cScalar{Kind: scalarUint, A: slices.Max(elements)}.mustBe(op, v)
 		}
 	case from.Size() < want.Size() && (want.IsSigned() || !from.IsSigned()):
 	default:
 		if elements := ToSlice[int64](t); len(elements) > 0 {
-			cScalar{kind: scalarInt, a: uint64(slices.Min(elements))}.mustBe(op, v)
-			cScalar{kind: scalarInt, a: uint64(slices.Max(elements))}.mustBe(op, v)
+			cScalar{Kind: scalarInt, A: uint64(slices.Min(elements))}.mustBe(op, v)
+			cScalar{Kind: scalarInt, A: uint64(slices.Max(elements))}.mustBe(op, v)
 		}
 	}
 }
@@ -424,78 +407,20 @@ func FromBlob[T Element](data []T, shape ...int64) Tensor {
 	return fromBlob(unsafe.Pointer(unsafe.SliceData(data)), len(data), DTypeOf[T](), orFlat(shape, len(data)))
 }
 
-// lent holds the pins of memory that tensors use, by token.
-var lent struct {
-	mutex sync.Mutex
-	pins  map[int64]*runtime.Pinner
-	last  int64
-	seen  atomic.Int64 // how many were in libcgotorch's queue when it was last looked at
-}
-
-var tokensQueued = (*int64)(unsafe.Pointer(C.cgotorch_tokens_queued()))
-
 func fromBlob(data unsafe.Pointer, n int, dtype DType, shape []int64) Tensor {
 	if !fits(shape, n) {
 		panic(newError("FromBlob", ValueError, fmt.Sprintf("shape %v does not have the %d elements of the data", shape, n)))
 	}
-	drainTokens()
-	pin := new(runtime.Pinner)
+	var at unsafe.Pointer
 	if n > 0 {
-		pin.Pin(data)
+		at = data
 	}
-	lent.mutex.Lock()
-	if lent.pins == nil {
-		lent.pins = map[int64]*runtime.Pinner{}
-	}
-	lent.last++
-	token := lent.last
-	lent.pins[token] = pin
-	lent.mutex.Unlock()
-
-	var result C.Tensor
-	err := C.blob_of_go(data, C.int64_t(n*dtype.Size()), (*C.int64_t)(unsafe.SliceData(shape)), C.int64_t(len(shape)),
-		C.ScalarType(dtype-1), C.int64_t(token), &result)
+	token := ctorch.LendMemory(at)
+	var result ctorch.Tensor
+	err := ctorch.BlobOfGo(data, int64(n*dtype.Size()), unsafe.SliceData(shape), int64(len(shape)), int32(dtype-1), token, &result)
 	if err != nil {
-		unpin(token)
+		ctorch.TakeBack(token)
 		panicC("FromBlob", unsafe.Pointer(err))
 	}
-	return wrapHandle(unsafe.Pointer(result))
-}
-
-func unpin(token int64) (known bool) {
-	lent.mutex.Lock()
-	pin := lent.pins[token]
-	delete(lent.pins, token)
-	lent.mutex.Unlock()
-	if pin != nil {
-		pin.Unpin()
-	}
-	return pin != nil
-}
-
-// drainTokens unpins the memory that libtorch has dropped. It tells by a queue rather than by a call,
-// because tensors are freed in calls that must not come back into Go.
-func drainTokens() {
-	queued := atomic.LoadInt64(tokensQueued)
-	if queued == lent.seen.Load() {
-		return
-	}
-	var tokens [64]int64
-	var others []int64
-	for {
-		n := C.cgotorch_take_tokens((*C.int64_t)(&tokens[0]), C.int64_t(len(tokens)))
-		for _, token := range tokens[:n] {
-			if !unpin(token) && inPython {
-				others = append(others, token)
-			}
-		}
-		if int(n) < len(tokens) {
-			break
-		}
-	}
-	// Python may have loaded several Go packages, each with a copy of this one: they go back to them.
-	for _, token := range others {
-		C.queue_token(C.int64_t(token))
-	}
-	lent.seen.Store(queued + int64(len(others)))
+	return wrapHandle(result)
 }

@@ -1,14 +1,11 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-*/
-import "C"
-
 import (
 	"strconv"
 	"strings"
 	"unsafe"
+
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // Device is where a tensor's memory is. The zero Device means "not given".
@@ -137,22 +134,22 @@ func (t DeviceType) String() string {
 
 // privateBackend is what a backend of another project calls itself, "privateuseone" where there is none.
 func privateBackend() string {
-	var name *C.char
-	check("DeviceType", C.GetDeviceTypeName(C.int32_t(DeviceTypePrivateUse1), &name))
-	defer C.FreeString(name)
-	return C.GoString(name)
+	var name *ctorch.Char
+	check("DeviceType", ctorch.GetDeviceTypeName(int32(DeviceTypePrivateUse1), &name))
+	defer ctorch.FreeString(name)
+	return ctorch.GoString(name)
 }
 
 func (d Device) required(op opID, arg string) int64 { return requiredEnum(d, op, arg) }
 
-func deviceOf(d C.Device) Device { return (Device(d._type)+1)<<16 | (Device(d.index) + 1) }
+func deviceOf(d ctorch.Device) Device { return (Device(d.Type)+1)<<16 | (Device(d.Index) + 1) }
 
 // CUDAIsAvailable reports whether tensors can be made on a GPU. The first call loads PyTorch's CUDA
 // libraries, a fraction of a second; a program that never asks does not pay for them.
-func CUDAIsAvailable() bool { return bool(C.CUDAIsAvailable()) }
+func CUDAIsAvailable() bool { return ctorch.CUDAIsAvailable() }
 
 // CUDADeviceCount returns the number of GPUs, 0 where CUDA is not available.
-func CUDADeviceCount() int { return int(C.CUDADeviceCount()) }
+func CUDADeviceCount() int { return int(ctorch.CUDADeviceCount()) }
 
 // CUDASynchronize waits until a GPU has finished what it was given. It panics with a RuntimeError
 // where CUDA is not available.
@@ -160,7 +157,7 @@ func CUDASynchronize(d Device) {
 	if !d.IsCUDA() {
 		panic(newError("CUDASynchronize", ValueError, "expected a CUDA device, got "+d.String()))
 	}
-	if err := C.CUDASynchronize(C.int64_t(d.Index())); err != nil {
+	if err := ctorch.CUDASynchronize(int64(d.Index())); err != nil {
 		panicC("CUDASynchronize", unsafe.Pointer(err))
 	}
 }

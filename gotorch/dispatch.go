@@ -1,26 +1,20 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-#include <stdlib.h>
-*/
-import "C"
-
 import (
 	"fmt"
 	"math"
 	"reflect"
-	"runtime"
+	"strconv"
 	"strings"
 	"unsafe"
 
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // Operator is an operator that is registered with PyTorch under a name, whether or not this package
 // has a function for it: private ones, and those of libraries that [LoadLibrary] has loaded.
 type Operator struct {
-	h    C.Operator
+	h    ctorch.Operator
 	name string
 }
 
@@ -31,12 +25,14 @@ func FindOperator(name, overload string) (*Operator, error) {
 	if overload != "" {
 		op.name += "." + overload
 	}
-	cName, cOverload := C.CString(name), C.CString(overload)
-	defer C.free(unsafe.Pointer(cName))
-	defer C.free(unsafe.Pointer(cOverload))
-	if err := C.FindOperator(cName, cOverload, &op.h); err != nil {
+	cName, cOverload := ctorch.CString(name), ctorch.CString(overload)
+	defer ctorch.CFree(unsafe.Pointer(cName))
+	defer ctorch.CFree(unsafe.Pointer(cOverload))
+	var h ctorch.Operator
+	if err := ctorch.FindOperator(cName, cOverload, &h); err != nil {
 		return nil, takeError(op.name, unsafe.Pointer(err))
 	}
+	op.h = h
 	return op, nil
 }
 
@@ -45,29 +41,29 @@ func (op *Operator) Name() string { return op.name }
 
 // Schema returns the signature, "aten::mm(Tensor self, Tensor mat2) -> Tensor".
 func (op *Operator) Schema() string {
-	var s *C.char
-	if err := C.OperatorSchema(op.h, &s); err != nil {
+	var s *ctorch.Char
+	if err := ctorch.OperatorSchema(op.h, &s); err != nil {
 		panicC(op.name, unsafe.Pointer(err))
 	}
-	defer C.FreeString(s)
-	return C.GoString(s)
+	defer ctorch.FreeString(s)
+	return ctorch.GoString(s)
 }
 
 // Operators returns the schemas of all registered operators, sorted.
 func Operators() []string {
-	var s *C.char
-	if err := C.ListOperators(&s); err != nil {
+	var s *ctorch.Char
+	if err := ctorch.ListOperators(&s); err != nil {
 		panicC("Operators", unsafe.Pointer(err))
 	}
-	defer C.FreeString(s)
-	return strings.Split(strings.TrimSuffix(C.GoString(s), "\n"), "\n")
+	defer ctorch.FreeString(s)
+	return strings.Split(strings.TrimSuffix(ctorch.GoString(s), "\n"), "\n")
 }
 
 // LoadLibrary loads a shared library that registers operators. It stays loaded.
 func LoadLibrary(path string) error {
-	cPath := C.CString(path)
-	defer C.free(unsafe.Pointer(cPath))
-	if err := C.LoadOperatorLibrary(cPath); err != nil {
+	cPath := ctorch.CString(path)
+	defer ctorch.CFree(unsafe.Pointer(cPath))
+	if err := ctorch.LoadOperatorLibrary(cPath); err != nil {
 		return takeError("LoadLibrary", unsafe.Pointer(err))
 	}
 	return nil
@@ -95,7 +91,7 @@ func Named(name string, value any) NamedArg { return NamedArg{name, value} }
 // Object is a value of an operator that has no form in Go, such as packed weights. It can be handed
 // to other operators.
 type Object struct {
-	c        owner
+	c        ctorch.Owner
 	isModule bool // of TorchScript
 }
 
@@ -119,42 +115,16 @@ type Object struct {
 // Arguments that are not given take the schema's defaults. It panics with a TypeError if the
 // arguments do not fit the schema, and as the operator does.
 func (op *Operator) Call(args ...any) []any {
-	c := caller{op: op.name}
-	defer c.free()
-	names := c.names(args)
-	for _, arg := range args {
-		if named, ok := arg.(NamedArg); ok {
-			arg = named.Value
-		}
-		c.add(arg)
-	}
-	var results *C.Value
-	var n C.int64_t
-	state := enterBack()
-	err := C.CallOperator(op.h, unsafe.SliceData(c.values), C.int64_t(len(c.values)), names, C.int64_t(len(args)), &results, &n)
-	warnings := leaveBack(state)
-	runtime.KeepAlive(args)
-	taken := false
-	defer func() { C.FreeValues(results, n, C.bool(!taken)) }()
-	if err != nil {
-		defer warnings.handOn(true)
-		panicC(op.name, unsafe.Pointer(err))
-	}
-	warnings.handOn(true) // if that panics, FreeValues frees the results
-
-	taken = true
-	r := resultReader{unsafe.Slice(results, n)}
-	var out []any
-	for len(r.values) > 0 {
-		out = append(out, r.next())
-	}
-	return out
+	return CallC(op.name, func(in CValues, results *unsafe.Pointer, n *int64) unsafe.Pointer {
+		return unsafe.Pointer(ctorch.CallOperator(op.h, (*ctorch.Value)(in.Values), in.Len, (**ctorch.Char)(in.Names), in.Count,
+			(**ctorch.Value)(unsafe.Pointer(results)), n))
+	}, args...)
 }
 
 // caller puts arguments into the form that C takes.
 type caller struct {
 	op      string
-	values  []C.Value
+	values  []ctorch.Value
 	strings []unsafe.Pointer // to be freed
 	held    holder
 	depth   int // of the lists around the value that is added
@@ -162,25 +132,25 @@ type caller struct {
 
 func (c *caller) free() {
 	for _, s := range c.strings {
-		C.free(s)
+		ctorch.CFree(s)
 	}
 	c.held.free()
 }
 
-func (c *caller) cString(s string) *C.char {
-	p := C.CString(s)
+func (c *caller) cString(s string) *ctorch.Char {
+	p := ctorch.CString(s)
 	c.strings = append(c.strings, unsafe.Pointer(p))
 	return p
 }
 
 // names returns the names of the arguments as C takes them: nil if none has one.
-func (c *caller) names(args []any) **C.char {
-	var names []*C.char
+func (c *caller) names(args []any) **ctorch.Char {
+	var names []*ctorch.Char
 	for i, arg := range args {
 		named, ok := arg.(NamedArg)
 		switch {
 		case ok && names == nil:
-			names = make([]*C.char, len(args))
+			names = make([]*ctorch.Char, len(args))
 			fallthrough
 		case ok:
 			names[i] = c.cString(named.Name)
@@ -191,14 +161,22 @@ func (c *caller) names(args []any) **C.char {
 	return unsafe.SliceData(names)
 }
 
-func (c *caller) push(kind C.int64_t, n int) *C.Value {
-	c.values = append(c.values, C.Value{kind: kind, len: C.int64_t(n)})
+// scriptName is a name as C takes it. What has a NUL byte in it is the name of nothing.
+func (c *caller) scriptName(name string) *ctorch.Char {
+	if strings.ContainsRune(name, 0) {
+		panic(newError(c.op, AttributeError, "the name "+strconv.Quote(name)+" contains a NUL byte"))
+	}
+	return c.cString(name)
+}
+
+func (c *caller) push(kind int64, n int) *ctorch.Value {
+	c.values = append(c.values, ctorch.Value{Kind: kind, Len: int64(n)})
 	return &c.values[len(c.values)-1]
 }
 
-func put[T any](v *C.Value, x T) { *(*T)(unsafe.Pointer(&v.v)) = x }
+func put[T any](v *ctorch.Value, x T) { *(*T)(unsafe.Pointer(&v.V)) = x }
 
-func get[T any](v *C.Value) T { return *(*T)(unsafe.Pointer(&v.v)) }
+func get[T any](v *ctorch.Value) T { return *(*T)(unsafe.Pointer(&v.V)) }
 
 func (c *caller) add(arg any) {
 	if c.depth++; c.depth > maxDepth {
@@ -206,12 +184,12 @@ func (c *caller) add(arg any) {
 	}
 	switch x := arg.(type) {
 	case nil:
-		c.push(C.ValueNone, 0)
+		c.push(ctorch.ValueNone, 0)
 	case Tensor:
 		if x.T == nil {
-			c.push(C.ValueNone, 0)
+			c.push(ctorch.ValueNone, 0)
 		} else {
-			put(c.push(C.ValueTensor, 0), c.held.one(c.op, "of type Tensor", x))
+			put(c.push(ctorch.ValueTensor, 0), c.held.one(c.op, "of type Tensor", x))
 		}
 	case DType:
 		c.enum(int64(x))
@@ -221,46 +199,46 @@ func (c *caller) add(arg any) {
 		c.enum(int64(x))
 	case Device:
 		if x == 0 {
-			c.push(C.ValueNone, 0)
+			c.push(ctorch.ValueNone, 0)
 		} else {
-			put(c.push(C.ValueDevice, 0), cDevice(c.op, x))
+			put(c.push(ctorch.ValueDevice, 0), cDevice(c.op, x))
 		}
 	case *Generator:
 		if x == nil {
-			c.push(C.ValueNone, 0)
+			c.push(ctorch.ValueNone, 0)
 		} else {
-			put(c.push(C.ValueGenerator, 0), x.c.h)
+			put(c.push(ctorch.ValueGenerator, 0), x.c.H)
 		}
 	case *Storage:
 		if x == nil {
-			c.push(C.ValueNone, 0)
+			c.push(ctorch.ValueNone, 0)
 		} else {
-			put(c.push(C.ValueStorage, 0), x.c.h)
+			put(c.push(ctorch.ValueStorage, 0), x.c.H)
 		}
 	case Stream:
-		put(c.push(C.ValueStream, 0), x)
+		put(c.push(ctorch.ValueStream, 0), x)
 	case *Object:
 		if x == nil {
-			c.push(C.ValueNone, 0)
+			c.push(ctorch.ValueNone, 0)
 		} else {
-			put(c.push(C.ValueObject, 0), x.c.h)
+			put(c.push(ctorch.ValueObject, 0), x.c.H)
 		}
 	case string:
-		put(c.push(C.ValueString, len(x)), c.cString(x))
-	case door.NamedTuple:
-		put(c.push(C.ValueNamedTuple, len(x.Values)), c.scriptName(strings.Join(append([]string{x.Name}, x.Fields...), "\n")))
+		put(c.push(ctorch.ValueString, len(x)), c.cString(x))
+	case ctorch.NamedTuple:
+		put(c.push(ctorch.ValueNamedTuple, len(x.Values)), c.scriptName(strings.Join(append([]string{x.Name}, x.Fields...), "\n")))
 		for _, item := range x.Values {
 			c.add(item)
 		}
-	case door.Enum:
-		put(c.push(C.ValueEnum, 0), c.scriptName(x.Type+"\n"+x.Name))
+	case ctorch.Enum:
+		put(c.push(ctorch.ValueEnum, 0), c.scriptName(x.Type+"\n"+x.Name))
 	case Tuple:
-		c.push(C.ValueTuple, len(x))
+		c.push(ctorch.ValueTuple, len(x))
 		for _, item := range x {
 			c.add(item)
 		}
 	case Dict:
-		c.push(C.ValueDict, len(x))
+		c.push(ctorch.ValueDict, len(x))
 		for _, item := range x {
 			c.add(item.Key)
 			c.add(item.Value)
@@ -274,22 +252,22 @@ func (c *caller) add(arg any) {
 // enum adds one of Go's enums, which are one more than libtorch's, so that 0 means not given.
 func (c *caller) enum(v int64) {
 	if v == 0 {
-		c.push(C.ValueNone, 0)
+		c.push(ctorch.ValueNone, 0)
 	} else {
-		put(c.push(C.ValueInt, 0), v-1)
+		put(c.push(ctorch.ValueInt, 0), v-1)
 	}
 }
 
 func (c *caller) addOther(arg any) {
 	switch v := reflect.ValueOf(arg); v.Kind() {
 	case reflect.Slice, reflect.Array:
-		c.push(C.ValueList, v.Len())
+		c.push(ctorch.ValueList, v.Len())
 		for i := range v.Len() {
 			c.add(v.Index(i).Interface())
 		}
 		return
 	case reflect.Map:
-		c.push(C.ValueDict, v.Len())
+		c.push(ctorch.ValueDict, v.Len())
 		for it := v.MapRange(); it.Next(); {
 			c.add(it.Key().Interface())
 			c.add(it.Value().Interface())
@@ -300,15 +278,15 @@ func (c *caller) addOther(arg any) {
 	if !ok {
 		panic(newError(c.op, TypeError, fmt.Sprintf("an argument of type %T is nothing that an operator takes", arg)))
 	}
-	switch s.kind {
+	switch s.Kind {
 	case scalarBool:
-		put(c.push(C.ValueBool, 0), s.a)
+		put(c.push(ctorch.ValueBool, 0), s.A)
 	case scalarInt:
-		put(c.push(C.ValueInt, 0), s.a)
+		put(c.push(ctorch.ValueInt, 0), s.A)
 	case scalarFloat:
-		put(c.push(C.ValueFloat, 0), s.a)
+		put(c.push(ctorch.ValueFloat, 0), s.A)
 	case scalarComplex:
-		put(c.push(C.ValueComplex, 0), [2]uint64{s.a, s.b})
+		put(c.push(ctorch.ValueComplex, 0), [2]uint64{s.A, s.B})
 	default:
 		panic(newError(c.op, TypeError, fmt.Sprintf("%d does not fit into an int64", arg)))
 	}
@@ -316,65 +294,62 @@ func (c *caller) addOther(arg any) {
 
 // resultReader walks over what an operator returned. It takes over tensors and the like.
 type resultReader struct {
-	values []C.Value
+	values []ctorch.Value
 }
 
 func (r *resultReader) next() any {
 	v := &r.values[0]
 	r.values = r.values[1:]
-	switch v.kind {
-	case C.ValueTensor:
-		return wrapHandle(get[unsafe.Pointer](v))
-	case C.ValueBool:
+	switch v.Kind {
+	case ctorch.ValueTensor:
+		return wrapHandle(get[ctorch.Tensor](v))
+	case ctorch.ValueBool:
 		return get[int64](v) != 0
-	case C.ValueInt:
+	case ctorch.ValueInt:
 		return get[int64](v)
-	case C.ValueFloat:
+	case ctorch.ValueFloat:
 		return get[float64](v)
-	case C.ValueComplex:
+	case ctorch.ValueComplex:
 		return get[complex128](v)
-	case C.ValueString:
-		return C.GoStringN(get[*C.char](v), C.int(min(int64(v.len), math.MaxInt32)))
-	case C.ValueDevice:
-		return deviceOf(get[C.Device](v))
-	case C.ValueGenerator:
-		return newGenerator(get[C.Generator](v))
-	case C.ValueStorage:
-		return newStorage(get[C.Storage](v))
-	case C.ValueStream:
+	case ctorch.ValueString:
+		return ctorch.GoStringN(get[*ctorch.Char](v), min(v.Len, math.MaxInt32))
+	case ctorch.ValueDevice:
+		return deviceOf(get[ctorch.Device](v))
+	case ctorch.ValueGenerator:
+		return newGenerator(get[ctorch.Generator](v))
+	case ctorch.ValueStorage:
+		return newStorage(get[ctorch.Storage](v))
+	case ctorch.ValueStream:
 		return get[Stream](v)
-	case C.ValueObject:
-		object := &Object{isModule: v.len == 1}
-		h := C.RetainObject(get[C.Object](v))
-		object.c.own(unsafe.Pointer(h), func(h unsafe.Pointer) { C.FreeObject(C.Object(h)) })
-		return object
-	case C.ValueList:
-		switch n := int(v.len); get[int64](v) {
-		case C.ValueTensor:
+	case ctorch.ValueObject:
+		return ObjectFromHandle(unsafe.Pointer(ctorch.RetainObject(get[ctorch.Object](v))), v.Len == 1)
+	case ctorch.ValueList:
+		switch n := int(v.Len); get[int64](v) {
+		case ctorch.ValueTensor:
 			return list[Tensor](r, n)
-		case C.ValueBool:
+		case ctorch.ValueBool:
 			return list[bool](r, n)
-		case C.ValueInt:
+		case ctorch.ValueInt:
 			return list[int64](r, n)
-		case C.ValueFloat:
+		case ctorch.ValueFloat:
 			return list[float64](r, n)
-		case C.ValueComplex:
+		case ctorch.ValueComplex:
 			return list[complex128](r, n)
-		case C.ValueString:
+		case ctorch.ValueString:
 			return list[string](r, n)
 		default:
 			return list[any](r, n)
 		}
-	case C.ValueTuple:
-		return Tuple(list[any](r, int(v.len)))
-	case C.ValueNamedTuple:
-		names := strings.Split(C.GoString(get[*C.char](v)), "\n")
-		return door.NamedTuple{Name: names[0], Fields: names[1:], Values: list[any](r, int(v.len))}
-	case C.ValueEnum:
-		of, name, _ := strings.Cut(C.GoString(get[*C.char](v)), "\n")
-		return door.Enum{Type: of, Name: name, Value: r.next()}
-	case C.ValueDict:
-		d := make(Dict, v.len)
+	case ctorch.ValueTuple:
+		return Tuple(list[any](r, int(v.Len)))
+	case ctorch.ValueNamedTuple:
+		names := strings.Split(ctorch.GoString(get[*ctorch.Char](v)), "\n")
+		return ctorch.NamedTuple{Name: names[0], Fields: names[1:], Values: list[any](r, int(v.Len))}
+	case ctorch.ValueEnum:
+		of, name, _ := strings.Cut(ctorch.GoString(get[*ctorch.Char](v)), "\n")
+		return ctorch.Enum{Type: of, Name: name, Value: r.next()}
+	case ctorch.ValueDict:
+		d := make(Dict, v.Len)
 		for i := range d {
 			d[i].Key = r.next()
 			d[i].Value = r.next()

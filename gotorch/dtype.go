@@ -1,14 +1,11 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-*/
-import "C"
-
 import (
 	"strconv"
 	"strings"
 	"unsafe"
+
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // DType is the type of a tensor's elements. The zero DType means "not given".
@@ -263,15 +260,15 @@ func requiredEnum[E DType | Device | Layout | MemoryFormat](e E, op opID, arg st
 // DefaultDType returns the dtype of floating point tensors where none is given: Float32 unless
 // [SetDefaultDType] changed it.
 func DefaultDType() DType {
-	var d C.ScalarType
-	MustNil(unsafe.Pointer(C.GetDefaultDtype(&d)))
+	var d int32
+	MustNil(unsafe.Pointer(ctorch.GetDefaultDtype(&d)))
 	return DType(d + 1)
 }
 
 // SetDefaultDType sets the dtype of floating point tensors where none is given, for the whole
 // process. It panics with a TypeError if d is no floating point type.
 func SetDefaultDType(d DType) {
-	if err := C.SetDefaultDtype(C.ScalarType(d) - 1); err != nil {
+	if err := ctorch.SetDefaultDtype(int32(d) - 1); err != nil {
 		panicC("SetDefaultDType", unsafe.Pointer(err))
 	}
 }

@@ -1,14 +1,11 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-*/
-import "C"
-
 import (
 	"errors"
 	"strings"
 	"unsafe"
+
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // Error is what every failing function of this package panics with, or returns where it returns an
@@ -151,12 +148,10 @@ func takeFailure(op string, err unsafe.Pointer) *Error {
 // takeError makes an *Error of the message that C returned, and frees it. If Go code that C called has
 // ended its goroutine, takeError ends the caller's: what must be done all the same is deferred.
 func takeError(op string, err unsafe.Pointer) *Error {
-	text := C.GoString((*C.char)(err))
-	C.FreeString((*C.char)(err))
-	kind, msg, ok := strings.Cut(text, ": ")
-	if !ok {
-		kind, msg = string(RuntimeError), text
-	}
+	kind, msg := ctorch.TakeMessage(ctorch.Message(err))
 	msg, cause := marked(msg)
 	return &Error{Op: op, Kind: ErrorKind(kind), Msg: msg, cause: cause}
 }
+
+// makeRoom frees everything dead if err says that memory is out, and reports whether it does.
+func makeRoom(err *Error) bool { return ctorch.MakeRoom(string(err.Kind), err.Msg) }

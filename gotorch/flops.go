@@ -1,17 +1,9 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-#cgo noescape FlopCounterPlace
-#cgo nocallback FlopCounterPlace
-*/
-import "C"
-
 import (
-	"strings"
 	"unsafe"
 
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // FLOPs is how many floating point operations a program has made, by the names of PyTorch's operators,
@@ -40,42 +32,13 @@ func (f FLOPs) Total() int64 {
 //
 // See https://docs.pytorch.org/docs/stable/utils.html.
 func FlopCounterMode(fn func()) FLOPs {
+	events, err := ctorch.CountFLOPs(fn)
+	if err != nil {
+		panicC("FlopCounterMode", unsafe.Pointer(err))
+	}
 	flops := FLOPs{}
-	for _, event := range countFLOPs(fn) {
+	for _, event := range events {
 		flops[event.Op] += event.FLOPs
 	}
 	return flops
-}
-
-// countFLOPs runs fn, and returns the calls of functions that have a formula.
-func countFLOPs(fn func()) (events []door.FlopEvent) {
-	thread := lockThread()
-	var place C.int64_t
-	if err := C.EnterFlopCounter(&place); err != nil {
-		unlockThread(thread)
-		panicC("FlopCounterMode", unsafe.Pointer(err))
-	}
-	defer func() {
-		var list *C.FlopEvent
-		var n C.int64_t
-		err := C.LeaveFlopCounter(place, &list, &n)
-		unlockThread(thread)
-		MustNil(unsafe.Pointer(err))
-		defer C.FreeArray(unsafe.Pointer(list))
-		for _, e := range unsafe.Slice(list, n) {
-			events = append(events, door.FlopEvent{Op: strings.Replace(C.GoString(e.op), "::", ".", 1), FLOPs: int64(e.flops),
-				Backward: bool(e.backward), Sequence: int64(e.sequence)})
-		}
-	}()
-	fn()
-	return events
-}
-
-func init() {
-	door.CountFLOPs = countFLOPs
-	door.FlopPlace = func() (events int, sequence int64) {
-		var n, next C.int64_t
-		C.FlopCounterPlace(&n, &next)
-		return int(n), int64(next)
-	}
 }

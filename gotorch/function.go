@@ -1,33 +1,11 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-
-extern char *gotorch_backward(void *, FunctionContext, Tensor *, int64_t, Tensor *, int64_t);
-
-static const char *backward(void *data, FunctionContext context, const Tensor *grads, int64_t n_grads,
-                            Tensor *results, int64_t n_results) {
-  return gotorch_backward(data, context, (Tensor *)grads, n_grads, results, n_results);
-}
-
-static const char *apply_function(const char *name, int64_t token, bool materialize_grads,
-                                  const Tensor *inputs, int64_t n_inputs, const Tensor *outputs,
-                                  int64_t n_outputs, const Tensor *saved, int64_t n_saved,
-                                  const Tensor *dirty, int64_t n_dirty, const Tensor *constant,
-                                  int64_t n_constant, Tensor *results) {
-  Function f = {name, backward, (void *)(intptr_t)token, cgotorch_queue_token, materialize_grads};
-  return ApplyFunction(&f, inputs, n_inputs, outputs, n_outputs, saved, n_saved, dirty, n_dirty,
-                       constant, n_constant, results);
-}
-*/
-import "C"
-
 import (
 	"fmt"
 	"reflect"
 	"unsafe"
 
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // Function is a differentiable function written in Go, as torch.autograd.Function is one written in
@@ -67,8 +45,8 @@ type FunctionContext struct {
 	saved    []Tensor
 	dirty    []Tensor
 	constant []Tensor
-	sparing  bool              // does not materialise gradients
-	node     C.FunctionContext // in Backward
+	sparing  bool                   // does not materialise gradients
+	node     ctorch.FunctionContext // in Backward
 }
 
 // SaveForBackward keeps tensors for Backward: inputs, outputs, or anything between; none is allowed.
@@ -80,8 +58,8 @@ func (ctx *FunctionContext) SaveForBackward(tensors ...Tensor) { ctx.saved = ten
 // if one was changed in place since, or if they were freed by an earlier backward pass.
 func (ctx *FunctionContext) SavedTensors() []Tensor {
 	ctx.inBackward("SavedTensors")
-	hs := make([]C.Tensor, C.FunctionSavedCount(ctx.node))
-	if err := C.FunctionSavedTensors(ctx.node, unsafe.SliceData(hs)); err != nil {
+	hs := make([]ctorch.Tensor, ctorch.FunctionSavedCount(ctx.node))
+	if err := ctorch.FunctionSavedTensors(ctx.node, unsafe.SliceData(hs)); err != nil {
 		panicC("SavedTensors", unsafe.Pointer(err))
 	}
 	return wrapHandles(hs)
@@ -106,7 +84,7 @@ func (ctx *FunctionContext) NeedsInputGrad(i int) bool {
 	if ctx.node == nil {
 		return ctx.needs[i]
 	}
-	return bool(C.FunctionNeedsInputGrad(ctx.node, C.int64_t(i)))
+	return ctorch.FunctionNeedsInputGrad(ctx.node, int64(i))
 }
 
 func (ctx *FunctionContext) inBackward(op string) {
@@ -144,20 +122,19 @@ func Apply(f Function, inputs ...Tensor) []Tensor {
 	dirty := held.all(name, "dirty", ctx.dirty)
 	constant := held.all(name, "constant", ctx.constant)
 	cName := append([]byte(ctx.name), 0)
-	results := make([]C.Tensor, len(out))
-	var token C.int64_t
+	results := make([]ctorch.Tensor, len(out))
+	var token int64
 	if wanted {
-		token = (&callback{function: ctx}).lend()
+		token = (&ctorch.Callback{Backward: func(node ctorch.FunctionContext, grads, results []ctorch.Tensor) ctorch.Message {
+			return protect("in "+ctx.name, func() { ctx.backward(node, grads, results) })
+		}}).Lend()
 	}
-	err := C.apply_function((*C.char)(unsafe.Pointer(&cName[0])), token, C.bool(!ctx.sparing),
-		unsafe.SliceData(in), C.int64_t(len(in)), unsafe.SliceData(out), C.int64_t(len(out)),
-		unsafe.SliceData(saved), C.int64_t(len(saved)), unsafe.SliceData(dirty), C.int64_t(len(dirty)),
-		unsafe.SliceData(constant), C.int64_t(len(constant)), unsafe.SliceData(results))
+	err := ctorch.ApplyFunction(cName, token, !ctx.sparing, in, out, saved, dirty, constant, results)
 	// The graph keeps what it needs; the context lives as long as the graph.
 	ctx.saved, ctx.dirty, ctx.constant = nil, nil, nil
 	if err != nil {
 		if wanted {
-			unpin(int64(token))
+			ctorch.TakeBack(token)
 		}
 		panicC(name, unsafe.Pointer(err))
 	}
@@ -176,17 +153,21 @@ func functionName(f Function) string {
 }
 
 // backward runs f.Backward for the engine.
-func (ctx *FunctionContext) backward(node C.FunctionContext, grads, results []C.Tensor) {
+func (ctx *FunctionContext) backward(node ctorch.FunctionContext, grads, results []ctorch.Tensor) {
 	call := *ctx // of its own: the same node may run in several goroutines
 	call.node = node
-	if _, sparing := ctx.f.(door.KeepsNothing); sparing {
+	if _, sparing := ctx.f.(keepsNothing); sparing {
 		Scope0(func(*ScopeHandle) { call.backwardOf(grads, results) })
 	} else {
 		call.backwardOf(grads, results)
 	}
 }
 
-func (ctx *FunctionContext) backwardOf(grads, results []C.Tensor) {
+// keepsNothing is a [Function] whose Backward keeps neither what it gets nor what it makes: all of it is freed when
+// it has returned, but for what the engine has got.
+type keepsNothing interface{ KeepsNothing() }
+
+func (ctx *FunctionContext) backwardOf(grads, results []ctorch.Tensor) {
 	in := make([]Tensor, len(grads))
 	for i, g := range grads {
 		in[i] = borrowed(g)

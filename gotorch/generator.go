@@ -1,19 +1,16 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-*/
-import "C"
-
 import (
 	"runtime"
 	"unsafe"
+
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // ManualSeed seeds the random numbers of all devices, as torch.manual_seed: the same seed gives the
 // same numbers as in Python.
 func ManualSeed(seed uint64) {
-	if err := C.ManualSeed(C.uint64_t(seed)); err != nil {
+	if err := ctorch.ManualSeed(seed); err != nil {
 		panicC("ManualSeed", unsafe.Pointer(err))
 	}
 }
@@ -32,19 +29,19 @@ func InitialSeed() uint64 { return DefaultGenerator(CPU).InitialSeed() }
 // Generator is a stream of random numbers. Ops that draw some have a Generator among their options;
 // nil is the device's own. It may be used by several goroutines at once, in an order that is then up
 // to chance.
-type Generator struct{ c owner }
+type Generator struct{ c ctorch.Owner }
 
-func newGenerator(h C.Generator) *Generator {
+func newGenerator(h ctorch.Generator) *Generator {
 	g := new(Generator)
-	g.c.own(unsafe.Pointer(h), func(h unsafe.Pointer) { C.FreeGenerator(C.Generator(h)) })
+	g.c.Own(unsafe.Pointer(h), func(h unsafe.Pointer) { ctorch.FreeGenerator(ctorch.Generator(h)) })
 	return g
 }
 
 // NewGenerator returns a new generator for a device, with the seed that new generators have in
 // PyTorch. It panics with a RuntimeError if there is no such device.
 func NewGenerator(device Device) *Generator {
-	var h C.Generator
-	if err := C.NewGenerator(cDevice("NewGenerator", device), &h); err != nil {
+	var h ctorch.Generator
+	if err := ctorch.NewGenerator(cDevice("NewGenerator", device), &h); err != nil {
 		panicC("NewGenerator", unsafe.Pointer(err))
 	}
 	return newGenerator(h)
@@ -53,18 +50,18 @@ func NewGenerator(device Device) *Generator {
 // DefaultGenerator returns the device's own generator: what is done to it is done to all ops that are
 // given no other. It panics with a RuntimeError if there is no such device.
 func DefaultGenerator(device Device) *Generator {
-	var h C.Generator
-	if err := C.DefaultGenerator(cDevice("DefaultGenerator", device), &h); err != nil {
+	var h ctorch.Generator
+	if err := ctorch.DefaultGenerator(cDevice("DefaultGenerator", device), &h); err != nil {
 		panicC("DefaultGenerator", unsafe.Pointer(err))
 	}
 	return newGenerator(h)
 }
 
-func cDevice(op string, d Device) C.Device {
+func cDevice(op string, d Device) ctorch.Device {
 	if d == 0 {
 		panic(newError(op, TypeError, "argument 'device' is the zero Device, where a device is required"))
 	}
-	return C.Device{_type: C.int32_t(d.Type()), index: C.int32_t(d.Index())}
+	return ctorch.Device{Type: int32(d.Type()), Index: int32(d.Index())}
 }
 
 // handle returns g's handle for an op; nil for nil.
@@ -72,15 +69,15 @@ func (g *Generator) handle(opID, string) unsafe.Pointer {
 	if g == nil {
 		return nil
 	}
-	return g.c.h
+	return g.c.H
 }
 
 // try calls a C function of g.
-func (g *Generator) try(op string, call func(C.Generator) *C.char) {
+func (g *Generator) try(op string, call func(ctorch.Generator) ctorch.Message) {
 	if g == nil {
 		panic(newError(op, TypeError, "the generator is nil"))
 	}
-	err := call(C.Generator(g.c.h))
+	err := call(ctorch.Generator(g.c.H))
 	runtime.KeepAlive(g)
 	if err != nil {
 		panicC(op, unsafe.Pointer(err))
@@ -89,62 +86,62 @@ func (g *Generator) try(op string, call func(C.Generator) *C.char) {
 
 // Device returns the device whose ops g is for.
 func (g *Generator) Device() Device {
-	var d C.Device
-	g.try("Device", func(h C.Generator) *C.char { return C.GeneratorDevice(h, &d) })
+	var d ctorch.Device
+	g.try("Device", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorDevice(h, &d) })
 	return deviceOf(d)
 }
 
 // ManualSeed starts the stream that belongs to seed, and returns g.
 func (g *Generator) ManualSeed(seed uint64) *Generator {
-	g.try("ManualSeed", func(h C.Generator) *C.char { return C.GeneratorManualSeed(h, C.uint64_t(seed)) })
+	g.try("ManualSeed", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorManualSeed(h, seed) })
 	return g
 }
 
 // Seed seeds g from the system's source of randomness, and returns the seed.
 func (g *Generator) Seed() uint64 {
-	var seed C.uint64_t
-	g.try("Seed", func(h C.Generator) *C.char { return C.GeneratorSeed(h, &seed) })
-	return uint64(seed)
+	var seed uint64
+	g.try("Seed", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorSeed(h, &seed) })
+	return seed
 }
 
 // InitialSeed returns the seed that g was given last.
 func (g *Generator) InitialSeed() uint64 {
-	var seed C.uint64_t
-	g.try("InitialSeed", func(h C.Generator) *C.char { return C.GeneratorInitialSeed(h, &seed) })
-	return uint64(seed)
+	var seed uint64
+	g.try("InitialSeed", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorInitialSeed(h, &seed) })
+	return seed
 }
 
 // Clone returns a new generator that goes on as g would.
 func (g *Generator) Clone() *Generator {
-	var clone C.Generator
-	g.try("Clone", func(h C.Generator) *C.char { return C.GeneratorClone(h, &clone) })
+	var clone ctorch.Generator
+	g.try("Clone", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorClone(h, &clone) })
 	return newGenerator(clone)
 }
 
 // State returns where in its stream g is: a tensor of bytes, the same as Python's get_state gives.
 func (g *Generator) State() Tensor {
-	var t C.Tensor
-	g.try("State", func(h C.Generator) *C.char { return C.GeneratorState(h, &t) })
-	return wrapHandle(unsafe.Pointer(t))
+	var t ctorch.Tensor
+	g.try("State", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorState(h, &t) })
+	return wrapHandle(t)
 }
 
 // SetState makes g go on from a state. It panics with a RuntimeError if it is no state of such a
 // generator.
 func (g *Generator) SetState(state Tensor) {
 	s := state.hold("SetState", "state")
-	defer C.FreeTensor(s)
-	g.try("SetState", func(h C.Generator) *C.char { return C.GeneratorSetState(h, s) })
+	defer ctorch.FreeTensor(s)
+	g.try("SetState", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorSetState(h, s) })
 }
 
 // Offset returns how far in its stream g is. It panics with a RuntimeError for the CPU's generators,
 // which do not tell.
 func (g *Generator) Offset() uint64 {
-	var offset C.uint64_t
-	g.try("Offset", func(h C.Generator) *C.char { return C.GeneratorOffset(h, &offset) })
-	return uint64(offset)
+	var offset uint64
+	g.try("Offset", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorOffset(h, &offset) })
+	return offset
 }
 
 // SetOffset makes g go on from an offset that Offset has returned.
 func (g *Generator) SetOffset(offset uint64) {
-	g.try("SetOffset", func(h C.Generator) *C.char { return C.GeneratorSetOffset(h, C.uint64_t(offset)) })
+	g.try("SetOffset", func(h ctorch.Generator) ctorch.Message { return ctorch.GeneratorSetOffset(h, offset) })
 }

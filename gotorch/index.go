@@ -1,15 +1,5 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-// As for cgotorch_call: they keep no pointer and call nothing back.
-#cgo noescape cgotorch_get_item
-#cgo nocallback cgotorch_get_item
-#cgo noescape cgotorch_set_item
-#cgo nocallback cgotorch_set_item
-*/
-import "C"
-
 import (
 	"fmt"
 	"math"
@@ -17,6 +7,8 @@ import (
 	"runtime"
 	"slices"
 	"unsafe"
+
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // IndexTerm is one term of an index, what stands between the commas of Python's a[...]:
@@ -66,9 +58,9 @@ func (Tensor) indexTerm()     {}
 
 const (
 	// Ellipsis is Python's "...": as many times [All] as the tensor has dimensions to spare.
-	Ellipsis indexWord = C.IndexEllipsis
+	Ellipsis indexWord = ctorch.IndexEllipsis
 	// NewAxis is Python's None: a new dimension of size 1.
-	NewAxis indexWord = C.IndexNewAxis
+	NewAxis indexWord = ctorch.IndexNewAxis
 	// True is Python's True as an index: a new dimension of size 1, in a copy.
 	True indexBool = true
 	// False is Python's False as an index: a new dimension of size 0.
@@ -169,13 +161,13 @@ func (t Tensor) Index(terms ...IndexTerm) Tensor {
 	}
 	self := t.wordOf(getName, "self")
 	converted := convertTerms(terms, getName, few[:])
-	slow := beforeCall()
-	err := C.cgotorch_get_item(self, (*C.IndexTerm)(unsafe.Pointer(converted)), C.int64_t(len(terms)),
-		(*C.struct_cgotorch_block)(unsafe.Pointer(&blk)))
-	warnings := slow.after()
+	slow := ctorch.BeforeCall()
+	err := ctorch.GetItem(self, converted, int64(len(terms)),
+		(*ctorch.Block)(unsafe.Pointer(&blk)))
+	warnings := slow.After()
 	runtime.KeepAlive(t.T)
 	keepTerms(terms)
-	checkBack(getName, unsafe.Pointer(err), warnings)
+	checkBack(getName, err, warnings)
 	return newTensor(&blk.out, blk.scope)
 }
 
@@ -200,27 +192,27 @@ func (t Tensor) IndexPutAccumulate(value Scalar, terms ...IndexTerm) Tensor {
 
 func (t Tensor) put(value Scalar, terms []IndexTerm, accumulate bool) {
 	self := t.wordOf(putName, "self")
-	var what itemValue
+	var what ctorch.ItemValue
 	tensor, isTensor := value.(Tensor)
 	if isTensor {
-		what.word = tensor.wordOf(putName, "value")
+		what.Word = tensor.wordOf(putName, "value")
 	} else {
 		var ok bool
-		if what.scalar, ok = convertScalar(value); !ok {
+		if what.Scalar, ok = ctorch.ScalarOf(value); !ok {
 			panic(badValue(reflect.TypeOf(value)))
 		}
 	}
-	what.accumulate = boolInt(accumulate)
+	what.Accumulate = boolInt(accumulate)
 	var few [fewTerms]indexTerm
 	converted := convertTerms(terms, putName, few[:])
-	slow := beforeCall()
-	err := C.cgotorch_set_item(self, (*C.IndexTerm)(unsafe.Pointer(converted)), C.int64_t(len(terms)),
-		(*C.ItemValue)(unsafe.Pointer(&what)))
-	warnings := slow.after()
+	slow := ctorch.BeforeCall()
+	err := ctorch.SetItem(self, converted, int64(len(terms)),
+		&what)
+	warnings := slow.After()
 	runtime.KeepAlive(t.T)
 	runtime.KeepAlive(tensor.T)
 	keepTerms(terms)
-	checkBack(putName, unsafe.Pointer(err), warnings)
+	checkBack(putName, err, warnings)
 }
 
 // The names of the operations in errors.
@@ -249,43 +241,31 @@ func convertTerms(terms []IndexTerm, op string, few []indexTerm) *indexTerm {
 	return unsafe.SliceData(converted)
 }
 
-// indexTerm is the C ABI's IndexTerm.
-type indexTerm struct {
-	kind              int64
-	start, stop, step int64
-	of                unsafe.Pointer
-}
-
-// itemValue is the C ABI's ItemValue.
-type itemValue struct {
-	word       C.int64_t
-	scalar     cScalar
-	accumulate int64
-}
+type indexTerm = ctorch.IndexTerm
 
 func convertTerm(term IndexTerm, op string, i int) indexTerm {
 	switch v := term.(type) {
 	case indexAt:
-		return indexTerm{kind: C.IndexAt, start: int64(v)}
+		return indexTerm{Kind: ctorch.IndexAt, Start: int64(v)}
 	case indexSlice:
 		if v.steps > 1 {
 			panic(newError(op, TypeError, fmt.Sprintf("argument 'terms[%d]' is a slice with %d steps", i, v.steps)))
 		}
-		return indexTerm{kind: C.IndexSlice, start: v.start, stop: v.stop, step: v.step}
+		return indexTerm{Kind: ctorch.IndexSlice, Start: v.start, Stop: v.stop, Step: v.step}
 	case allTerm:
-		return indexTerm{kind: C.IndexSlice, stop: math.MaxInt64, step: 1}
+		return indexTerm{Kind: ctorch.IndexSlice, Stop: math.MaxInt64, Step: 1}
 	case indexWord:
-		return indexTerm{kind: int64(v)}
+		return indexTerm{Kind: int64(v)}
 	case indexBool:
-		return indexTerm{kind: C.IndexBool, start: boolInt(bool(v))}
+		return indexTerm{Kind: ctorch.IndexBool, Start: boolInt(bool(v))}
 	case Tensor:
-		return indexTerm{kind: C.IndexTensor, start: v.wordOfTerm(op, i)}
+		return indexTerm{Kind: ctorch.IndexTensor, Start: v.wordOfTerm(op, i)}
 	case indexMask:
-		return indexTerm{kind: C.IndexMask, start: v.mask.wordOfTerm(op, i)}
+		return indexTerm{Kind: ctorch.IndexMask, Start: v.mask.wordOfTerm(op, i)}
 	case indexInts:
-		return indexTerm{kind: C.IndexInts, start: int64(len(v)), of: unsafe.Pointer(unsafe.SliceData(v))}
+		return indexTerm{Kind: ctorch.IndexInts, Start: int64(len(v)), Of: unsafe.Pointer(unsafe.SliceData(v))}
 	case indexBools:
-		return indexTerm{kind: C.IndexBools, start: int64(len(v)), of: unsafe.Pointer(unsafe.SliceData(v))}
+		return indexTerm{Kind: ctorch.IndexBools, Start: int64(len(v)), Of: unsafe.Pointer(unsafe.SliceData(v))}
 	}
 	panic(badTerm(op, i))
 }

@@ -8,11 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-
-	"gotorch.dev/gotorch/internal/door"
 )
-
-func init() { door.Assign = assign }
 
 // LoadAs is [Load] for a value whose type is known, so that no assertions are needed:
 //
@@ -46,6 +42,21 @@ func LoadAs[T any](path string, opts ...LoadOptions) (result T, err error) {
 		return result, err
 	}
 	return into, nil
+}
+
+// Assign puts a value that [Load] or [Operator.Call] has returned into the variable that to points to, as [LoadAs] does. place is what
+// errors call the value. It is a TypeError if to is no pointer, and to stays as it is where there is an error.
+func Assign(to any, value any, place string) error {
+	v := reflect.ValueOf(to)
+	if v.Kind() != reflect.Pointer || v.IsNil() {
+		return newError("Assign", TypeError, fmt.Sprintf("argument 'to' must be a pointer to a variable, not %T", to))
+	}
+	into := reflect.New(v.Type().Elem()).Elem()
+	if err := assign(into, value, place); err != nil {
+		return err
+	}
+	v.Elem().Set(into)
+	return nil
 }
 
 // assign puts a value of a file into a variable. place says where in the file the value is.

@@ -1,25 +1,10 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-#cgo noescape SetGradMode
-#cgo nocallback SetGradMode
-#cgo noescape GradModeEnabled
-#cgo nocallback GradModeEnabled
-#cgo noescape InferenceModeEnabled
-#cgo nocallback InferenceModeEnabled
-#cgo noescape EnterInferenceMode
-#cgo nocallback EnterInferenceMode
-#cgo noescape LeaveInferenceMode
-#cgo nocallback LeaveInferenceMode
-#cgo noescape EnterAutocast
-#cgo nocallback EnterAutocast
-#cgo noescape LeaveAutocast
-#cgo nocallback LeaveAutocast
-*/
-import "C"
+import (
+	"unsafe"
 
-import "unsafe"
+	"gotorch.dev/gotorch/internal/ctorch"
+)
 
 // Modes are the state of an OS thread. The functions here lock the goroutine to its thread, change
 // the mode, run a function, and restore the mode, also when that panics. So a mode holds for what
@@ -47,16 +32,16 @@ func EnableGrad(fn func()) { SetGradEnabled(true, fn) }
 // SetGradEnabled is [EnableGrad] or [NoGrad].
 func SetGradEnabled(enabled bool, fn func()) {
 	thread := lockThread()
-	previous := C.SetGradMode(C.bool(enabled))
+	previous := ctorch.SetGradMode(enabled)
 	defer func() {
-		C.SetGradMode(previous)
+		ctorch.SetGradMode(previous)
 		unlockThread(thread)
 	}()
 	fn()
 }
 
 // GradEnabled reports whether autograd records what the calling goroutine does.
-func GradEnabled() bool { return bool(C.GradModeEnabled()) }
+func GradEnabled() bool { return ctorch.GradModeEnabled() }
 
 // InferenceMode runs fn in a stricter and faster form of [NoGrad]: tensors made inside can never
 // take part in a graph, nor be changed in place outside.
@@ -73,20 +58,20 @@ func InferenceMode1[R any](fn func() R) (result R) {
 // SetInferenceMode is [InferenceMode], or undoes it for the time of fn.
 func SetInferenceMode(enabled bool, fn func()) {
 	thread := lockThread()
-	var state C.InferenceMode
-	if err := C.EnterInferenceMode(C.bool(enabled), &state); err != nil {
+	var state ctorch.InferenceMode
+	if err := ctorch.EnterInferenceMode(enabled, &state); err != nil {
 		unlockThread(thread)
 		panicC("InferenceMode", unsafe.Pointer(err))
 	}
 	defer func() {
-		C.LeaveInferenceMode(state)
+		ctorch.LeaveInferenceMode(state)
 		unlockThread(thread)
 	}()
 	fn()
 }
 
 // InferenceModeEnabled reports whether the calling goroutine is in [InferenceMode].
-func InferenceModeEnabled() bool { return bool(C.InferenceModeEnabled()) }
+func InferenceModeEnabled() bool { return ctorch.InferenceModeEnabled() }
 
 // AutocastOptions are the arguments of [Autocast] that have defaults.
 type AutocastOptions struct {
@@ -106,20 +91,20 @@ func Autocast(device Device, dtype DType, fn func(), opts ...AutocastOptions) {
 	if device == 0 {
 		panic(newError("Autocast", TypeError, "argument 'device' is the zero Device, where a device is required"))
 	}
-	mode := C.Autocast{
-		device_type: C.int32_t(device.Type()),
-		dtype:       C.ScalarType(dtype) - 1,
-		enabled:     C.bool(!opt.Disabled),
-		cache:       C.bool(!opt.NoCache),
+	mode := ctorch.Autocast{
+		DeviceType: int32(device.Type()),
+		Dtype:      int32(dtype) - 1,
+		Enabled:    !opt.Disabled,
+		Cache:      !opt.NoCache,
 	}
-	var previous C.Autocast
+	var previous ctorch.Autocast
 	thread := lockThread()
-	if err := C.EnterAutocast(&mode, &previous); err != nil {
+	if err := ctorch.EnterAutocast(&mode, &previous); err != nil {
 		unlockThread(thread)
 		panicC("Autocast", unsafe.Pointer(err))
 	}
 	defer func() {
-		err := C.LeaveAutocast(&previous)
+		err := ctorch.LeaveAutocast(&previous)
 		unlockThread(thread)
 		MustNil(unsafe.Pointer(err))
 	}()
@@ -128,17 +113,28 @@ func Autocast(device Device, dtype DType, fn func(), opts ...AutocastOptions) {
 
 // AutocastEnabled reports whether the calling goroutine is in an [Autocast] for the device's type. It
 // panics with a RuntimeError if the device is missing or has no autocast.
-func AutocastEnabled(device Device) bool { return bool(autocast("AutocastEnabled", device).enabled) }
+func AutocastEnabled(device Device) bool { return autocast("AutocastEnabled", device).Enabled }
 
 // AutocastDType returns the dtype that [Autocast] uses, or would use, on the device's type.
-func AutocastDType(device Device) DType { return DType(autocast("AutocastDType", device).dtype + 1) }
+func AutocastDType(device Device) DType { return DType(autocast("AutocastDType", device).Dtype + 1) }
 
-func autocast(op string, device Device) (mode C.Autocast) {
-	if err := C.GetAutocast(C.int32_t(device.Type()), &mode); err != nil {
+func autocast(op string, device Device) (mode ctorch.Autocast) {
+	if err := ctorch.GetAutocast(int32(device.Type()), &mode); err != nil {
 		panicC(op, unsafe.Pointer(err))
 	}
 	return mode
 }
+
+// lockThread is runtime.LockOSThread for modes and scopes, and unlockThread undoes it.
+func lockThread() *ctorch.Thread {
+	thread, err := ctorch.LockThread()
+	if err != nil {
+		panicC("", unsafe.Pointer(err))
+	}
+	return thread
+}
+
+func unlockThread(thread *ctorch.Thread) { ctorch.UnlockThread(thread) }
 
 // Settings of the process --------------------------------------------------------------------------------
 
@@ -146,26 +142,26 @@ func autocast(op string, device Device) (mode C.Autocast) {
 type Setting int32
 
 const (
-	CuDNN                      Setting = C.SettingCuDNN                  // use cuDNN
-	CuDNNBenchmark             Setting = C.SettingCuDNNBenchmark         // try its algorithms and take the fastest
-	CuDNNDeterministic         Setting = C.SettingCuDNNDeterministic     // only its deterministic algorithms
-	CuDNNAllowTF32             Setting = C.SettingCuDNNAllowTF32         // TensorFloat32 in convolutions
-	CUDAAllowTF32              Setting = C.SettingCUDAAllowTF32          // TensorFloat32 in matrix products
-	CUDAAllowFP16Reduction     Setting = C.SettingCUDAAllowFP16Reduction // sum float16 products in float16
-	CUDAAllowBF16Reduction     Setting = C.SettingCUDAAllowBF16Reduction // sum bfloat16 products in bfloat16
-	OneDNN                     Setting = C.SettingMKLDNN                 // use oneDNN
-	OneDNNDeterministic        Setting = C.SettingMKLDNNDeterministic    // only its deterministic algorithms
-	NNPACK                     Setting = C.SettingNNPACK                 // use NNPACK
-	FlashSDP                   Setting = C.SettingFlashSDP               // of ScaledDotProductAttention
-	MemEfficientSDP            Setting = C.SettingMemEfficientSDP        // of ScaledDotProductAttention
-	MathSDP                    Setting = C.SettingMathSDP                // of ScaledDotProductAttention
-	CuDNNSDP                   Setting = C.SettingCuDNNSDP               // of ScaledDotProductAttention
-	CheckSparseInvariants      Setting = C.SettingSparseInvariants       // check what sparse tensors are made of
-	FillUninitializedMemory    Setting = C.SettingDeterministicFill      // under UseDeterministicAlgorithms
-	WarnAlways                 Setting = C.SettingWarnAlways             // repeat warnings that PyTorch gives once
-	settingDeterministic       Setting = C.SettingDeterministicAlgorithms
-	settingMatmulPrecision     Setting = C.SettingMatmulPrecision
-	settingCuDNNBenchmarkLimit Setting = C.SettingCuDNNBenchmarkLimit
+	CuDNN                      Setting = ctorch.SettingCuDNN                  // use cuDNN
+	CuDNNBenchmark             Setting = ctorch.SettingCuDNNBenchmark         // try its algorithms and take the fastest
+	CuDNNDeterministic         Setting = ctorch.SettingCuDNNDeterministic     // only its deterministic algorithms
+	CuDNNAllowTF32             Setting = ctorch.SettingCuDNNAllowTF32         // TensorFloat32 in convolutions
+	CUDAAllowTF32              Setting = ctorch.SettingCUDAAllowTF32          // TensorFloat32 in matrix products
+	CUDAAllowFP16Reduction     Setting = ctorch.SettingCUDAAllowFP16Reduction // sum float16 products in float16
+	CUDAAllowBF16Reduction     Setting = ctorch.SettingCUDAAllowBF16Reduction // sum bfloat16 products in bfloat16
+	OneDNN                     Setting = ctorch.SettingMKLDNN                 // use oneDNN
+	OneDNNDeterministic        Setting = ctorch.SettingMKLDNNDeterministic    // only its deterministic algorithms
+	NNPACK                     Setting = ctorch.SettingNNPACK                 // use NNPACK
+	FlashSDP                   Setting = ctorch.SettingFlashSDP               // of ScaledDotProductAttention
+	MemEfficientSDP            Setting = ctorch.SettingMemEfficientSDP        // of ScaledDotProductAttention
+	MathSDP                    Setting = ctorch.SettingMathSDP                // of ScaledDotProductAttention
+	CuDNNSDP                   Setting = ctorch.SettingCuDNNSDP               // of ScaledDotProductAttention
+	CheckSparseInvariants      Setting = ctorch.SettingSparseInvariants       // check what sparse tensors are made of
+	FillUninitializedMemory    Setting = ctorch.SettingDeterministicFill      // under UseDeterministicAlgorithms
+	WarnAlways                 Setting = ctorch.SettingWarnAlways             // repeat warnings that PyTorch gives once
+	settingDeterministic       Setting = ctorch.SettingDeterministicAlgorithms
+	settingMatmulPrecision     Setting = ctorch.SettingMatmulPrecision
+	settingCuDNNBenchmarkLimit Setting = ctorch.SettingCuDNNBenchmarkLimit
 )
 
 // Enabled reports whether the setting is on.
@@ -175,15 +171,15 @@ func (s Setting) Enabled() bool { return s.get() != 0 }
 func (s Setting) Set(on bool) { s.set(boolInt(on)) }
 
 func (s Setting) get() int64 {
-	var v C.int64_t
-	if err := C.GetSetting(C.int32_t(s), &v); err != nil {
+	var v int64
+	if err := ctorch.GetSetting(int32(s), &v); err != nil {
 		panicC("Setting", unsafe.Pointer(err))
 	}
 	return int64(v)
 }
 
 func (s Setting) set(v int64) {
-	if err := C.SetSetting(C.int32_t(s), C.int64_t(v)); err != nil {
+	if err := ctorch.SetSetting(int32(s), int64(v)); err != nil {
 		panicC("Setting", unsafe.Pointer(err))
 	}
 }

@@ -1,27 +1,20 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-
-static const char *keep_for_pass(int64_t token) {
-  return KeepForPass((void *)(intptr_t)token, cgotorch_queue_token);
-}
-*/
-import "C"
-
 import (
 	"fmt"
 	"runtime"
 	"sync"
 	"unsafe"
 	"weak"
+
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // Node is a node of the autograd graph: a function whose results were recorded, and that a backward pass calls with the
 // gradients of them. It keeps the graph behind it, with what that has saved.
 //
 // See https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.Node
-type Node struct{ c owner }
+type Node struct{ c ctorch.Owner }
 
 // NextFunction is where a gradient of a [Node] goes.
 type NextFunction struct {
@@ -29,12 +22,12 @@ type NextFunction struct {
 	Input int   // which result of Node the input was
 }
 
-func wrapNode(n C.Node) *Node {
+func wrapNode(n ctorch.Node) *Node {
 	if n == nil {
 		return nil
 	}
 	node := new(Node)
-	node.c.own(unsafe.Pointer(n), func(h unsafe.Pointer) { C.FreeNode(C.Node(h)) })
+	node.c.Own(unsafe.Pointer(n), func(h unsafe.Pointer) { ctorch.FreeNode(ctorch.Node(h)) })
 	return node
 }
 
@@ -45,9 +38,9 @@ func wrapNode(n C.Node) *Node {
 //	}
 func (t Tensor) GradFn() *Node {
 	self := t.hold("GradFn", "self")
-	defer C.FreeTensor(self)
-	var n C.Node
-	if err := C.GradFn(self, &n); err != nil {
+	defer ctorch.FreeTensor(self)
+	var n ctorch.Node
+	if err := ctorch.GradFn(self, &n); err != nil {
 		panicC("GradFn", unsafe.Pointer(err))
 	}
 	return wrapNode(n)
@@ -59,10 +52,10 @@ func (t Tensor) GradFn() *Node {
 // See https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.get_gradient_edge
 func (t Tensor) GetGradientEdge() NextFunction {
 	self := t.hold("GetGradientEdge", "self")
-	defer C.FreeTensor(self)
-	var n C.Node
-	var output C.int64_t
-	if err := C.GradientEdge(self, &n, &output); err != nil {
+	defer ctorch.FreeTensor(self)
+	var n ctorch.Node
+	var output int64
+	if err := ctorch.GradientEdge(self, &n, &output); err != nil {
 		panicC("GetGradientEdge", unsafe.Pointer(err))
 	}
 	return NextFunction{wrapNode(n), int(output)}
@@ -70,30 +63,30 @@ func (t Tensor) GetGradientEdge() NextFunction {
 
 func (t Tensor) nodeOfHook(op string) *Node {
 	self := t.hold(op, "self")
-	defer C.FreeTensor(self)
-	var n C.Node
-	if err := C.GradientEdge(self, &n, nil); err != nil {
+	defer ctorch.FreeTensor(self)
+	var n ctorch.Node
+	if err := ctorch.GradientEdge(self, &n, nil); err != nil {
 		panicC(op, unsafe.Pointer(err))
 	}
 	return wrapNode(n)
 }
 
-func (n *Node) handle(op string) C.Node {
-	if n == nil || n.c.h == nil {
+func (n *Node) handle(op string) ctorch.Node {
+	if n == nil || n.c.H == nil {
 		panic(newError(op, ValueError, "the Node is nil, as that of a leaf is"))
 	}
-	return C.Node(n.c.h)
+	return ctorch.Node(n.c.H)
 }
 
 // Name returns what kind of node it is: "AddBackward0", "torch::autograd::AccumulateGrad" of a leaf, or the name of a [Function].
 func (n *Node) Name() string {
 	defer runtime.KeepAlive(n)
-	var text *C.char
-	if err := C.NodeName(n.handle("Name"), &text); err != nil {
+	var text *ctorch.Char
+	if err := ctorch.NodeName(n.handle("Name"), &text); err != nil {
 		panicC("Name", unsafe.Pointer(err))
 	}
-	defer C.FreeString(text)
-	return C.GoString(text)
+	defer ctorch.FreeString(text)
+	return ctorch.GoString(text)
 }
 
 // String returns the name.
@@ -107,7 +100,7 @@ func (n *Node) String() string {
 // ID returns a number that tells nodes apart, as long as they are there: two Nodes with the same ID are one.
 func (n *Node) ID() uint64 {
 	defer runtime.KeepAlive(n)
-	return uint64(C.NodeID(n.handle("ID")))
+	return ctorch.NodeID(n.handle("ID"))
 }
 
 // NextFunctions returns where the gradients go that the node computes, one for each input of what was recorded.
@@ -115,9 +108,9 @@ func (n *Node) NextFunctions() []NextFunction {
 	const op = "NextFunctions"
 	defer runtime.KeepAlive(n)
 	h := n.handle(op)
-	count := int(C.NodeNextCount(h))
-	nodes, inputs := make([]C.Node, count), make([]C.int64_t, count)
-	if err := C.NodeNext(h, unsafe.SliceData(nodes), unsafe.SliceData(inputs)); err != nil {
+	count := int(ctorch.NodeNextCount(h))
+	nodes, inputs := make([]ctorch.Node, count), make([]int64, count)
+	if err := ctorch.NodeNext(h, unsafe.SliceData(nodes), unsafe.SliceData(inputs)); err != nil {
 		panicC(op, unsafe.Pointer(err))
 	}
 	next := make([]NextFunction, count)
@@ -130,11 +123,11 @@ func (n *Node) NextFunctions() []NextFunction {
 // Variable returns the leaf whose Grad the node adds to; the zero Tensor for another node.
 func (n *Node) Variable() Tensor {
 	defer runtime.KeepAlive(n)
-	var t C.Tensor
-	if err := C.NodeVariable(n.handle("Variable"), &t); err != nil {
+	var t ctorch.Tensor
+	if err := ctorch.NodeVariable(n.handle("Variable"), &t); err != nil {
 		panicC("Variable", unsafe.Pointer(err))
 	}
-	return wrapHandle(unsafe.Pointer(t))
+	return wrapHandle(t)
 }
 
 // Hooks of several tensors -------------------------------------------------------------------------------
@@ -212,7 +205,7 @@ func registerEach(tensors []Tensor, arrived func(i int, grad Tensor)) *HookHandl
 // pass returns what the backward pass of this thread has brought, of which gradient i may be the first. It is called with the
 // mutex, and may panic.
 func (h *multiHook) pass(i int) *multiPass {
-	id := int64(C.BackwardPass())
+	id := ctorch.BackwardPass()
 	if p := h.passes[id].Value(); p != nil {
 		return p
 	}
@@ -223,17 +216,17 @@ func (h *multiHook) pass(i int) *multiPass {
 	}
 	p := &multiPass{grads: make([]Tensor, len(h.nodes))}
 	for k, n := range h.nodes {
-		var will C.bool
-		if err := C.NodeWillRun(n.handle("NodeWillRun"), &will); err != nil {
+		var will bool
+		if err := ctorch.NodeWillRun(n.handle("NodeWillRun"), &will); err != nil {
 			panicC("RegisterMultiGradHook", unsafe.Pointer(err))
 		}
-		if bool(will) || k == i { // a node that a pass begins with is not among those that it comes to
+		if will || k == i { // a node that a pass begins with is not among those that it comes to
 			p.missing++
 		}
 	}
-	token := (&callback{pass: p}).lend()
-	if err := C.keep_for_pass(token); err != nil {
-		unpin(int64(token))
+	token := (&ctorch.Callback{Kept: p}).Lend()
+	if err := ctorch.KeepForPass(token); err != nil {
+		ctorch.TakeBack(token)
 		panicC("RegisterMultiGradHook", unsafe.Pointer(err))
 	}
 	h.passes[id] = weak.Make(p)

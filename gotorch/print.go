@@ -1,11 +1,5 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-#include <ops_gen.h>
-*/
-import "C"
-
 import (
 	"bytes"
 	"fmt"
@@ -17,7 +11,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // PrintOptions changes how tensors are printed, as the arguments of PyTorch's set_printoptions do.
@@ -199,12 +193,12 @@ func (p *printer) text(t Tensor) string {
 	t = t.held("String", "self") // what is printed stays, whoever closes it
 	defer t.Close()
 	i := t.info("String")
-	if i.flags&C.TensorHasStorage == 0 {
+	if i.Flags&ctorch.TensorHasStorage == 0 {
 		if text, ok := p.wrapped(t); ok {
 			return text
 		}
 	}
-	if Layout(i.layout+1) == Strided && i.flags&(C.TensorNested|C.TensorQuantized) == 0 {
+	if Layout(i.Layout+1) == Strided && i.Flags&(ctorch.TensorNested|ctorch.TensorQuantized) == 0 {
 		return p.textOf(t, i)
 	}
 	// The parts of any other tensor are tensors, which are of no use afterwards.
@@ -223,7 +217,7 @@ func (p *printer) wrapped(t Tensor) (string, bool) {
 	}
 	defer within.Close()
 	head := fmt.Sprintf("GradTrackingTensor(lvl=%d, value=", info.Level)
-	if info.Kind == door.TransformVMap {
+	if info.Kind == ctorch.TransformVMap {
 		head = fmt.Sprintf("BatchedTensor(lvl=%d, bdim=%d, value=", info.Level, info.Dim)
 	}
 	return head + "\n    " + strings.ReplaceAll(p.text(within), "\n", "\n    ") + "\n)", true
@@ -253,11 +247,11 @@ func (p *printer) textOf(t Tensor, i tensorInfo) string {
 	d := described{
 		Tensor:    t,
 		info:      i,
-		dtype:     DType(i.dtype + 1),
-		layout:    Layout(i.layout + 1),
-		device:    deviceOf(i.device),
-		nested:    i.flags&C.TensorNested != 0,
-		quantized: i.flags&C.TensorQuantized != 0,
+		dtype:     DType(i.Dtype + 1),
+		layout:    Layout(i.Layout + 1),
+		device:    deviceOf(i.Device),
+		nested:    i.Flags&ctorch.TensorNested != 0,
+		quantized: i.Flags&ctorch.TensorQuantized != 0,
 	}
 	d.meta = d.device.Type() == DeviceTypeMeta
 	prefix := "tensor("
@@ -284,7 +278,7 @@ func (p *printer) appendContents(text []byte, d described, indent int) []byte {
 		return p.appendParts(text, d.parts, indent, d.meta)
 	case d.nested:
 		return p.appendNested(text, d.Tensor)
-	case d.quantized && d.info.numel > mostShown && int64(d.info.numel) > int64(d.info.storage_nbytes):
+	case d.quantized && d.info.Numel > mostShown && int64(d.info.Numel) > int64(d.info.StorageNbytes):
 		return append(text, "..."...) // it is expanded, and its values are not
 	case d.quantized:
 		values, err := Try(func() Tensor { return Dequantize(d.Tensor) })
@@ -309,7 +303,7 @@ func (p *printer) suffixes(d described) (suffixes []string) {
 	// nothing is in it. Numbers show by their form whether they are of the usual dtypes.
 	_, readable := elementReaders[d.dtype]
 	dense := !d.sparse && !d.quantized && !d.nested
-	filled := !d.meta && d.info.numel > 0
+	filled := !d.meta && d.info.Numel > 0
 	sizeShown := dense && (filled && readable && p.edgeItems > 0 || !filled && !d.meta && len(d.shape) == 1)
 	dtypeShown := d.nested || d.dtype == DefaultDType()
 	if filled || !dense {
@@ -330,16 +324,16 @@ func (p *printer) suffixes(d described) (suffixes []string) {
 	if d.layout != Strided {
 		add("layout", d.layout.String())
 	}
-	if p.explicit && d.info.strides != nil {
+	if p.explicit && d.info.Strides != nil {
 		add("stride", sizeText(d.info.dims(1)))
 	}
-	if p.explicit && d.info.flags&C.TensorHasStorage != 0 {
-		count("storage_offset", int64(d.info.storage_offset))
-		count("storage_nbytes", int64(d.info.storage_nbytes))
+	if p.explicit && d.info.Flags&ctorch.TensorHasStorage != 0 {
+		count("storage_offset", int64(d.info.StorageOffset))
+		count("storage_nbytes", int64(d.info.StorageNbytes))
 	}
 	if name := gradFnName(d.Tensor); name != "" {
 		add("grad_fn", "<"+name+">")
-	} else if d.info.flags&C.TensorRequiresGrad != 0 {
+	} else if d.info.Flags&ctorch.TensorRequiresGrad != 0 {
 		add("requires_grad", "True")
 	}
 	return suffixes
@@ -371,13 +365,13 @@ func sparseParts(t Tensor, layout Layout) []tensorPart {
 	switch layout {
 	case SparseCOO:
 		// Indices and Values insist on a coalesced tensor.
-		var indices, values C.Tensor
+		var indices, values ctorch.Tensor
 		h := t.hold("String", "self")
-		defer C.FreeTensor(h)
-		MustNil(unsafe.Pointer(C._Indices(h, &indices)))
-		first := wrapHandle(unsafe.Pointer(indices))
-		MustNil(unsafe.Pointer(C._Values(h, &values)))
-		return []tensorPart{{"indices", first}, {"values", wrapHandle(unsafe.Pointer(values))}}
+		defer ctorch.FreeTensor(h)
+		MustNil(unsafe.Pointer(ctorch.UncoalescedIndices(h, &indices)))
+		first := wrapHandle(indices)
+		MustNil(unsafe.Pointer(ctorch.UncoalescedValues(h, &values)))
+		return []tensorPart{{"indices", first}, {"values", wrapHandle(values)}}
 	case SparseCSR, SparseBSR:
 		return []tensorPart{{"crow_indices", CrowIndices(t)}, {"col_indices", ColIndices(t)}, {"values", Values(t)}}
 	default:
@@ -419,24 +413,24 @@ var qschemes = [...]string{"per_tensor_affine", "per_channel_affine", "per_tenso
 	"per_channel_symmetric", "per_channel_affine_float_qparams"}
 
 func (p *printer) addQuantizer(t Tensor, add func(name, value string)) {
-	var q C.QuantizerInfo
+	var q ctorch.QuantizerInfo
 	h := t.hold("String", "self")
-	defer C.FreeTensor(h)
-	if err := C.GetQuantizerInfo(h, &q); err != nil {
-		C.FreeString(err) // some tensors of quantized dtypes have no quantizer
+	defer ctorch.FreeTensor(h)
+	if err := ctorch.GetQuantizerInfo(h, &q); err != nil {
+		ctorch.FreeString(err) // some tensors of quantized dtypes have no quantizer
 		return
 	}
-	name := qschemes[q.qscheme]
+	name := qschemes[q.Qscheme]
 	add("quantization_scheme", "torch."+name)
 	if strings.HasPrefix(name, "per_tensor") {
-		add("scale", string(appendPythonFloat(nil, float64(q.scale))))
-		add("zero_point", strconv.FormatInt(int64(q.zero_point), 10))
+		add("scale", string(appendPythonFloat(nil, q.Scale)))
+		add("zero_point", strconv.FormatInt(q.ZeroPoint, 10))
 		return
 	}
 	inner := printer{printStyle: p.printStyle}
 	add("scale", inner.text(QPerChannelScales(t)))
 	add("zero_point", inner.text(QPerChannelZeroPoints(t)))
-	add("axis", strconv.FormatInt(int64(q.axis), 10))
+	add("axis", strconv.FormatInt(q.Axis, 10))
 }
 
 // appendElements appends the elements of a dense tensor.
@@ -444,21 +438,21 @@ func (p *printer) appendElements(text []byte, t Tensor, indent int) []byte {
 	i := t.info("String")
 	defer runtime.KeepAlive(t.T)
 	e := elements{
-		dtype: DType(i.dtype + 1),
+		dtype: DType(i.Dtype + 1),
 		shape: i.copySizes(),
-		data:  i.data,
-		conj:  i.flags&C.TensorConj != 0,
-		neg:   i.flags&C.TensorNeg != 0,
+		data:  i.Data,
+		conj:  i.Flags&ctorch.TensorConj != 0,
+		neg:   i.Flags&ctorch.TensorNeg != 0,
 	}
 	if unread := e.textUnread(&p.printStyle); unread != "" {
 		return append(text, unread...)
 	}
 	switch {
-	case Layout(i.layout+1) == MKLDNN:
+	case Layout(i.Layout+1) == MKLDNN:
 		return p.appendElements(text, ToDense(t), indent)
-	case deviceOf(i.device).Type() == DeviceTypeCPU:
+	case deviceOf(i.Device).Type() == DeviceTypeCPU:
 		e.strides = i.copyStrides()
-		if e.reach()+int64(i.storage_offset) > int64(i.storage_nbytes/i.itemsize) {
+		if e.reach()+i.StorageOffset > i.StorageNbytes/i.Itemsize {
 			return append(text, "..."...) // somebody made the storage smaller than the tensor
 		}
 	default:
@@ -480,7 +474,7 @@ func (p *printer) copyCorners(t Tensor, e *elements) {
 			}
 			corners := make([]byte, t.Numel()*int64(e.dtype.Size()))
 			e.data = unsafe.Pointer(&corners[0])
-			MustNil(unsafe.Pointer(C.cgotorch_copy_out(t.wordOf("String", "self"), e.data, C.int64_t(len(corners)))))
+			MustNil(unsafe.Pointer(ctorch.CopyOut(t.wordOf("String", "self"), e.data, int64(len(corners)))))
 			e.corners, e.conj, e.neg = true, false, false
 			e.strides = contiguousStrides(t.Shape())
 		})
@@ -499,15 +493,15 @@ func contiguousStrides(shape []int64) []int64 {
 
 // gradFnName returns the name of the autograd node that made t, "" for leaves.
 func gradFnName(t Tensor) string {
-	var name *C.char
+	var name *ctorch.Char
 	h := t.hold("String", "self")
-	defer C.FreeTensor(h)
-	if err := C.GradFnName(h, &name); err != nil {
-		C.FreeString(err)
+	defer ctorch.FreeTensor(h)
+	if err := ctorch.GradFnName(h, &name); err != nil {
+		ctorch.FreeString(err)
 		return "Invalid" // so says PyTorch of a view whose base was changed behind autograd's back
 	}
-	defer C.FreeString(name)
-	full := C.GoString(name)
+	defer ctorch.FreeString(name)
+	full := ctorch.GoString(name)
 	return full[strings.LastIndexByte(full, ':')+1:]
 }
 

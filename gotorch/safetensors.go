@@ -1,11 +1,5 @@
 package gotorch
 
-/*
-#include <files.h>
-#include <stdlib.h>
-*/
-import "C"
-
 import (
 	"io"
 	"maps"
@@ -15,6 +9,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"gotorch.dev/gotorch/internal/ctorch"
 	"gotorch.dev/gotorch/internal/regular"
 	"gotorch.dev/gotorch/internal/replace"
 )
@@ -66,24 +61,24 @@ func safetensorsHeader(op string, names []string, list []Tensor, metadata map[st
 			return nil, nil, newError(op, ValueError, "the name "+strconv.Quote(s)+" contains a NUL byte")
 		}
 	}
-	cNames, cPairs := cStrings(names), cStrings(pairs)
-	defer freeStrings(cNames)
-	defer freeStrings(cPairs)
+	cNames, cPairs := ctorch.CStrings(names), ctorch.CStrings(pairs)
+	defer ctorch.FreeStrings(cNames)
+	defer ctorch.FreeStrings(cPairs)
 	var held holder
 	defer held.free()
 	hs := held.all(op, "tensors", list)
 	order = make([]int64, len(list))
 	var (
-		begin *C.char
-		size  C.int64_t
+		begin *ctorch.Char
+		size  int64
 	)
-	cErr := C.cgotorch_tensors_header(unsafe.SliceData(cNames), unsafe.SliceData(hs), C.int64_t(len(hs)), unsafe.SliceData(cPairs),
-		C.int64_t(len(pairs)/2), &begin, &size, (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(order))))
+	cErr := ctorch.TensorsHeader(unsafe.SliceData(cNames), unsafe.SliceData(hs), int64(len(hs)), unsafe.SliceData(cPairs),
+		int64(len(pairs)/2), &begin, &size, unsafe.SliceData(order))
 	if cErr != nil {
 		return nil, nil, takeError(op, unsafe.Pointer(cErr))
 	}
-	defer C.FreeString(begin)
-	return C.GoBytes(unsafe.Pointer(begin), C.int(size)), order, nil
+	defer ctorch.FreeString(begin)
+	return ctorch.GoBytes(unsafe.Pointer(begin), size), order, nil
 }
 
 func writeElements(w io.Writer, t Tensor) error {
@@ -91,20 +86,6 @@ func writeElements(w io.Writer, t Tensor) error {
 	defer plain.Close()
 	_, err := w.Write(RawData(plain))
 	return err
-}
-
-func cStrings(ss []string) []*C.char {
-	cs := make([]*C.char, len(ss))
-	for i, s := range ss {
-		cs[i] = C.CString(s)
-	}
-	return cs
-}
-
-func freeStrings(cs []*C.char) {
-	for _, c := range cs {
-		C.free(unsafe.Pointer(c))
-	}
 }
 
 // LoadSafetensors reads a safetensors file: its tensors by their names, and its metadata.
@@ -119,10 +100,10 @@ func LoadSafetensors(path string, opts ...LoadOptions) (map[string]Tensor, map[s
 
 func loadSafetensors(f *os.File, opts []LoadOptions) (map[string]Tensor, map[string]string, error) {
 	opt := option(opts)
-	cPath := C.CString(f.Name())
-	defer C.free(unsafe.Pointer(cPath))
-	var file C.TensorFile
-	if err := C.cgotorch_load_open_tensors(C.int(f.Fd()), cPath, C.bool(opt.Map), &file); err != nil {
+	cPath := ctorch.CString(f.Name())
+	defer ctorch.CFree(unsafe.Pointer(cPath))
+	var file ctorch.TensorFile
+	if err := ctorch.LoadOpenTensors(int32(f.Fd()), cPath, opt.Map, &file); err != nil {
 		return nil, nil, takeError("LoadSafetensors", unsafe.Pointer(err))
 	}
 	return takeFile(&file, opt.Device)
@@ -131,35 +112,35 @@ func loadSafetensors(f *os.File, opts []LoadOptions) (map[string]Tensor, map[str
 // ParseSafetensors is [LoadSafetensors] for the contents of a file.
 func ParseSafetensors(data []byte, opts ...LoadOptions) (map[string]Tensor, map[string]string, error) {
 	device := option(opts).Device
-	var file C.TensorFile
-	if err := C.ParseTensors(unsafe.Pointer(unsafe.SliceData(data)), C.int64_t(len(data)), &file); err != nil {
+	var file ctorch.TensorFile
+	if err := ctorch.ParseTensors(unsafe.Pointer(unsafe.SliceData(data)), int64(len(data)), &file); err != nil {
 		return nil, nil, takeError("ParseSafetensors", unsafe.Pointer(err))
 	}
 	return takeFile(&file, device)
 }
 
-func takeFile(file *C.TensorFile, device Device) (tensors map[string]Tensor, metadata map[string]string, err error) {
-	defer C.FreeTensorFile(file, false)
+func takeFile(file *ctorch.TensorFile, device Device) (tensors map[string]Tensor, metadata map[string]string, err error) {
+	defer ctorch.FreeTensorFile(file, false)
 	defer func() {
 		if err != nil {
 			tensors, metadata = nil, nil
 		}
 	}()
 	defer catch(&err)
-	names := unsafe.Slice(file.names, file.n)
+	names := unsafe.Slice(file.Names, file.N)
 	tensors = make(map[string]Tensor, len(names))
-	for i, h := range unsafe.Slice(file.tensors, file.n) {
-		tensors[C.GoString(names[i])] = wrapHandle(unsafe.Pointer(h))
+	for i, h := range unsafe.Slice(file.Tensors, file.N) {
+		tensors[ctorch.GoString(names[i])] = wrapHandle(h)
 	}
 	if device != 0 {
 		for name, t := range tensors {
 			tensors[name] = t.To(device)
 		}
 	}
-	pairs := unsafe.Slice(file.metadata, 2*file.n_metadata)
-	metadata = make(map[string]string, file.n_metadata)
+	pairs := unsafe.Slice(file.Metadata, 2*file.NMetadata)
+	metadata = make(map[string]string, file.NMetadata)
 	for i := 0; i < len(pairs); i += 2 {
-		metadata[C.GoString(pairs[i])] = C.GoString(pairs[i+1])
+		metadata[ctorch.GoString(pairs[i])] = ctorch.GoString(pairs[i+1])
 	}
 	return tensors, metadata, nil
 }

@@ -1,11 +1,5 @@
 package gotorch
 
-/*
-#include <files.h>
-#include <stdlib.h>
-*/
-import "C"
-
 import (
 	"errors"
 	"fmt"
@@ -18,6 +12,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"gotorch.dev/gotorch/internal/ctorch"
 	"gotorch.dev/gotorch/internal/regular"
 )
 
@@ -71,30 +66,30 @@ func OpenSafetensors(path string) (*SafetensorsFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	cPath := C.CString(path)
-	defer C.free(unsafe.Pointer(cPath))
-	var index C.TensorIndex
-	if err := C.cgotorch_index_open_tensors(C.int(f.Fd()), cPath, &index); err != nil {
+	cPath := ctorch.CString(path)
+	defer ctorch.CFree(unsafe.Pointer(cPath))
+	var index ctorch.TensorIndex
+	if err := ctorch.IndexOpenTensors(int32(f.Fd()), cPath, &index); err != nil {
 		f.Close()
 		return nil, takeError("OpenSafetensors", unsafe.Pointer(err))
 	}
-	defer C.cgotorch_free_tensor_index(&index)
-	s := &SafetensorsFile{path: path, file: f, entries: make([]SafetensorsEntry, index.n), byName: make(map[string]int, index.n),
-		metadata: make(map[string]string, index.n_metadata)}
-	for i, e := range unsafe.Slice(index.entries, index.n) {
-		entry := SafetensorsEntry{Name: C.GoString(e.name), Format: C.GoString(e.format), Offset: int64(e.offset), Bytes: int64(e.nbytes)}
-		if e.known {
-			entry.DType = DType(e.dtype + 1)
+	defer ctorch.FreeTensorIndex(&index)
+	s := &SafetensorsFile{path: path, file: f, entries: make([]SafetensorsEntry, index.N), byName: make(map[string]int, index.N),
+		metadata: make(map[string]string, index.NMetadata)}
+	for i, e := range unsafe.Slice(index.Entries, index.N) {
+		entry := SafetensorsEntry{Name: ctorch.GoString(e.Name), Format: ctorch.GoString(e.Format), Offset: e.Offset, Bytes: e.Nbytes}
+		if e.Known {
+			entry.DType = DType(e.Dtype + 1)
 		}
-		entry.Shape = make([]int64, e.ndim)
-		for d, size := range unsafe.Slice(e.sizes, e.ndim) {
-			entry.Shape[d] = int64(size)
+		entry.Shape = make([]int64, e.Ndim)
+		for d, size := range unsafe.Slice(e.Sizes, e.Ndim) {
+			entry.Shape[d] = size
 		}
 		s.entries[i], s.byName[entry.Name] = entry, i
 	}
-	pairs := unsafe.Slice(index.metadata, 2*index.n_metadata)
+	pairs := unsafe.Slice(index.Metadata, 2*index.NMetadata)
 	for i := 0; i < len(pairs); i += 2 {
-		s.metadata[C.GoString(pairs[i])] = C.GoString(pairs[i+1])
+		s.metadata[ctorch.GoString(pairs[i])] = ctorch.GoString(pairs[i+1])
 	}
 	return s, nil
 }
@@ -219,24 +214,24 @@ func (f *SafetensorsFile) window(op string, entry SafetensorsEntry, opts []Safet
 }
 
 func (f *SafetensorsFile) mapped(op string, entry SafetensorsEntry) (Tensor, error) {
-	cPath := C.CString(f.path)
-	defer C.free(unsafe.Pointer(cPath))
-	var h C.Storage
-	if err := C.cgotorch_map_open_file(C.int(f.file.Fd()), cPath, C.int64_t(entry.Offset), C.int64_t(entry.Bytes), &h); err != nil {
+	cPath := ctorch.CString(f.path)
+	defer ctorch.CFree(unsafe.Pointer(cPath))
+	var h ctorch.Storage
+	if err := ctorch.MapOpenFile(int32(f.file.Fd()), cPath, int64(entry.Offset), int64(entry.Bytes), &h); err != nil {
 		e := takeError(op, unsafe.Pointer(err))
 		if strings.Contains(e.Msg, "Cannot allocate") {
 			e.Msg += "; a process has a bound of mappings (vm.max_map_count): close tensors, or use Read"
 		}
 		return Tensor{}, e
 	}
-	defer C.FreeStorage(h) // the tensor has its own reference, and the mapping ends with it
+	defer ctorch.FreeStorage(h) // the tensor has its own reference, and the mapping ends with it
 	strides := contiguousStrides(entry.Shape)
-	var t C.Tensor
-	if err := C.TensorFromStorage(h, C.ScalarType(entry.DType)-1, 0, (*C.int64_t)(unsafe.SliceData(entry.Shape)),
-		(*C.int64_t)(unsafe.SliceData(strides)), C.int64_t(len(strides)), &t); err != nil {
+	var t ctorch.Tensor
+	if err := ctorch.TensorFromStorage(h, int32(entry.DType)-1, 0, unsafe.SliceData(entry.Shape),
+		unsafe.SliceData(strides), int64(len(strides)), &t); err != nil {
 		return Tensor{}, takeError(op, unsafe.Pointer(err))
 	}
-	return wrapHandle(unsafe.Pointer(t)), nil
+	return wrapHandle(t), nil
 }
 
 func (f *SafetensorsFile) read(op string, entry SafetensorsEntry) (Tensor, error) {

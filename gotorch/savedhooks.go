@@ -1,30 +1,10 @@
 package gotorch
 
-/*
-#include <cgotorch.h>
-
-extern char *gotorch_unpack(void *, void *, Tensor *);
-
-static const char *unpack(void *data, void *packed, Tensor *result) {
-  return gotorch_unpack(data, packed, result);
-}
-static const char *enter_saved_hooks(int64_t token) {
-  return EnterSavedHooks(unpack, (void *)(intptr_t)token, cgotorch_queue_token);
-}
-static void set_saved(SavedTensor saved, int64_t token) { SetSaved(saved, (void *)(intptr_t)token); }
-*/
-import "C"
-
 import (
-	"sync"
 	"unsafe"
-)
 
-// savedHooks are the functions of a [SavedTensorsHooks].
-type savedHooks struct {
-	pack   func(Tensor) any
-	unpack func(any) Tensor
-}
+	"gotorch.dev/gotorch/internal/ctorch"
+)
 
 // SavedTensorsHooks calls fn. What ops in it save for the backward pass is given to pack, and the graph keeps what pack
 // returns; unpack makes the tensor of it again when a backward pass asks, with the same shape, dtype and device. So graphs
@@ -52,20 +32,28 @@ func SavedTensorsHooks(pack func(t Tensor) any, unpack func(packed any) Tensor, 
 	}
 	thread := lockThread()
 	defer unlockThread(thread)
-	packSaved() // what an op before has saved belongs to the hooks around these
-	token := (&callback{saved: &savedHooks{pack, unpack}}).lend()
-	if err := C.enter_saved_hooks(token); err != nil {
-		unpin(int64(token))
+	ctorch.PackSaved() // what an op before has saved belongs to the hooks around these
+	hooks := &ctorch.Callback{
+		Pack: func(t ctorch.Word) (token int64) {
+			Unscoped(func() {
+				NoGrad(func() { token = (&ctorch.Callback{Packed: pack(Tensor{t})}).Lend() })
+			})
+			return token
+		},
+		Unpack: func(packed any, result *ctorch.Tensor) ctorch.Message {
+			return protect("in a saved tensor hook", func() {
+				NoGrad(func() { *result = handOut(unpack(packed), "unpack", "result") })
+			})
+		},
+	}
+	token := hooks.Lend()
+	if err := ctorch.EnterSavedHooks(token); err != nil {
+		ctorch.TakeBack(token)
 		panicC(op, unsafe.Pointer(err))
 	}
-	savingHooks.enter()
-	defer func() {
-		dropSaved() // where fn has panicked: nobody expects pack any more
-		C.LeaveSavedHooks()
-		savingHooks.leave()
-	}()
+	defer ctorch.LeaveSavedHooksDropping() // where fn has panicked: nobody expects pack any more
 	fn()
-	packSaved()
+	ctorch.PackSaved()
 }
 
 // SaveOnCPUOptions are the arguments of [SaveOnCPU] that have defaults.
@@ -89,82 +77,4 @@ func SaveOnCPU(fn func(), opts ...SaveOnCPUOptions) {
 		m := packed.(moved)
 		return m.tensor.To(ToOptions{Device: m.device, NonBlocking: opt.PinMemory})
 	}, fn)
-}
-
-// attentionSaving is set in attention while saved tensor hooks are open: then ops look for what is to be packed.
-const attentionSaving = 1 << 11
-
-// savingHooks counts the hooks that are open.
-var savingHooks savingCount
-
-type savingCount struct {
-	mutex sync.Mutex
-	open  int
-}
-
-func (s *savingCount) enter() {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	s.open++
-	attention.Or(attentionSaving)
-}
-
-func (s *savingCount) leave() {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	s.open--
-	if s.open == 0 {
-		attention.And(^uint32(attentionSaving))
-	}
-}
-
-// nextSaved returns what an op of this thread has saved and nobody has taken yet; nil for saved if there is nothing more.
-func nextSaved() (saved C.SavedTensor, t C.Tensor, hooks unsafe.Pointer) {
-	saved = C.NextSaved(&t, &hooks)
-	return saved, t, hooks
-}
-
-// dropSaved leaves to the graph what ops of this thread have saved and is not packed.
-func dropSaved() {
-	for saved, t, _ := nextSaved(); saved != nil; saved, t, _ = nextSaved() {
-		C.FreeTensor(t)
-		C.SetSaved(saved, nil)
-	}
-}
-
-// packSaved packs what ops of this thread have saved.
-func packSaved() {
-	var all []toPack // taken off C's list at once, lest the ops of a pack take them
-	for saved, t, hooks := nextSaved(); saved != nil; saved, t, hooks = nextSaved() {
-		Unscoped(func() { all = append(all, toPack{saved, wrapHandle(unsafe.Pointer(t)), (*callback)(hooks).saved}) })
-	}
-	defer func() { // where a pack has panicked: the graph keeps the rest
-		for _, p := range all {
-			C.set_saved(p.saved, 0)
-		}
-	}()
-	for len(all) > 0 {
-		p := all[0]
-		var token C.int64_t
-		Unscoped(func() {
-			NoGrad(func() { token = (&callback{packed: p.hooks.pack(p.tensor)}).lend() })
-		})
-		all = all[1:]
-		C.set_saved(p.saved, token)
-	}
-}
-
-type toPack struct {
-	saved  C.SavedTensor
-	tensor Tensor
-	hooks  *savedHooks
-}
-
-//export gotorch_unpack
-func gotorch_unpack(data, packed unsafe.Pointer, result *C.Tensor) *C.char {
-	return callUser("in a saved tensor hook", func() {
-		NoGrad(func() {
-			*result = handOut((*callback)(data).saved.unpack((*callback)(packed).packed), "unpack", "result")
-		})
-	})
 }

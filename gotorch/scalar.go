@@ -5,6 +5,8 @@ import (
 	"math"
 	"reflect"
 	"unsafe"
+
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // Scalar is a number: any Go integer, float, complex or bool. PyTorch's type promotion tells them
@@ -12,24 +14,20 @@ import (
 type Scalar interface{}
 
 // cScalar is the C ABI's Scalar.
-type cScalar struct {
-	kind int64
-	a, b uint64
-}
+type cScalar ctorch.Scalar
 
 const (
-	scalarNone = iota
-	scalarBool
-	scalarInt
-	scalarFloat
-	scalarComplex
-	scalarUint // above the largest int64
+	scalarBool    = ctorch.ScalarBool
+	scalarInt     = ctorch.ScalarInt
+	scalarFloat   = ctorch.ScalarFloat
+	scalarComplex = ctorch.ScalarComplex
+	scalarUint    = ctorch.ScalarUInt // above the largest int64
 )
 
 func makeScalar(s Scalar, op opID, arg string) cScalar {
 	switch v := s.(type) {
 	case int:
-		return cScalar{kind: scalarInt, a: uint64(v)}
+		return cScalar{Kind: scalarInt, A: uint64(v)}
 	case float64:
 		return floatScalar(v)
 	}
@@ -61,47 +59,13 @@ func makeScalars(ss []Scalar, op opID, arg string) (unsafe.Pointer, int64) {
 }
 
 func convertScalar(s Scalar) (c cScalar, ok bool) {
-	v := reflect.ValueOf(s)
-	switch x := s.(type) {
-	case F16:
-		return floatScalar(float64(x.Float32())), true
-	case BF16:
-		return floatScalar(float64(x.Float32())), true
-	}
-	switch v.Kind() {
-	case reflect.Bool:
-		return cScalar{kind: scalarBool, a: uint64(boolInt(v.Bool()))}, true
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return cScalar{kind: scalarInt, a: uint64(v.Int())}, true
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
-		if v.Uint() > math.MaxInt64 {
-			return cScalar{kind: scalarUint, a: v.Uint()}, true
-		}
-		return cScalar{kind: scalarInt, a: v.Uint()}, true
-	case reflect.Float32, reflect.Float64:
-		return floatScalar(v.Float()), true
-	case reflect.Complex64, reflect.Complex128:
-		return complexScalar(v.Complex()), true
-	}
-	return cScalar{}, false
+	converted, ok := ctorch.ScalarOf(s)
+	return cScalar(converted), ok
 }
 
-func floatScalar(x float64) cScalar { return cScalar{kind: scalarFloat, a: floatBits(x)} }
+func floatScalar(x float64) cScalar { return cScalar(ctorch.FloatScalar(x)) }
 
-func complexScalar(z complex128) cScalar {
-	return cScalar{scalarComplex, floatBits(real(z)), floatBits(imag(z))}
-}
-
-// floatBits returns the bits of x. In place of math.NaN(), whose last bit is set, it returns those of Python's nan, so that the same
-// call gives the same bits. Other NaNs keep their sign and payload.
-func floatBits(x float64) uint64 {
-	const nan = 0x7FF8000000000000
-	bits := math.Float64bits(x)
-	if bits == nan+1 {
-		return nan
-	}
-	return bits
-}
+func complexScalar(z complex128) cScalar { return cScalar(ctorch.ComplexScalar(z)) }
 
 //go:noinline
 func badScalar(s Scalar, op, arg string) *Error {
@@ -112,21 +76,7 @@ func badScalar(s Scalar, op, arg string) *Error {
 }
 
 // value returns the number: bool, int64, uint64, float64 or complex128; nil for none.
-func (c cScalar) value() Scalar {
-	switch c.kind {
-	case scalarBool:
-		return c.a != 0
-	case scalarInt:
-		return int64(c.a)
-	case scalarUint:
-		return c.a
-	case scalarFloat:
-		return math.Float64frombits(c.a)
-	case scalarComplex:
-		return complex(math.Float64frombits(c.a), math.Float64frombits(c.b))
-	}
-	return nil
-}
+func (c cScalar) value() Scalar { return ctorch.Scalar(c).Value() }
 
 // misfit is why a Go type cannot hold a number.
 type misfit int
@@ -142,15 +92,15 @@ const (
 func (c cScalar) into(v reflect.Value) misfit {
 	var re, im float64
 	isInt := false
-	switch c.kind {
+	switch c.Kind {
 	case scalarFloat:
-		re = math.Float64frombits(c.a)
+		re = math.Float64frombits(c.A)
 	case scalarComplex:
-		re, im = math.Float64frombits(c.a), math.Float64frombits(c.b)
+		re, im = math.Float64frombits(c.A), math.Float64frombits(c.B)
 	case scalarUint:
-		re, isInt = float64(c.a), true
+		re, isInt = float64(c.A), true
 	default:
-		re, isInt = float64(int64(c.a)), true
+		re, isInt = float64(int64(c.A)), true
 	}
 	kind := v.Kind()
 	if im != 0 && kind != reflect.Complex64 && kind != reflect.Complex128 && kind != reflect.Bool {
@@ -184,13 +134,13 @@ func (c cScalar) into(v reflect.Value) misfit {
 		}
 		v.SetFloat(re)
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
-		n := c.a
+		n := c.A
 		if !isInt {
 			if !(re >= 0 && re < math.Ldexp(1, v.Type().Bits())) { // NaN is neither
 				return overflow
 			}
 			n = uint64(re)
-		} else if c.kind != scalarUint && int64(n) < 0 {
+		} else if c.Kind != scalarUint && int64(n) < 0 {
 			return overflow
 		}
 		if v.OverflowUint(n) {
@@ -198,13 +148,13 @@ func (c cScalar) into(v reflect.Value) misfit {
 		}
 		v.SetUint(n)
 	default:
-		n := int64(c.a)
+		n := int64(c.A)
 		if !isInt {
 			if end := math.Ldexp(1, v.Type().Bits()-1); !(re >= -end && re < end) {
 				return overflow
 			}
 			n = int64(re)
-		} else if c.kind == scalarUint && n < 0 {
+		} else if c.Kind == scalarUint && n < 0 {
 			return overflow // above the largest int64
 		}
 		if v.OverflowInt(n) {

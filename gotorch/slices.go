@@ -1,6 +1,10 @@
 package gotorch
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"gotorch.dev/gotorch/internal/ctorch"
+)
 
 // Tensors is a slice of tensors that is computed with as a whole, such as the parameters of a model:
 //
@@ -189,7 +193,7 @@ func (ts Tensors) Close() {
 		}
 	}
 	if len(words) > 0 {
-		closeWords(words, false)
+		ctorch.CloseWords(words, false)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 	"gotorch.dev/gotorch/internal/rankstest"
 	"gotorch.dev/gotorch/nn"
 )
@@ -336,9 +336,9 @@ func TestThreadsOfOneGoroutineStayItsOwn(t *testing.T) {
 			return n
 		}
 
-		restore := door.OwnThreads(all + 2)
+		restore := ownThreads(all + 2)
 		is("with its own", all+2)
-		inner := door.OwnThreads(all + 1)
+		inner := ownThreads(all + 1)
 		is("with its own within that", all+1)
 		inner()
 		is("then", all+2)
@@ -350,7 +350,7 @@ func TestThreadsOfOneGoroutineStayItsOwn(t *testing.T) {
 
 		// Others begin and end to compute, and divide the processors.
 		const many = 24
-		restore = door.OwnThreads(many)
+		restore = ownThreads(many)
 		defer gotorch.BoundCalls(8)()
 		a := gotorch.Rand([]int64{300, 300})
 		var wait sync.WaitGroup
@@ -372,7 +372,7 @@ func TestThreadsOfOneGoroutineStayItsOwn(t *testing.T) {
 		is("after them", all)
 
 		// A count for all threads is for those without one of their own.
-		restore = door.OwnThreads(many)
+		restore = ownThreads(many)
 		gotorch.SetNumThreads(all + 3)
 		gotorch.Ones([]int64{4}).Sin()
 		is("with its own, after SetNumThreads,", many)
@@ -525,4 +525,10 @@ func TestTooManyBlockedScopes(t *testing.T) {
 			}
 		}
 	})
+}
+
+// ownThreads gives the calling goroutine, which is locked to its thread, so many threads per op, until restore is called.
+func ownThreads(n int) (restore func()) {
+	before := ctorch.OwnThreads(int64(n))
+	return func() { ctorch.OwnThreads(before) }
 }

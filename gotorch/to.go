@@ -75,10 +75,10 @@ func (t Tensor) To(args ...ToArg) Tensor {
 		return ToDType(t, o.DType)
 	}
 	i := t.info("To")
-	have := Layout(i.layout + 1)
+	have := Layout(i.Layout + 1)
 	same := !o.Copy && !o.PinMemory &&
-		(o.DType == 0 || o.DType == DType(i.dtype+1)) &&
-		(o.Device == 0 || sameDevice(o.Device, deviceOf(i.device))) &&
+		(o.DType == 0 || o.DType == DType(i.Dtype+1)) &&
+		(o.Device == 0 || sameDevice(o.Device, deviceOf(i.Device))) &&
 		(o.Layout == 0 || o.Layout == have) &&
 		(o.MemoryFormat == 0 || o.MemoryFormat == PreserveFormat)
 	if same {

@@ -233,7 +233,7 @@ def test_the_proxy_has_what_go_asks_for(dist):
     assert packed.stat().st_size < 500 << 20  # what proxies take
     with zipfile.ZipFile(packed) as zipped:
         names = {n.removeprefix(f"gotorch.dev@v{__version__}/") for n in zipped.namelist()}
-    assert {"go.mod", "LICENSE", "gotorch/cgo.go", "cgotorch/cgotorch.h"} <= names
+    assert {"go.mod", "LICENSE", "gotorch/internal/ctorch/cgo.go", "cgotorch/cgotorch.h"} <= names
     # Modules of their own are not of this one.
     assert not [n for n in names if n.startswith(("pytorch_bridge/packages/bundle/oci/", "build/"))]
 

@@ -160,12 +160,18 @@ def packages() -> list[dict]:
     return json.loads("[" + done.stdout.replace("}\n{", "},{") + "]")
 
 
-def test_d10_only_gotorch_itself_uses_cgo():
+def ours(package: dict) -> list[str]:
+    """What a package imports of the module."""
+    return [i for i in package.get("Imports", []) if i.startswith("gotorch.dev/")]
+
+
+def test_d10_only_ctorch_uses_cgo():
     with_cgo = [p["ImportPath"] for p in packages() if p.get("CgoFiles")]
-    assert with_cgo == ["gotorch.dev/gotorch"]
+    assert with_cgo == ["gotorch.dev/gotorch/internal/ctorch"]
 
 
-def test_d10_the_core_does_not_depend_on_the_library_above_it():
-    core = next(p for p in packages() if p["ImportPath"] == "gotorch.dev/gotorch")
-    above = [i for i in core["Imports"] if i.startswith("gotorch.dev/")]
-    assert all(i.startswith("gotorch.dev/gotorch/internal/") for i in above), above
+def test_d10_ctorch_and_gotorch_depend_on_nothing_above_them():
+    known = {p["ImportPath"]: ours(p) for p in packages()}
+    assert known["gotorch.dev/gotorch/internal/ctorch"] == ["gotorch.dev/gotorch/internal/finalize"]
+    core = known["gotorch.dev/gotorch"]
+    assert all(i.startswith("gotorch.dev/gotorch/internal/") for i in core), core

@@ -25,12 +25,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
 )
-
-type compiled = door.Compiled[gotorch.Tensor, gotorch.DType, gotorch.Device]
-
-var load = door.LoadCompiled.(func(string, door.CompiledOptions) (compiled, error))
 
 // LoadOptions are the arguments of [Load] that have defaults.
 type LoadOptions struct {
@@ -61,10 +56,10 @@ type LoadOptions struct {
 
 // Model is a compiled model. Its methods may be called from several goroutines at once.
 type Model struct {
-	compiled compiled
+	compiled *compiled
 	inputs   []Input
 	outputs  []string
-	info     door.CompiledInfo[gotorch.DType, gotorch.Device]
+	info     compiledInfo
 	runners  chan struct{} // has room for those that run
 	cleanup  runtime.Cleanup
 
@@ -138,7 +133,7 @@ func Load(path string, opts ...LoadOptions) (*Model, error) {
 	if opt.Device != 0 {
 		index = opt.Device.Index()
 	}
-	c, err := load(path, door.CompiledOptions{
+	c, err := load(path, compiledOptions{
 		ModelName: opt.ModelName, NumRunners: max(runners, 0), SingleThreaded: opt.SingleThreaded,
 		Unchecked: opt.Unchecked, IgnoreChecksums: opt.IgnoreChecksums, DeviceIndex: index,
 	})
@@ -156,11 +151,11 @@ func Load(path string, opts ...LoadOptions) (*Model, error) {
 		m.inputs = append(m.inputs, input(names[i], in))
 	}
 	m.outputs = leaves(m.info.OutSpec, m.info.NumOutputs, false)
-	m.cleanup = runtime.AddCleanup(m, compiled.Free, c)
+	m.cleanup = runtime.AddCleanup(m, (*compiled).Free, c)
 	return m, nil
 }
 
-func input(name string, t door.CompiledTensor[gotorch.DType]) Input {
+func input(name string, t compiledTensor) Input {
 	in := Input{Name: name, DType: t.DType, Device: gotorch.DeviceType(t.DeviceType)}
 	if t.Sizes != nil {
 		in.Dims = make([]Dim, len(t.Sizes))

@@ -9,7 +9,6 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/datadoor"
 )
 
 // progress is how far an epoch has come, and what it began with.
@@ -479,16 +478,9 @@ func (l *Loader[B]) loadIterableRanks(by sharing, states []gotorch.Dict, wrong f
 	return nil
 }
 
-func init() {
-	datadoor.KeepPlace = func(loader any) (func() error, bool) {
-		if l, is := loader.(interface{ keepPlace() func() error }); is {
-			return l.keepPlace(), true
-		}
-		return nil, false
-	}
-}
-
-func (l *Loader[B]) keepPlace() (restore func() error) {
+// KeepPlace keeps where the loader is. restore sets it back: what is begun next is what would have been, and a loop that is under way
+// goes on. A state as of StateDict does not say whether the epoch that was left is to be begun anew or gone on with.
+func (l *Loader[B]) KeepPlace() (restore func() error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at, resume, epochs, dealt, generator := l.at, l.resume, l.epochs, l.dealt.Load(), stateOf(l.generator)

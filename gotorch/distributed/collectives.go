@@ -6,7 +6,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // ReduceOp is how the tensors of all ranks become one.
@@ -35,8 +35,6 @@ func (r ReduceOp) String() string {
 	return reduceNames[r]
 }
 
-type call = door.CollectiveCall[gotorch.Tensor]
-
 func list(ts ...gotorch.Tensor) []gotorch.Tensor { return ts }
 
 // Broadcast copies src's t into every other rank's.
@@ -48,7 +46,7 @@ func (g *Group) BroadcastAsync(t gotorch.Tensor, src int) *Work {
 	g.checkRank(op, "src", src)
 	real, free := reals(t)
 	defer free()
-	return g.begin(door.Broadcast, call{Op: op, Inputs: real, Root: src})
+	return g.begin(ctorch.Broadcast, call{Op: op, Inputs: real, Root: src})
 }
 
 // AllReduce makes of all ranks' t one tensor, in each of them. Complex tensors are summed, and nothing else, and so are sparse ones
@@ -61,7 +59,7 @@ func (g *Group) AllReduceAsync(t gotorch.Tensor, how ReduceOp) *Work {
 	checkReduce(op, how, t)
 	real, free := reals(t)
 	defer free()
-	return g.begin(door.AllReduce, call{Op: op, Inputs: real, Reduce: int(how)})
+	return g.begin(ctorch.AllReduce, call{Op: op, Inputs: real, Reduce: int(how)})
 }
 
 // AllReduceCoalesced is [Group.AllReduce] of several tensors in one collective.
@@ -76,7 +74,7 @@ func (g *Group) AllReduceCoalescedAsync(ts []gotorch.Tensor, how ReduceOp) *Work
 	checkReduce(op, how, ts...)
 	real, free := reals(ts...)
 	defer free()
-	return g.begin(door.AllReduceCoalesced, call{Op: op, Inputs: real, Reduce: int(how)})
+	return g.begin(ctorch.AllReduceCoalesced, call{Op: op, Inputs: real, Reduce: int(how)})
 }
 
 // Reduce makes of all ranks' t one tensor, in dst's. What is in the others' then is not said.
@@ -86,7 +84,7 @@ func (g *Group) Reduce(t gotorch.Tensor, dst int, how ReduceOp) { g.ReduceAsync(
 func (g *Group) ReduceAsync(t gotorch.Tensor, dst int, how ReduceOp) *Work {
 	const op = "Reduce"
 	g.checkRank(op, "dst", dst)
-	return g.begin(door.Reduce, call{Op: op, Inputs: list(t), Root: dst, Reduce: int(how)})
+	return g.begin(ctorch.Reduce, call{Op: op, Inputs: list(t), Root: dst, Reduce: int(how)})
 }
 
 // AllGather copies each rank's t into that rank's place of outputs, which are as many as there are ranks, of t's dtype
@@ -104,7 +102,7 @@ func (g *Group) AllGatherAsync(outputs []gotorch.Tensor, t gotorch.Tensor) *Work
 	defer free()
 	out, freeOut := reals(outputs...)
 	defer freeOut()
-	return g.begin(door.AllGather, call{Op: op, Outputs: out, Inputs: in})
+	return g.begin(ctorch.AllGather, call{Op: op, Outputs: out, Inputs: in})
 }
 
 // AllGatherIntoTensor copies all ranks' input into output, one after the other: its first dimension is as many times
@@ -119,13 +117,13 @@ func (g *Group) AllGatherIntoTensorAsync(output, input gotorch.Tensor) *Work {
 	defer free()
 	out, freeOut := reals(output)
 	defer freeOut()
-	return g.begin(door.AllGatherSingle, call{Op: "AllGatherIntoTensor", Outputs: out, Inputs: in})
+	return g.begin(ctorch.AllGatherSingle, call{Op: "AllGatherIntoTensor", Outputs: out, Inputs: in})
 }
 
 // allGatherCoalesced is [Group.AllGatherIntoTensorAsync] of several tensors in one collective, which Gloo has for the computer's
 // memory.
 func (g *Group) allGatherCoalesced(outputs, inputs []gotorch.Tensor) *Work {
-	return g.begin(door.AllGatherSingleCoalesced, call{Op: "AllGatherIntoTensor", Outputs: outputs, Inputs: inputs})
+	return g.begin(ctorch.AllGatherSingleCoalesced, call{Op: "AllGatherIntoTensor", Outputs: outputs, Inputs: inputs})
 }
 
 // Gather copies each rank's t into that rank's place of dst's outputs; the others give none.
@@ -139,7 +137,7 @@ func (g *Group) GatherAsync(t gotorch.Tensor, outputs []gotorch.Tensor, dst int)
 	g.checkRank(op, "dst", dst)
 	g.oneAt(op, "outputs", outputs, dst)
 	sameDType(op, t, outputs)
-	return g.begin(door.Gather, call{Op: op, Outputs: outputs, Inputs: list(t), Root: dst})
+	return g.begin(ctorch.Gather, call{Op: op, Outputs: outputs, Inputs: list(t), Root: dst})
 }
 
 // Scatter copies of src's inputs each rank's place into that rank's t; the others give none.
@@ -157,7 +155,7 @@ func (g *Group) ScatterAsync(t gotorch.Tensor, inputs []gotorch.Tensor, src int)
 	defer free()
 	in, freeIn := reals(inputs...)
 	defer freeIn()
-	return g.begin(door.Scatter, call{Op: op, Outputs: out, Inputs: in, Root: src})
+	return g.begin(ctorch.Scatter, call{Op: op, Outputs: out, Inputs: in, Root: src})
 }
 
 // ReduceScatter makes of all ranks' inputs[i] one tensor, in rank i's output. inputs are as many as there are ranks.
@@ -170,7 +168,7 @@ func (g *Group) ReduceScatterAsync(output gotorch.Tensor, inputs []gotorch.Tenso
 	const op = "ReduceScatter"
 	g.one(op, "inputs", inputs)
 	sameDType(op, output, inputs)
-	return g.begin(door.ReduceScatter, call{Op: op, Outputs: list(output), Inputs: inputs, Reduce: int(how)})
+	return g.begin(ctorch.ReduceScatter, call{Op: op, Outputs: list(output), Inputs: inputs, Reduce: int(how)})
 }
 
 // ReduceScatterTensor is [Group.ReduceScatter] of the parts of one tensor, whose first dimension is as many times
@@ -181,7 +179,7 @@ func (g *Group) ReduceScatterTensor(output, input gotorch.Tensor, how ReduceOp) 
 
 // ReduceScatterTensorAsync is [Group.ReduceScatterTensor] that does not wait.
 func (g *Group) ReduceScatterTensorAsync(output, input gotorch.Tensor, how ReduceOp) *Work {
-	return g.begin(door.ReduceScatterSingle, call{
+	return g.begin(ctorch.ReduceScatterSingle, call{
 		Op: "ReduceScatterTensor", Outputs: list(output), Inputs: list(input), Reduce: int(how),
 	})
 }
@@ -202,7 +200,7 @@ func (g *Group) AllToAllAsync(outputs, inputs []gotorch.Tensor) *Work {
 	defer free()
 	in, freeIn := reals(inputs...)
 	defer freeIn()
-	return g.begin(door.AllToAll, call{Op: op, Outputs: out, Inputs: in})
+	return g.begin(ctorch.AllToAll, call{Op: op, Outputs: out, Inputs: in})
 }
 
 // Splits are how many rows of the first dimension go to, and come from, each rank in [Group.AllToAllSingle]. Nil is: as
@@ -223,7 +221,7 @@ func (g *Group) AllToAllSingleAsync(output, input gotorch.Tensor, splits ...Spli
 	defer free()
 	out, freeOut := reals(output)
 	defer freeOut()
-	return g.begin(door.AllToAllSingle, call{
+	return g.begin(ctorch.AllToAllSingle, call{
 		Op: op, Outputs: out, Inputs: in, OutputCounts: s.Output, InputCounts: s.Input,
 	})
 }
@@ -250,7 +248,7 @@ func (g *Group) SendAsync(t gotorch.Tensor, dst int, opts ...P2POptions) *Work {
 func (g *Group) send(op string, t gotorch.Tensor, dst int, opts []P2POptions) *Work {
 	g.checkRank(op, "dst", dst)
 	g.checkOther(op, dst)
-	return g.begin(door.Send, call{Op: op, Inputs: list(t), Root: dst, Tag: args.Option(opts).Tag})
+	return g.begin(ctorch.Send, call{Op: op, Inputs: list(t), Root: dst, Tag: args.Option(opts).Tag})
 }
 
 // Recv receives into t what src has sent, or whoever sends first where src is [AnyRank], and returns who it was.
@@ -268,7 +266,7 @@ func (g *Group) recv(op string, t gotorch.Tensor, src int, opts []P2POptions) *W
 		g.checkRank(op, "src", src)
 		g.checkOther(op, src)
 	}
-	w := g.begin(door.Recv, call{Op: op, Inputs: list(t), Root: src, Tag: args.Option(opts).Tag})
+	w := g.begin(ctorch.Recv, call{Op: op, Inputs: list(t), Root: src, Tag: args.Option(opts).Tag})
 	w.from, w.receives = src, true
 	return w
 }
@@ -311,7 +309,7 @@ func (g *Group) BatchSendRecv(ops []P2POp) []*Work {
 func (g *Group) Barrier() { g.BarrierAsync().must() }
 
 // BarrierAsync is [Group.Barrier] that does not wait.
-func (g *Group) BarrierAsync() *Work { return g.begin(door.Barrier, call{Op: "Barrier"}) }
+func (g *Group) BarrierAsync() *Work { return g.begin(ctorch.Barrier, call{Op: "Barrier"}) }
 
 // MonitoredBarrierOptions are the arguments of [Group.MonitoredBarrier] that have defaults.
 type MonitoredBarrierOptions struct {
@@ -336,7 +334,7 @@ func (g *Group) MonitoredBarrier(opts ...MonitoredBarrierOptions) {
 	}
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
-	if err := c10d.MonitoredBarrier(g.handle, ms, opt.WaitAllRanks); err != nil {
+	if err := c10dMonitoredBarrier(g.handle, ms, opt.WaitAllRanks); err != nil {
 		panic(err)
 	}
 }

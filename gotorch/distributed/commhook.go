@@ -6,7 +6,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // A CommHook takes the place of [DataParallel]'s all-reduce: given the gradients of a bucket, which are this rank's own, it
@@ -36,15 +36,15 @@ type CommHook func(bucket *GradBucket) (*Work, error)
 //
 // Python's: https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html#torch.distributed.GradBucket
 type GradBucket struct {
-	handle door.Bucket
+	handle ctorch.DistBucket
 	index  int
 	last   bool
 }
 
-func newGradBucket(handle door.Bucket) *GradBucket {
+func newGradBucket(handle ctorch.DistBucket) *GradBucket {
 	b := &GradBucket{handle: handle}
-	b.index, b.last = c10d.BucketIndex(handle)
-	runtime.AddCleanup(b, func(h door.Bucket) { c10d.FreeBucket(h) }, handle)
+	b.index, b.last = c10dBucketIndex(handle)
+	runtime.AddCleanup(b, func(h ctorch.DistBucket) { ctorch.DistBucketFree(h) }, handle)
 	return b
 }
 
@@ -58,26 +58,26 @@ func (b *GradBucket) IsLast() bool { return b.last }
 // Buffer returns the gradients as one tensor of one dimension; a sparse gradient, which has a bucket to itself, as it is.
 func (b *GradBucket) Buffer() gotorch.Tensor {
 	defer runtime.KeepAlive(b)
-	return c10d.BucketBuffer(b.handle)
+	return c10dBucketBuffer(b.handle)
 }
 
 // SetBuffer has t take the buffer's place: Backward's result is what is there when the bucket's Work has ended. It must then have
 // as many elements; another dtype is converted.
 func (b *GradBucket) SetBuffer(t gotorch.Tensor) {
 	defer runtime.KeepAlive(b)
-	c10d.BucketSetBuffer(b.handle, t)
+	c10dBucketSetBuffer(b.handle, t)
 }
 
 // Gradients returns views of the buffer, of the shapes of [GradBucket.Parameters]; none of a sparse one.
 func (b *GradBucket) Gradients() []gotorch.Tensor {
 	defer runtime.KeepAlive(b)
-	return c10d.BucketTensors(b.handle, false)
+	return c10dBucketTensors(b.handle, false)
 }
 
 // Parameters returns whose gradients they are, in the order of [GradBucket.Gradients].
 func (b *GradBucket) Parameters() []gotorch.Tensor {
 	defer runtime.KeepAlive(b)
-	return c10d.BucketTensors(b.handle, true)
+	return c10dBucketTensors(b.handle, true)
 }
 
 // RegisterCommHook has hook reduce the gradients, on all ranks, from the next pass on. It panics with a TypeError for nil, and
@@ -97,7 +97,7 @@ func (d *DistributedDataParallel) RegisterCommHook(hook CommHook) {
 		panic(args.ValueError(op, "the module was used after Close"))
 	}
 	inHook := d.inHook
-	c10d.RegisterCommHook(d.reducer, func(handle door.Bucket) func() {
+	c10dRegisterCommHook(d.reducer, func(handle ctorch.DistBucket) func() {
 		inHook.Add(1)
 		defer inHook.Add(-1)
 		work, err := hook(newGradBucket(handle))

@@ -8,8 +8,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
-	"gotorch.dev/gotorch/internal/nndoor"
+	"gotorch.dev/gotorch/internal/ctorch"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -55,7 +54,7 @@ type DistributedDataParallel struct {
 	Net nn.Modular `nn:"module"` // as Python saves it
 
 	group   *Group
-	reducer door.Reducer
+	reducer ctorch.DistReducer
 	options DataParallelOptions
 	trained []string // the parameters of the reducer
 	noSync  bool
@@ -104,7 +103,7 @@ func DataParallel(net nn.Modular, opts ...DataParallelOptions) *DistributedDataP
 			sparse[name] = e.Sparse
 		}
 	}
-	of := door.ReducerOptions{
+	of := reducerOptions{
 		BucketBytes: int64(megabytes * (1 << 20)), FindUnusedParameters: opt.FindUnusedParameters,
 		GradientAsBucketView: opt.GradientAsBucketView, StaticGraph: opt.StaticGraph, Compression: int(opt.Compression),
 	}
@@ -128,11 +127,11 @@ func DataParallel(net nn.Modular, opts ...DataParallelOptions) *DistributedDataP
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
 	d := nn.Init(&DistributedDataParallel{Net: net, group: g, options: opt, trained: of.Names, synced: true, inHook: new(atomic.Int32), closing: new(sync.Once)})
-	d.reducer = c10d.NewReducer(g.handle, trained, of)
+	d.reducer = c10dNewReducer(g.handle, trained, of)
 	d.remove = g.joinBatchNorms(net)
-	d.cleanup = runtime.AddCleanup(d, func(r door.Reducer) { c10d.FreeReducer(r) }, d.reducer)
+	d.cleanup = runtime.AddCleanup(d, func(r ctorch.DistReducer) { ctorch.DistReducerFree(r) }, d.reducer)
 	if !opt.NoInitSync {
-		c10d.BroadcastCoalesced(g.handle, d.states(), broadcastBytes, 0)
+		c10dBroadcastCoalesced(g.handle, d.states(), broadcastBytes, 0)
 	}
 	return d
 }
@@ -157,8 +156,8 @@ func (g *Group) joinBatchNorms(net nn.Modular) (remove []func()) {
 		return nil
 	}
 	for _, m := range net.NamedModules() {
-		if end, is := nndoor.SyncBatchNorm(m, func(t any) { g.AllReduce(t.(gotorch.Tensor), Sum) }); is {
-			remove = append(remove, end)
+		if synced, is := m.(*nn.SyncBatchNormModule); is {
+			remove = append(remove, synced.ReduceWith(func(t gotorch.Tensor) { g.AllReduce(t, Sum) }))
 		}
 	}
 	return remove
@@ -227,7 +226,7 @@ func (d *DistributedDataParallel) Around(forward func() []gotorch.Tensor) []goto
 	outputs := forward()
 	d.synced = recorded && !d.noSync
 	if d.synced {
-		outputs = c10d.ReducerBackward(d.reducer, outputs)
+		outputs = c10dReducerBackward(d.reducer, outputs)
 		for _, t := range outputs {
 			if !t.IsLeaf() {
 				// The graph keeps what averages its gradients: the caller may have nothing else when it goes backward.
@@ -251,18 +250,18 @@ func (d *DistributedDataParallel) before(op string, recorded bool) {
 	join := d.joinedLocked()
 	if join != nil && join.joinables[0] == Joinable(d) {
 		work := join.notifyLocked(op, d.group)
-		c10d.SetForwardWork(d.reducer, work.handle, !join.options.NoDivideByInitialWorldSize)
+		c10dSetForwardWork(d.reducer, work.handle, !join.options.NoDivideByInitialWorldSize)
 	}
 	if recorded {
 		// Where all ranks agree on new buckets, which is a collective: not only where gradients are reduced.
-		c10d.ReducerForward(d.reducer, !d.noSync)
+		c10dReducerForward(d.reducer, !d.noSync)
 	}
 	if buffers := d.syncedBuffers(); len(buffers) > 0 {
 		root := 0
 		if join != nil {
 			root = d.group.largestLocked(op, d.group.rank) // of those that have not come to the end
 		}
-		c10d.BroadcastCoalesced(d.group.handle, buffers, broadcastBytes, root)
+		c10dBroadcastCoalesced(d.group.handle, buffers, broadcastBytes, root)
 	}
 	if join != nil {
 		average := float32(0)
@@ -284,7 +283,7 @@ func (d *DistributedDataParallel) SyncBuffers() {
 	d.group.mutex.Lock()
 	defer d.group.mutex.Unlock()
 	if buffers := d.buffers(); len(buffers) > 0 {
-		c10d.BroadcastCoalesced(d.group.handle, buffers, broadcastBytes, 0)
+		c10dBroadcastCoalesced(d.group.handle, buffers, broadcastBytes, 0)
 	}
 }
 
@@ -308,7 +307,7 @@ func (d *DistributedDataParallel) NoSync(fn func()) {
 // All ranks must call it.
 func (d *DistributedDataParallel) Buckets() (buckets [][]string) {
 	d.between("DataParallel.Buckets", func() {
-		for _, bucket := range c10d.ReducerBuckets(d.reducer, len(d.trained)) {
+		for _, bucket := range c10dReducerBuckets(d.reducer, len(d.trained)) {
 			var names []string
 			for _, i := range bucket {
 				names = append(names, d.trained[i])
@@ -356,7 +355,7 @@ func (d *DistributedDataParallel) SetBuckets(buckets [][]string) {
 			panic(args.ValueError(op, "the parameter %q is in no bucket", name))
 		}
 	}
-	d.between(op, func() { c10d.SetReducerBuckets(d.reducer, all) })
+	d.between(op, func() { c10dSetReducerBuckets(d.reducer, all) })
 }
 
 // between runs fn between two passes.
@@ -384,7 +383,7 @@ func (d *DistributedDataParallel) Close() error {
 	}
 	d.closing.Do(func() {
 		d.cleanup.Stop()
-		c10d.FreeReducer(d.reducer)
+		ctorch.DistReducerFree(d.reducer)
 		d.reducer = nil
 		for _, remove := range d.remove {
 			remove()

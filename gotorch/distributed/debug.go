@@ -41,7 +41,7 @@ func SetDebugLevel(level DebugLevel) error {
 		return args.ValueError("SetDebugLevel", "there is no level %d, but DebugOff, DebugInfo and DebugDetail", int(level))
 	}
 	said.Do(func() {})
-	return c10d.SetDebugLevel(int(level))
+	return c10dSetDebugLevel(int(level))
 }
 
 // CurrentDebugLevel returns the level of groups that are made now.
@@ -49,7 +49,7 @@ func SetDebugLevel(level DebugLevel) error {
 // See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.get_debug_level
 func CurrentDebugLevel() DebugLevel {
 	_ = debugFromEnvironment()
-	return DebugLevel(c10d.DebugLevel())
+	return DebugLevel(c10dDebugLevel())
 }
 
 var (
@@ -59,6 +59,6 @@ var (
 
 // debugFromEnvironment has c10d read the variable, unless a level was set. The error is a ValueError for another word.
 func debugFromEnvironment() error {
-	said.Do(func() { saidWrong = c10d.SetDebugLevel(-1) })
+	said.Do(func() { saidWrong = c10dSetDebugLevel(-1) })
 	return saidWrong
 }

@@ -2,7 +2,6 @@ package distributed
 
 import (
 	"fmt"
-	"iter"
 	"runtime"
 	"slices"
 	"strings"
@@ -11,8 +10,6 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
-	"gotorch.dev/gotorch/internal/nndoor"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -123,12 +120,6 @@ func FullyShard(net nn.Modular, opts ...FullyShardOptions) *FullySharded {
 	return s
 }
 
-type (
-	allParameters = func(nn.Modular) iter.Seq2[string, gotorch.Tensor]
-	swapTensors   = func(m nn.Modular, tensors nn.StateDict, strict, tie bool) (restore func())
-	fetched       = func(op string, whole gotorch.Tensor, fetch func() gotorch.Tensor) (leave func())
-)
-
 // shardUnit is parameters that are whole together.
 type shardUnit struct {
 	of     *FullySharded
@@ -217,7 +208,7 @@ func (s *FullySharded) divide(op string) {
 	params := map[uintptr]*shardParam{}
 	owner := map[*shardParam]*shardUnit{}
 	var all []*shardParam
-	for name, t := range door.AllParameters.(allParameters)(s.Net) {
+	for name, t := range nn.AllNamedParameters(s.Net) {
 		handle := uintptr(*t.T)
 		if handle == 0 {
 			panic(args.TypeError(op, "the parameter %q was closed", name))
@@ -303,7 +294,7 @@ func (s *FullySharded) copyFromRank0(op string) {
 // watch has calls of units and of what is in them go through here.
 func (s *FullySharded) watch() {
 	for _, u := range s.units {
-		s.remove = append(s.remove, nndoor.Span(u.module, u.enter))
+		s.remove = append(s.remove, nn.RegisterForwardSpan(u.module, u.enter).Remove)
 		if s.options.ParamDType != 0 && u != s.root { // Forward does it for the root
 			convert := func(_ nn.Modular, inputs []gotorch.Tensor) []gotorch.Tensor { return s.convert(inputs) }
 			if m, ok := u.module.(interface {
@@ -326,13 +317,13 @@ func (s *FullySharded) watch() {
 	}
 	for name, m := range s.Net.NamedModules() {
 		for _, u := range own[name] {
-			s.remove = append(s.remove, nndoor.Span(m, func() func() {
+			s.remove = append(s.remove, nn.RegisterForwardSpan(m, func() func() {
 				if u.open == 0 {
 					panic(args.Errorf("distributed.FullyShard", gotorch.RuntimeError,
 						"the module %q computes while the parameters of %v are not there: call that by nn.Call, or its Forward where it is of package nn, within Forward or Around of the whole", name, u))
 				}
 				return func() {}
-			}))
+			}).Remove)
 		}
 	}
 }
@@ -459,7 +450,7 @@ func (u *shardUnit) enter() (leave func()) {
 	})
 	leaveFetched := func() {}
 	if gotorch.GradEnabled() && !s.options.NoReshardAfterForward {
-		leaveFetched = door.Fetched.(fetched)("distributed.FullyShard", whole, f.fetch)
+		leaveFetched = enterFetched("distributed.FullyShard", whole, f.fetch)
 	}
 	dict := nn.StateDict{}
 	for i, p := range u.params {
@@ -469,7 +460,7 @@ func (u *shardUnit) enter() (leave func()) {
 		}
 		dict[name] = params[i]
 	}
-	restore := door.SwapTensors.(swapTensors)(u.module, dict, false, true)
+	restore := nn.SwapTensors(u.module, dict)
 	done = true
 	return func() {
 		restore()

@@ -10,8 +10,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
-	"gotorch.dev/gotorch/internal/nndoor"
+	"gotorch.dev/gotorch/internal/found"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -41,7 +40,7 @@ func (s *FullySharded) broadcast(op string, ts []gotorch.Tensor) {
 	defer g.inUse.RUnlock()
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
-	c10d.BroadcastCoalesced(g.handle, ts, broadcastBytes, 0)
+	c10dBroadcastCoalesced(g.handle, ts, broadcastBytes, 0)
 }
 
 // UnsyncedGradients returns what backward passes within [FullySharded.NoSync] have added up on this rank, and no pass has
@@ -137,23 +136,26 @@ func (u *shardUnit) reduceDType() gotorch.DType {
 
 // Gradients that are not finite ---------------------------------------------------------------------
 
-// sharded are the modules that parts belong to, by the parts' handles.
-var sharded sync.Map // of uintptr to weak.Pointer[FullySharded]
-
 // enroll has a gradient scaler know which parts belong together.
 func (s *FullySharded) enroll() {
-	me := weak.Make(s)
+	of := weak.Make(s)
+	me := found.NewOwner(func() found.Group {
+		if s := of.Value(); s != nil && s.remove != nil {
+			return ranksOf{s.group}
+		}
+		return nil
+	})
 	var handles []uintptr
 	for _, u := range s.units {
 		for _, p := range u.params {
 			handle := uintptr(*p.part.T)
 			handles = append(handles, handle)
-			sharded.Store(handle, me)
+			me.Has(handle)
 		}
 	}
 	forget := func(handles []uintptr) {
 		for _, handle := range handles {
-			sharded.CompareAndDelete(handle, me)
+			me.Forget(handle)
 		}
 	}
 	cleanup := runtime.AddCleanup(s, forget, handles)
@@ -163,45 +165,29 @@ func (s *FullySharded) enroll() {
 	})
 }
 
-func init() {
-	// A part may be finite where another rank's is not: all ranks must leave the step out, or none.
-	door.FoundInf = func(parameters []gotorch.Tensor, found gotorch.Tensor) {
-		var groups []*Group
-		for _, p := range parameters {
-			if of, is := sharded.Load(uintptr(*p.T)); is {
-				if s := of.(weak.Pointer[FullySharded]).Value(); s != nil && s.remove != nil && !slices.Contains(groups, s.group) {
-					groups = append(groups, s.group)
-				}
-			}
-		}
-		for _, g := range groups {
-			g.AllReduce(found, Max)
-		}
-	}
-	nndoor.Cloned = cloned
-}
+// ranksOf is a found.Group.
+type ranksOf struct{ *Group }
+
+// MaxOverRanks implements found.Group.
+func (r ranksOf) MaxOverRanks(t gotorch.Tensor) { r.AllReduce(t, Max) }
 
 // Copies --------------------------------------------------------------------------------------------
 
-// cloned makes a copy of a sharded module one that has units of its own: of is what a module within became.
-func cloned(original, copied any, of func(module any) any) {
-	s, is := original.(*FullySharded)
-	if !is {
-		return
-	}
-	c := copied.(*FullySharded)
+// Cloned implements [nn.Cloned]: it makes the copy of a sharded module one that has units of its own.
+func (c *FullySharded) Cloned(original nn.Modular, of func(module nn.Modular) nn.Modular) {
+	s := original.(*FullySharded)
 	c.mutex = sync.Mutex{}
 	c.recent, c.order, c.pass, c.last, c.units, c.root, c.remove = nil, nil, nil, nil, nil, nil, nil
 	if s.remove == nil { // after Unshard
 		return
 	}
 	parts := map[string]gotorch.Tensor{}
-	for name, t := range door.AllParameters.(allParameters)(c.Net) {
+	for name, t := range nn.AllNamedParameters(c.Net) {
 		parts[name] = t
 	}
 	for _, u := range s.units {
 		unit := *u
-		unit.of, unit.module = c, of(u.module).(nn.Modular)
+		unit.of, unit.module = c, of(u.module)
 		unit.open, unit.coming, unit.pending, unit.params = 0, nil, gotorch.Tensor{}, nil
 		for _, p := range u.params {
 			param := *p

@@ -13,7 +13,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // Group is processes that exchange tensors. Several goroutines may use one, as far as all ranks then call its collectives
@@ -33,7 +33,7 @@ type Group struct {
 	mutex   sync.Mutex // collectives begin one after the other
 	inUse   sync.RWMutex
 	joining *joining // or nil
-	handle  door.Group
+	handle  ctorch.DistGroup
 	closed  bool
 	cleanup runtime.Cleanup
 }
@@ -76,15 +76,15 @@ func refusedGroup(name string) string { return "refused group " + name }
 // newGroup makes a group, of which this process is a rank.
 func (w *world) newGroup(op, name string, ranks []int, ms int64, description string) (*Group, error) {
 	rank := slices.Index(ranks, w.rank)
-	opts := door.GroupOptions{Backend: string(w.backend), Name: name, Description: description, TimeoutMS: ms}
+	opts := groupOptions{Backend: string(w.backend), Name: name, Description: description, TimeoutMS: ms}
 	whole := description == "default_pg"
 	if !whole {
 		for _, r := range ranks {
 			opts.Ranks = append(opts.Ranks, int64(r))
 		}
 	}
-	handle, err := use(w.store, op, func(s door.Store) (door.Group, error) {
-		return c10d.NewGroup(s, rank, len(ranks), opts)
+	handle, err := use(w.store, op, func(s ctorch.DistStore) (ctorch.DistGroup, error) {
+		return c10dNewGroup(s, rank, len(ranks), opts)
 	})
 	if of, is := errors.AsType[*gotorch.Error](err); is && of.Kind == gotorch.RuntimeError && w.backend == Gloo {
 		of.Kind = NetworkError // c10d's self test has passed
@@ -99,13 +99,13 @@ func (w *world) newGroup(op, name string, ranks []int, ms int64, description str
 	}
 	allGo, err := w.languages.Check(keys...)
 	if err != nil {
-		c10d.FreeGroup(handle)
+		ctorch.DistGroupFree(handle)
 		return nil, err
 	}
 	g := &Group{world: w, rank: rank, ranks: ranks, name: name, whole: whole, allGo: allGo, handle: handle}
 	g.timeoutMS.Store(ms)
 	// Freeing one waits for what has begun.
-	g.cleanup = runtime.AddCleanup(g, func(h door.Group) { go c10d.FreeGroup(h) }, handle)
+	g.cleanup = runtime.AddCleanup(g, func(h ctorch.DistGroup) { go ctorch.DistGroupFree(h) }, handle)
 	return g, nil
 }
 
@@ -193,7 +193,7 @@ func (g *Group) SetTimeout(d time.Duration) error {
 		return err
 	}
 	defer g.inUse.RUnlock()
-	if err := c10d.SetGroupTimeout(g.handle, ms); err != nil {
+	if err := c10dSetGroupTimeout(g.handle, ms); err != nil {
 		return err
 	}
 	g.timeoutMS.Store(ms)
@@ -210,7 +210,7 @@ func (g *Group) Close() error {
 	}
 	g.closed = true
 	g.cleanup.Stop()
-	c10d.FreeGroup(g.handle)
+	ctorch.DistGroupFree(g.handle)
 	if g.whole {
 		return errors.Join(g.world.store.Close(), g.world.languages.Close())
 	}
@@ -231,19 +231,19 @@ func (g *Group) enter(op string) error {
 }
 
 // begin begins a collective. It panics with *gotorch.Error.
-func (g *Group) begin(which door.Collective, call door.CollectiveCall[gotorch.Tensor]) *Work {
+func (g *Group) begin(which ctorch.Collective, call call) *Work {
 	if err := g.enter(call.Op); err != nil {
 		panic(err)
 	}
 	defer g.inUse.RUnlock()
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
-	return newWork(call.Op, g, c10d.Begin(g.handle, which, call))
+	return newWork(call.Op, g, c10dBegin(g.handle, which, call))
 }
 
 // beginLocked begins an all-reduce: the group is in use, and its mutex locked.
 func (g *Group) beginLocked(op string, t gotorch.Tensor, how ReduceOp) *Work {
-	return newWork(op, g, c10d.Begin(g.handle, door.AllReduce, call{Op: op, Inputs: list(t), Reduce: int(how)}))
+	return newWork(op, g, c10dBegin(g.handle, ctorch.AllReduce, call{Op: op, Inputs: list(t), Reduce: int(how)}))
 }
 
 // checkRank panics for what is no rank of the group.

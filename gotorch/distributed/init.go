@@ -81,7 +81,7 @@ func Init(ctx context.Context, opts ...Options) (*Group, error) {
 	if err := checkInterfaces(op); err != nil {
 		return nil, err
 	}
-	if err := c10d.SelfTest(); err != nil {
+	if err := c10dSelfTest(); err != nil {
 		return nil, err
 	}
 	if err := debugFromEnvironment(); err != nil {

@@ -262,7 +262,7 @@ func (d *DistributedDataParallel) JoinHook(opts JoinOptions) JoinHook {
 			d.synced = d.followForward(op)
 			if d.synced {
 				// It calls hooks, which begin collectives of their own.
-				c10d.Shadow(d.reducer)
+				c10dShadow(d.reducer)
 			}
 		},
 		Post: func(last bool) {
@@ -277,7 +277,7 @@ func (d *DistributedDataParallel) JoinHook(opts JoinOptions) JoinHook {
 				rank = d.group.rank
 			}
 			root := d.group.largestLocked(op, rank)
-			c10d.BroadcastCoalesced(d.group.handle, d.states(), broadcastBytes, root)
+			c10dBroadcastCoalesced(d.group.handle, d.states(), broadcastBytes, root)
 		},
 	}
 }
@@ -290,10 +290,10 @@ func (d *DistributedDataParallel) followForward(op string) bool {
 	defer d.group.inUse.RUnlock()
 	d.group.mutex.Lock()
 	defer d.group.mutex.Unlock()
-	c10d.ReducerForward(d.reducer, false)
+	c10dReducerForward(d.reducer, false)
 	if buffers := d.syncedBuffers(); len(buffers) > 0 {
 		root := d.group.largestLocked(op, -1)
-		c10d.BroadcastCoalesced(d.group.handle, buffers, broadcastBytes, root)
+		c10dBroadcastCoalesced(d.group.handle, buffers, broadcastBytes, root)
 	}
 	work, t := d.group.countLocked(op, 0)
 	work.must()

@@ -10,10 +10,8 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
-
-var c10d = door.CallDistributed.(door.Distributed[gotorch.Tensor])
 
 // Store is keys and values that the processes of a job share: how they find each other. Its methods may be called from
 // several goroutines, which take turns while one waits; [Store.Clone] is another connection to the same keys.
@@ -21,19 +19,19 @@ var c10d = door.CallDistributed.(door.Distributed[gotorch.Tensor])
 // Python's: https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.Store
 type Store struct {
 	mutex   sync.Mutex // for closed and users
-	handle  door.Store
+	handle  ctorch.DistStore
 	closed  bool
 	users   int // calls that use the handle: the last one frees it, if the store was closed meanwhile
 	port    int // of a server elsewhere, which may not answer; 0: there is none
 	cleanup runtime.Cleanup
 }
 
-func newStore(handle door.Store, err error) (*Store, error) {
+func newStore(handle ctorch.DistStore, err error) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{handle: handle}
-	s.cleanup = runtime.AddCleanup(s, func(h door.Store) { c10d.FreeStore(h) }, handle)
+	s.cleanup = runtime.AddCleanup(s, func(h ctorch.DistStore) { ctorch.DistStoreFree(h) }, handle)
 	return s, nil
 }
 
@@ -74,7 +72,7 @@ func NewTCPStore(host string, port int, opts ...TCPStoreOptions) (*Store, error)
 	if err := noNUL(op, host); err != nil {
 		return nil, err
 	}
-	s, err := newStore(c10d.TCPStore(door.TCPOptions{
+	s, err := newStore(c10dTCPStore(tcpOptions{
 		Host: host, Port: port, WorldSize: int(size), Server: opt.Server,
 		WaitForWorkers: !opt.NoWaitForWorkers, MultiTenant: opt.MultiTenant, TimeoutMS: ms,
 	}))
@@ -104,24 +102,24 @@ func NewFileStore(path string, worldSize int) (*Store, error) {
 	if worldSize == 0 {
 		worldSize = -1
 	}
-	return newStore(c10d.FileStore(path, worldSize))
+	return newStore(c10dFileStore(path, worldSize))
 }
 
 // NewHashStore makes a store within this process, for tests and for jobs of one.
 //
 // See https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.HashStore
-func NewHashStore() (*Store, error) { return newStore(c10d.HashStore()) }
+func NewHashStore() (*Store, error) { return newStore(c10dHashStore()) }
 
 // Prefix returns a store that puts prefix and a slash in front of keys.
 func (s *Store) Prefix(prefix string) (*Store, error) {
 	if err := noNUL("Store.Prefix", prefix); err != nil {
 		return nil, err
 	}
-	return use(s, "Store.Prefix", func(h door.Store) (*Store, error) { return s.child(c10d.PrefixStore(prefix, h)) })
+	return use(s, "Store.Prefix", func(h ctorch.DistStore) (*Store, error) { return s.child(c10dPrefixStore(prefix, h)) })
 }
 
 // child is a store at the same server.
-func (s *Store) child(handle door.Store, err error) (*Store, error) {
+func (s *Store) child(handle ctorch.DistStore, err error) (*Store, error) {
 	c, err := newStore(handle, err)
 	if err == nil {
 		c.port = s.port
@@ -131,10 +129,10 @@ func (s *Store) child(handle door.Store, err error) (*Store, error) {
 
 // Clone returns another connection to the same keys.
 func (s *Store) Clone() (*Store, error) {
-	return use(s, "Store.Clone", func(h door.Store) (*Store, error) {
-		c, err := s.child(c10d.Clone(h))
+	return use(s, "Store.Clone", func(h ctorch.DistStore) (*Store, error) {
+		c, err := s.child(c10dClone(h))
 		if err == nil && c.port != 0 {
-			ms, err := c10d.Timeout(h)
+			ms, err := c10dTimeout(h)
 			if err != nil {
 				c.Close()
 				return nil, err
@@ -161,12 +159,12 @@ func (s *Store) Close() error {
 // freeUnused frees what a closed store has, unless a call uses it. The mutex is locked.
 func (s *Store) freeUnused() {
 	if s.closed && s.users == 0 {
-		c10d.FreeStore(s.handle)
+		ctorch.DistStoreFree(s.handle)
 	}
 }
 
 // use calls fn with s's handle, unless s was closed.
-func use[T any](s *Store, op string, fn func(door.Store) (T, error)) (T, error) {
+func use[T any](s *Store, op string, fn func(ctorch.DistStore) (T, error)) (T, error) {
 	s.mutex.Lock()
 	if s.closed {
 		s.mutex.Unlock()
@@ -188,18 +186,18 @@ func use[T any](s *Store, op string, fn func(door.Store) (T, error)) (T, error) 
 	return value, err
 }
 
-func useOnly(s *Store, op string, fn func(door.Store) error) error {
-	_, err := use(s, op, func(h door.Store) (struct{}, error) { return struct{}{}, fn(h) })
+func useOnly(s *Store, op string, fn func(ctorch.DistStore) error) error {
+	_, err := use(s, op, func(h ctorch.DistStore) (struct{}, error) { return struct{}{}, fn(h) })
 	return err
 }
 
 // Port returns the port of a TCP store's server; a ValueError for other stores.
-func (s *Store) Port() (int, error) { return use(s, "Store.Port", c10d.Port) }
+func (s *Store) Port() (int, error) { return use(s, "Store.Port", c10dPort) }
 
 // Timeout returns how long Get and Wait wait.
 func (s *Store) Timeout() (time.Duration, error) {
-	return use(s, "Store.Timeout", func(h door.Store) (time.Duration, error) {
-		ms, err := c10d.Timeout(h)
+	return use(s, "Store.Timeout", func(h ctorch.DistStore) (time.Duration, error) {
+		ms, err := c10dTimeout(h)
 		return time.Duration(ms) * time.Millisecond, err
 	})
 }
@@ -211,8 +209,8 @@ func (s *Store) SetTimeout(d time.Duration) error {
 	if err != nil {
 		return err
 	}
-	return useOnly(s, op, func(h door.Store) error {
-		err := c10d.SetTimeout(h, ms)
+	return useOnly(s, op, func(h ctorch.DistStore) error {
+		err := c10dSetTimeout(h, ms)
 		if err == nil && s.port != 0 {
 			limitAnswers(s.port, time.Duration(ms)*time.Millisecond)
 		}
@@ -225,7 +223,7 @@ func (s *Store) Set(key string, value []byte) error {
 	if err := noNUL("Store.Set", key); err != nil {
 		return err
 	}
-	return useOnly(s, "Store.Set", func(h door.Store) error { return c10d.Set(h, key, value) })
+	return useOnly(s, "Store.Set", func(h ctorch.DistStore) error { return c10dSet(h, key, value) })
 }
 
 // Get waits for a key and returns its value. The error is ctx's where that ends before, and a [StoreError] where the
@@ -234,7 +232,7 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	if err := s.Wait(ctx, key); err != nil {
 		return nil, err
 	}
-	return use(s, "Store.Get", func(h door.Store) ([]byte, error) { return c10d.Get(h, key) })
+	return use(s, "Store.Get", func(h ctorch.DistStore) ([]byte, error) { return c10dGet(h, key) })
 }
 
 // Add adds n to the number that a key has, 0 where it is not there, and returns the sum.
@@ -242,7 +240,7 @@ func (s *Store) Add(key string, n int64) (int64, error) {
 	if err := noNUL("Store.Add", key); err != nil {
 		return 0, err
 	}
-	return use(s, "Store.Add", func(h door.Store) (int64, error) { return c10d.Add(h, key, n) })
+	return use(s, "Store.Add", func(h ctorch.DistStore) (int64, error) { return c10dAdd(h, key, n) })
 }
 
 // Append adds value at the end of what a key has.
@@ -250,7 +248,7 @@ func (s *Store) Append(key string, value []byte) error {
 	if err := noNUL("Store.Append", key); err != nil {
 		return err
 	}
-	return useOnly(s, "Store.Append", func(h door.Store) error { return c10d.Append(h, key, value) })
+	return useOnly(s, "Store.Append", func(h ctorch.DistStore) error { return c10dAppend(h, key, value) })
 }
 
 // CompareSet sets a key to desired if it has the value expected, or if it is not there and expected is empty. It returns
@@ -259,7 +257,7 @@ func (s *Store) CompareSet(key string, expected, desired []byte) ([]byte, error)
 	if err := noNUL("Store.CompareSet", key); err != nil {
 		return nil, err
 	}
-	return use(s, "Store.CompareSet", func(h door.Store) ([]byte, error) { return c10d.CompareSet(h, key, expected, desired) })
+	return use(s, "Store.CompareSet", func(h ctorch.DistStore) ([]byte, error) { return c10dCompareSet(h, key, expected, desired) })
 }
 
 // Delete removes a key, and reports whether it was there. A file store keeps it, and its space.
@@ -267,7 +265,7 @@ func (s *Store) Delete(key string) (bool, error) {
 	if err := noNUL("Store.Delete", key); err != nil {
 		return false, err
 	}
-	return use(s, "Store.Delete", func(h door.Store) (bool, error) { return c10d.Delete(h, key) })
+	return use(s, "Store.Delete", func(h ctorch.DistStore) (bool, error) { return c10dDelete(h, key) })
 }
 
 // Check reports whether all of the keys are there.
@@ -275,11 +273,11 @@ func (s *Store) Check(keys ...string) (bool, error) {
 	if err := noNUL("Store.Check", keys...); err != nil {
 		return false, err
 	}
-	return use(s, "Store.Check", func(h door.Store) (bool, error) { return c10d.Check(h, keys) })
+	return use(s, "Store.Check", func(h ctorch.DistStore) (bool, error) { return c10dCheck(h, keys) })
 }
 
 // NumKeys returns how many keys there are; of a TCP store one more, which is its own.
-func (s *Store) NumKeys() (int64, error) { return use(s, "Store.NumKeys", c10d.NumKeys) }
+func (s *Store) NumKeys() (int64, error) { return use(s, "Store.NumKeys", c10dNumKeys) }
 
 // A wait that its context may end looks for the keys itself, first after the shorter of these.
 const soon, rarely = time.Millisecond, 20 * time.Millisecond
@@ -291,7 +289,7 @@ func (s *Store) Wait(ctx context.Context, keys ...string) error {
 		return err
 	}
 	if ctx.Done() == nil {
-		return useOnly(s, op, func(h door.Store) error { return c10d.Wait(h, keys, -1) })
+		return useOnly(s, op, func(h ctorch.DistStore) error { return c10dWait(h, keys, -1) })
 	}
 	limit, err := s.Timeout()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // Work is a collective that has begun. Its tensors are kept until it has ended, also where nobody waits.
@@ -28,14 +28,14 @@ type Work struct {
 	err   error
 
 	mutex   sync.Mutex // of handle, which is nil when it has ended
-	handle  door.Work
+	handle  ctorch.DistWork
 	source  int
 	cleanup runtime.Cleanup
 }
 
-func newWork(op string, g *Group, handle door.Work) *Work {
+func newWork(op string, g *Group, handle ctorch.DistWork) *Work {
 	w := &Work{op: op, group: g, handle: handle, ended: make(chan struct{}), from: -1}
-	w.cleanup = runtime.AddCleanup(w, func(h door.Work) { c10d.FreeWork(h) }, handle)
+	w.cleanup = runtime.AddCleanup(w, func(h ctorch.DistWork) { ctorch.DistWorkFree(h) }, handle)
 	return w
 }
 
@@ -46,14 +46,14 @@ func (w *Work) end() {
 			w.endThen()
 			return
 		}
-		w.err = c10d.WaitWork(w.op, w.handle, 0)
+		w.err = c10dWaitWork(w.op, w.handle, 0)
 		w.mutex.Lock()
 		defer w.mutex.Unlock()
 		if w.source = w.from; w.err == nil && w.receives && w.from == AnyRank {
-			w.source, w.err = c10d.WorkSource(w.handle)
+			w.source, w.err = c10dWorkSource(w.handle)
 		}
 		w.cleanup.Stop()
-		c10d.FreeWork(w.handle)
+		ctorch.DistWorkFree(w.handle)
 		w.handle = nil
 		close(w.ended)
 	})
@@ -118,7 +118,7 @@ func (w *Work) abort() {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	if w.handle != nil {
-		_ = c10d.AbortWork(w.handle) // only what sends or receives can be
+		_ = c10dAbortWork(w.handle) // only what sends or receives can be
 	}
 }
 
@@ -137,7 +137,7 @@ func (w *Work) Done() bool {
 	if w.handle == nil {
 		return true
 	}
-	done, err := c10d.WorkDone(w.handle)
+	done, err := c10dWorkDone(w.handle)
 	return done || err != nil
 }
 

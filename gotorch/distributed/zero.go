@@ -102,7 +102,7 @@ func (z *ZeroRedundancy) with(step func()) {
 			}
 		}
 		if len(theirs) > 0 {
-			c10d.BroadcastCoalesced(g.handle, theirs, broadcastBytes, rank)
+			c10dBroadcastCoalesced(g.handle, theirs, broadcastBytes, rank)
 		}
 	}
 }

@@ -3,7 +3,7 @@ package functorch
 import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // Grad returns a function that computes the gradient of f, whose result must have no dimensions, with
@@ -164,18 +164,18 @@ type gradLevel struct {
 }
 
 func enterGrad(op string) gradLevel {
-	level, leave := calls.Enter(op, door.TransformGrad, 0, 0)
+	level, leave := enter(op, ctorch.TransformGrad, 0, 0)
 	return gradLevel{op, level, leave}
 }
 
 func enterJVP(op string) gradLevel {
-	level, leave := calls.Enter(op, door.TransformJVP, 0, 0)
+	level, leave := enter(op, ctorch.TransformJVP, 0, 0)
 	return gradLevel{op, level, leave}
 }
 
-func (g gradLevel) leaf(t gotorch.Tensor) gotorch.Tensor   { return calls.Wrap(g.op, t, g.level, true) }
-func (g gradLevel) wrap(t gotorch.Tensor) gotorch.Tensor   { return calls.Wrap(g.op, t, g.level, false) }
-func (g gradLevel) unwrap(t gotorch.Tensor) gotorch.Tensor { return calls.Unwrap(g.op, t, g.level) }
+func (g gradLevel) leaf(t gotorch.Tensor) gotorch.Tensor   { return wrap(g.op, t, g.level, true) }
+func (g gradLevel) wrap(t gotorch.Tensor) gotorch.Tensor   { return wrap(g.op, t, g.level, false) }
+func (g gradLevel) unwrap(t gotorch.Tensor) gotorch.Tensor { return unwrap(g.op, t, g.level) }
 
 // autogradGrad is autograd's Grad, with zeros for what does not depend on the inputs. cotangents may be nil.
 func autogradGrad(outputs, inputs, cotangents []gotorch.Tensor, createGraph bool) []gotorch.Tensor {
@@ -312,7 +312,7 @@ func JVPAux[A, R, X any](f func(A) (R, X), primals, tangents A, opts ...JVPOptio
 		next := 0
 		duals := mapTree(op, primals, func(t gotorch.Tensor) gotorch.Tensor {
 			next++
-			return calls.MakeDual(op, t, directions[next-1])
+			return makeDual(op, t, directions[next-1])
 		})
 		out, aux := f(duals)
 		outputs := leaves(op, out)
@@ -321,7 +321,7 @@ func JVPAux[A, R, X any](f func(A) (R, X), primals, tangents A, opts ...JVPOptio
 		}
 		tangents := make([]gotorch.Tensor, len(outputs))
 		for i, dual := range outputs {
-			outputs[i], tangents[i] = calls.UnpackDual(op, dual)
+			outputs[i], tangents[i] = unpackDual(op, dual)
 			if tangents[i].T == nil {
 				if strict {
 					panic(runtimeError(op, "The output of f is independent of the inputs. This is not allowed with Strict."))

@@ -6,7 +6,6 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -52,8 +51,7 @@ func FunctionalCallOf[R any](m nn.Modular, tensors nn.StateDict, call func() R, 
 			panic(typeError(op, "the tensor for %q is none, or was closed", name))
 		}
 	}
-	swap := door.SwapTensors.(func(nn.Modular, nn.StateDict, bool, bool) func())
-	defer swap(m, tensors, opt.Strict, !opt.NoTieWeights)()
+	defer nn.SwapTensors(m, tensors, nn.SwapOptions{Strict: opt.Strict, NoTieWeights: opt.NoTieWeights})()
 	return call()
 }
 

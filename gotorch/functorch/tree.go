@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"gotorch.dev/gotorch"
-	"gotorch.dev/gotorch/internal/door"
 )
 
 // Trees: values with tensors in them. A tree's tensors have an order, that of fields and elements, and
@@ -60,7 +59,7 @@ func mapValue(op string, v reflect.Value, fn func(gotorch.Tensor) gotorch.Tensor
 		}
 		return v
 	}
-	if !calls.HoldsTensors(t) {
+	if !holdsTensors(t) {
 		return v
 	}
 	if depth > deepest {
@@ -108,7 +107,7 @@ func mapValue(op string, v reflect.Value, fn func(gotorch.Tensor) gotorch.Tensor
 		mapped := reflect.New(t).Elem()
 		mapped.Set(v)
 		for i := range t.NumField() {
-			if f := t.Field(i); calls.HoldsTensors(f.Type) {
+			if f := t.Field(i); holdsTensors(f.Type) {
 				if !f.IsExported() {
 					panic(typeError(op, "field %s of %v must be exported to be transformed", f.Name, t))
 				}
@@ -177,7 +176,7 @@ func describe(op string, b *strings.Builder, v reflect.Value, depth int) {
 		}
 		return
 	}
-	if !calls.HoldsTensors(v.Type()) {
+	if !holdsTensors(v.Type()) {
 		b.WriteString("_")
 		return
 	}
@@ -209,7 +208,7 @@ func describe(op string, b *strings.Builder, v reflect.Value, depth int) {
 	case reflect.Struct:
 		b.WriteByte('{')
 		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() && calls.HoldsTensors(f.Type) {
+			if f := v.Type().Field(i); f.IsExported() && holdsTensors(f.Type) {
 				fmt.Fprintf(b, "%s: ", f.Name)
 				describe(op, b, v.Field(i), depth+1)
 				b.WriteByte(' ')
@@ -225,13 +224,6 @@ func sameStructure(op, what, like string, a, b any) {
 		panic(runtimeError(op, "Expected %s to have the same structure as %s. Got %s with structure %s and %s with structure %s",
 			what, like, what, sa, like, sb))
 	}
-}
-
-var calls door.TransformCalls[gotorch.Tensor]
-
-func init() {
-	// gotorch, which this package imports, has filled it in.
-	calls = door.Transforms.(door.TransformCalls[gotorch.Tensor])
 }
 
 func typeError(op, format string, values ...any) *gotorch.Error {

@@ -6,7 +6,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // None stands in [VMapOptions] for no dimension: of an argument that is the same for all elements of the batch,
@@ -57,7 +57,7 @@ func VMap[F any](f F, opts ...VMapOptions) F {
 		panic(valueError(op, "f must return tensors, and has no results"))
 	}
 	for i := range t.NumOut() {
-		if !calls.HoldsTensors(t.Out(i)) {
+		if !holdsTensors(t.Out(i)) {
 			panic(valueError(op, "f must only return Tensors, got type %v", t.Out(i)))
 		}
 	}
@@ -215,23 +215,23 @@ func (m mapping) run(in []gotorch.Tensor, dims []int64, fn func([]gotorch.Tensor
 
 func (m mapping) once(size int64, in []gotorch.Tensor, dims []int64, fn func([]gotorch.Tensor) ([]gotorch.Tensor, []int64)) []gotorch.Tensor {
 	return gotorch.Scope(func(*gotorch.ScopeHandle) []gotorch.Tensor {
-		level, leave := calls.Enter(m.op, door.TransformVMap, size, m.randomness)
+		level, leave := enter(m.op, ctorch.TransformVMap, size, m.randomness)
 		defer leave()
 		batched := make([]gotorch.Tensor, len(in))
 		for i, t := range in {
 			batched[i] = t
 			if dims[i] != None {
-				batched[i] = calls.AddBatchDim(m.op, t, dims[i], level)
+				batched[i] = addBatchDim(m.op, t, dims[i], level)
 			}
 		}
 		out, outDims := fn(batched)
 		results := make([]gotorch.Tensor, len(out))
 		for i, t := range out {
 			if outDims[i] != None {
-				results[i] = calls.RemoveBatch(m.op, t, level, size, outDims[i])
+				results[i] = removeBatchDim(m.op, t, level, size, outDims[i])
 				continue
 			}
-			if info, _ := calls.Info(t); info.Kind == door.TransformVMap && info.Level >= level {
+			if info := infoOf(t); info.Kind == ctorch.TransformVMap && info.Level >= level {
 				panic(valueError(m.op, "f can not return a BatchedTensor when out_dim is None"))
 			}
 			results[i] = t

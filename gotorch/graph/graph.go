@@ -36,7 +36,8 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
+	"gotorch.dev/gotorch/internal/native"
 )
 
 // ABI2_15_0r3 is there while the C functions have the arguments that PyTorch 2.15.0 gives them, and
@@ -47,8 +48,6 @@ const ABI2_15_0r3 = true
 
 // abi is its name, which folders of export_model have in their manifests.
 const abi = "ABI2_15_0r3"
-
-var c = door.CallC.(door.Calls[gotorch.Tensor])
 
 // Block is the head of the block of arguments and results of a C function.
 type Block struct {
@@ -73,28 +72,27 @@ type Number [3]uint64
 
 // Call is a call of a C function.
 type Call struct {
-	state    door.CallState
-	warnings unsafe.Pointer
+	state    ctorch.Before
+	warnings ctorch.Warnings
 }
 
 // Begin comes before the call.
-func Begin() Call { return Call{state: c.Before()} }
+func Begin() Call { return Call{state: ctorch.BeforeCall()} }
 
 // End comes after it. It panics with *gotorch.Error where the function failed; op is what the error
 // says of where.
 func (call *Call) End(op string, b Block) {
-	call.warnings = c.After(call.state)
+	call.warnings = call.state.After()
 	if b.err != 0 {
-		panic(c.Error(op, b.err))
+		native.Must(op, ctorch.Message(ctorch.Pointer(b.err)))
 	}
 }
 
 // Warn gives the warnings of the call to the program's handler: see [gotorch.SetWarningHandler]. It
 // comes last, deferred before all else: a handler may do what it likes, also with the package.
 func (call *Call) Warn() {
-	if call.warnings != nil {
-		c.HandOn(call.warnings)
-	}
+	// The results are the caller's already, also where the handler panics.
+	call.warnings.HandOn(true)
 }
 
 // Word returns what the C function reads the handle of an argument from. It panics with a TypeError if
@@ -113,7 +111,9 @@ func Held(t gotorch.Tensor, op, arg string) gotorch.Tensor {
 	if !t.Defined() {
 		panic(noTensor(t, op, arg))
 	}
-	return c.Held(t, op, arg)
+	h, m := ctorch.HoldWord(t.T, arg)
+	native.Must(op, m)
+	return gotorch.Tensor{T: ctorch.NewOwn(uintptr(unsafe.Pointer(h)))}
 }
 
 //go:noinline
@@ -169,19 +169,36 @@ func CString(s, op, arg string) unsafe.Pointer {
 }
 
 // Scalar is a number as the C function takes it. It panics with a TypeError for what is no number.
-func Scalar(s gotorch.Scalar, op, arg string) Number { return c.Scalar(s, op, arg) }
+func Scalar(s gotorch.Scalar, op, arg string) Number {
+	n, ok := ctorch.ScalarOf(s)
+	switch {
+	case ok:
+	case s == nil:
+		panic(args.TypeError(op, "argument '%s' is nil, where a number is required", arg))
+	default:
+		panic(args.TypeError(op, "argument '%s' must be a Go integer, float, complex or bool, not %T", arg, s))
+	}
+	return *(*Number)(unsafe.Pointer(&n))
+}
 
 // ScalarOf returns a number that the C function gave: bool, int64, uint64, float64 or complex128.
-func ScalarOf(n Number) gotorch.Scalar { return c.ScalarValue(n) }
+func ScalarOf(n Number) gotorch.Scalar { return (*ctorch.Scalar)(unsafe.Pointer(&n)).Value() }
 
 // Tensor takes over a tensor that the C function gave.
-func Tensor(r Result, b Block) gotorch.Tensor { return c.Tensor(r.handle, r.meta, b.scope) }
+func Tensor(r Result, b Block) gotorch.Tensor {
+	o := ctorch.OutTensor{Handle: r.handle, Meta: r.meta}
+	return gotorch.Tensor{T: ctorch.NewTensor(&o, ctorch.Pointer(b.scope))}
+}
 
 // Tensors takes over a list of tensors that the C function gave.
-func Tensors(l List) []gotorch.Tensor { return c.Tensors(l.data, l.len) }
+func Tensors(l List) []gotorch.Tensor {
+	data := ctorch.Pointer(l.data)
+	defer ctorch.FreeArray(data)
+	return native.Tensors(unsafe.Slice((*ctorch.Tensor)(data), l.len))
+}
 
 // TakeInts takes over a list of integers that the C function gave.
-func TakeInts(l List) []int64 { return c.Ints(l.data, l.len) }
+func TakeInts(l List) []int64 { return ctorch.TakeArray[int64](ctorch.Pointer(l.data), l.len) }
 
 // TakeFloats takes over a list of floating point numbers that the C function gave.
-func TakeFloats(l List) []float64 { return c.Floats(l.data, l.len) }
+func TakeFloats(l List) []float64 { return ctorch.TakeArray[float64](ctorch.Pointer(l.data), l.len) }

@@ -23,7 +23,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // The folder of pytorch_bridge.export_model: packages/model_folder.py writes it.
@@ -88,7 +88,7 @@ type Model struct {
 	constants       int
 
 	inUse   sync.RWMutex
-	library door.Library // nil when it is closed
+	library *ctorch.Library // nil when it is closed
 	entry   uintptr
 }
 
@@ -571,7 +571,10 @@ func (m *Model) load(dir string, code []byte) error {
 	if err := checkLibrary(code); err != nil {
 		return args.ValueError(openOp, "%s: %v; export the model again", dir, err)
 	}
-	lib, err := door.OpenLibrary(code)
+	lib, err := ctorch.OpenLibrary(code)
+	if reason, is := err.(ctorch.NotLoaded); is {
+		err = args.Errorf(openOp, gotorch.RuntimeError, "the library cannot be loaded: %s", string(reason))
+	}
 	if err != nil {
 		return args.Errorf(openOp, gotorch.RuntimeError, "%s: %v", dir, err)
 	}
@@ -647,7 +650,7 @@ func (m *Model) Call(inputs ...gotorch.Tensor) []gotorch.Tensor {
 	first := len(block)
 	block = block[:first+2*len(m.outputs)]
 	call = Begin()
-	door.CallBlock(m.entry, unsafe.Pointer(unsafe.SliceData(block)))
+	ctorch.CallBlock(m.entry, unsafe.Pointer(unsafe.SliceData(block)))
 	head := Block{block[0], block[1]}
 	call.End(callOp, head)
 	runtime.KeepAlive(inputs)
@@ -685,5 +688,8 @@ func (m *Model) Close() error {
 	m.weights.Close()
 	lib := m.library
 	m.library, m.entry = nil, 0
-	return lib.Close()
+	if !lib.Close() {
+		return args.Errorf("graph.Model.Close", gotorch.RuntimeError, "the library cannot be unloaded")
+	}
+	return nil
 }

@@ -27,17 +27,17 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
+	"gotorch.dev/gotorch/internal/native"
 	"gotorch.dev/gotorch/internal/regular"
 	"gotorch.dev/gotorch/internal/replace"
 )
-
-var c = door.CallScripts.(door.Scripts[*gotorch.Object, gotorch.Device])
 
 // LoadOptions are the arguments of [Load] and [Decode] that have defaults.
 type LoadOptions struct {
@@ -65,7 +65,7 @@ func Load(path string, opts ...LoadOptions) (*Module, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return load("jit.Load", door.ScriptSource[gotorch.Device]{
+	return load("jit.Load", source{
 		Path: path, FD: f.Fd(), MapLocation: opt.MapLocation, IgnoreChecksums: opt.IgnoreChecksums,
 	})
 }
@@ -79,13 +79,13 @@ func Decode(r io.Reader, opts ...LoadOptions) (*Module, error) {
 	if err != nil {
 		return nil, err
 	}
-	return load("jit.Decode", door.ScriptSource[gotorch.Device]{
+	return load("jit.Decode", source{
 		Path: "the file", Data: data, MapLocation: opt.MapLocation, IgnoreChecksums: opt.IgnoreChecksums,
 	})
 }
 
-func load(op string, source door.ScriptSource[gotorch.Device]) (*Module, error) {
-	o, extra, err := c.Load(op, source)
+func load(op string, from source) (*Module, error) {
+	o, extra, err := loadModule(op, from)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func encode(op string, w io.Writer, m *Module, opts []SaveOptions) (err error) {
 		saved <- func() (err error) {
 			m.tree.mutex.RLock()
 			defer m.tree.mutex.RUnlock()
-			return c.Save(op, m.object, write.Fd(), opt.ExtraFiles)
+			return saveModule(op, m.object, write.Fd(), opt.ExtraFiles)
 		}()
 	}()
 	_, copyErr := io.Copy(w, read)
@@ -173,7 +173,7 @@ func encode(op string, w io.Writer, m *Module, opts []SaveOptions) (err error) {
 // Python profiles: the first call of a method records the shapes and dtypes that come, and the second one compiles the method again
 // for them. That pays on GPUs, where elementwise ops are fused. PyTorch's builds for the processor have nothing to fuse with, so
 // there the second call only takes longer. In Go it is off, unless Go runs in a Python process, which then decides.
-func SetProfilingMode(on bool) (was bool) { return c.SetProfiles(on) }
+func SetProfilingMode(on bool) (was bool) { return setProfiles(on) }
 
 // Module is a TorchScript module. Goroutines may call its methods at the same time, as far as the script allows that: one that
 // changes an attribute of its module must be called by one at a time. What changes the module from Go, such as [Object.SetAttr],
@@ -225,7 +225,7 @@ type named[T any] struct {
 }
 
 func (m *Module) tensors(kinds int, once bool) []named[gotorch.Tensor] {
-	return pairs[gotorch.Tensor](m.read(func(o *gotorch.Object) any { return c.Tensors("jit.Parameters", o, kinds, once) }))
+	return pairs[gotorch.Tensor](m.read(func(o *gotorch.Object) any { return tensorsOf("jit.Parameters", o, kinds, once) }))
 }
 
 func pairs[T any](dict any) []named[T] {
@@ -251,7 +251,8 @@ func (m *Module) NumParameters() int64 {
 func (m *Module) Train(on bool) {
 	m.tree.mutex.Lock()
 	defer m.tree.mutex.Unlock()
-	c.Train("jit.Train", m.object, on)
+	native.Must("jit.Train", ctorch.JITTrain(handle(m.object), on))
+	runtime.KeepAlive(m.object)
 }
 
 // Eval puts the module and all modules within into evaluation mode.
@@ -283,7 +284,7 @@ func (m *Module) GetSubmodule(target string) *Module {
 
 // modules returns the modules within, or the module's own alone.
 func (m *Module) modules(all bool) []named[*Module] {
-	return pairs[*Module](m.read(func(o *gotorch.Object) any { return c.Modules("jit.Modules", o, all) }))
+	return pairs[*Module](m.read(func(o *gotorch.Object) any { return modulesOf("jit.Modules", o, all) }))
 }
 
 // Argument is an argument of a [Method].

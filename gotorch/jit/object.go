@@ -2,12 +2,13 @@ package jit
 
 import (
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // Object is an object of a class that a script has defined, or of one of C++ that is registered with TorchScript, such as packed
@@ -61,7 +62,7 @@ func (o *Object) Attributes() []Attribute { return attributes(o.describe()) }
 func (o *Object) describe() any {
 	o.tree.mutex.RLock()
 	defer o.tree.mutex.RUnlock()
-	return c.Describe("jit.Methods", o.object)
+	return describe("jit.Methods", o.object)
 }
 
 // read returns what a function reads of the object.
@@ -76,7 +77,7 @@ func (o *Object) read(fn func(o *gotorch.Object) any) any {
 // none, and as [Object.Call] does for what has no form in Go.
 func (o *Object) Attr(name string) any {
 	name, rest, more := strings.Cut(name, ".")
-	v := o.read(func(object *gotorch.Object) any { return c.GetAttr("jit.Attr", object, name) })
+	v := o.read(func(object *gotorch.Object) any { return getAttr("jit.Attr", object, name) })
 	if !more {
 		return v
 	}
@@ -107,7 +108,7 @@ func (o *Object) SetAttr(name string, value any) {
 	}
 	o.tree.mutex.Lock()
 	defer o.tree.mutex.Unlock()
-	c.SetAttr(op, o.object, name, unwrap(value))
+	setAttr(op, o.object, name, unwrap(value))
 }
 
 // Call calls a method by its name. Arguments are as for [gotorch.Operator.Call], and some of them may be [gotorch.Named]:
@@ -143,7 +144,7 @@ func (o *Object) Call(method string, args ...any) any {
 		}
 		plain[i] = v
 	}
-	return o.read(func(object *gotorch.Object) any { return c.Call(method, object, method, plain) })
+	return o.read(func(object *gotorch.Object) any { return callMethod(object, method, plain) })
 }
 
 // Caller is a *[Module] or an *[Object].
@@ -158,7 +159,7 @@ type Caller interface {
 // It panics with a TypeError if the result is of another type, and with a ValueError if T does not hold it.
 func CallAs[T any](of Caller, method string, args ...any) T {
 	var into T
-	if err := door.Assign(reflect.ValueOf(&into).Elem(), of.Call(method, args...), "the result of "+method); err != nil {
+	if err := gotorch.Assign(&into, of.Call(method, args...), "the result of "+method); err != nil {
 		panic(err)
 	}
 	return into
@@ -170,20 +171,21 @@ func CallAs[T any](of Caller, method string, args ...any) T {
 func (o *Object) Close() {
 	o.tree.mutex.Lock()
 	defer o.tree.mutex.Unlock()
-	c.Close(o.object)
+	ctorch.JITClose(handle(o.object))
+	runtime.KeepAlive(o.object)
 }
 
-// wrap makes values of this package of those that door has.
+// wrap makes values of this package of those that gotorch has.
 func (t *tree) wrap(v any) any {
 	switch x := v.(type) {
 	case *gotorch.Object:
-		if c.IsModule(x) {
+		if x.IsModule() {
 			return &Module{Object{x, t}}
 		}
 		return &Object{x, t}
-	case door.NamedTuple:
+	case ctorch.NamedTuple:
 		return NamedTuple{x.Name, x.Fields, gotorch.Tuple(t.wrapAll(x.Values))}
-	case door.Enum:
+	case ctorch.Enum:
 		return Enum{x.Type, x.Name, t.wrap(x.Value)}
 	case gotorch.Tuple:
 		t.wrapAll(x)
@@ -205,7 +207,7 @@ func (t *tree) wrapAll(list []any) []any {
 	return list
 }
 
-// unwrap makes values that door has of those of this package. What holds none is returned as it is.
+// unwrap makes values that gotorch has of those of this package. What holds none is returned as it is.
 func unwrap(v any) any { return unwrapAt(v, 0) }
 
 func unwrapAt(v any, depth int) any {
@@ -232,9 +234,9 @@ func unwrapAt(v any, depth int) any {
 		}
 		return x.object
 	case NamedTuple:
-		return door.NamedTuple{Name: x.Type, Fields: x.Fields, Values: all(len(x.Values), func(i int) any { return x.Values[i] })}
+		return ctorch.NamedTuple{Name: x.Type, Fields: x.Fields, Values: all(len(x.Values), func(i int) any { return x.Values[i] })}
 	case Enum:
-		return door.Enum{Type: x.Type, Name: x.Name}
+		return ctorch.Enum{Type: x.Type, Name: x.Name}
 	case gotorch.NamedArg:
 		return gotorch.Named(x.Name, unwrapAt(x.Value, depth))
 	case gotorch.Tuple:

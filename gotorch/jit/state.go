@@ -5,7 +5,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -30,19 +30,19 @@ func values[T any](list []named[T]) []T {
 // NamedParameters yields every parameter once, in Python's order. They are the script's own tensors: an optimiser can train
 // them.
 func (m *Module) NamedParameters() iter.Seq2[string, gotorch.Tensor] {
-	return seq(m.tensors(door.ScriptParameters, true))
+	return seq(m.tensors(ctorch.JITParameters, true))
 }
 
 // Parameters returns every parameter once.
-func (m *Module) Parameters() []gotorch.Tensor { return values(m.tensors(door.ScriptParameters, true)) }
+func (m *Module) Parameters() []gotorch.Tensor { return values(m.tensors(ctorch.JITParameters, true)) }
 
 // NamedBuffers yields every buffer once, in Python's order.
 func (m *Module) NamedBuffers() iter.Seq2[string, gotorch.Tensor] {
-	return seq(m.tensors(door.ScriptBuffers, true))
+	return seq(m.tensors(ctorch.JITBuffers, true))
 }
 
 // Buffers returns every buffer once.
-func (m *Module) Buffers() []gotorch.Tensor { return values(m.tensors(door.ScriptBuffers, true)) }
+func (m *Module) Buffers() []gotorch.Tensor { return values(m.tensors(ctorch.JITBuffers, true)) }
 
 // NamedModules yields the module itself, as "", and every module within, each once.
 func (m *Module) NamedModules() iter.Seq2[string, *Module] { return seq(m.modules(true)) }
@@ -59,7 +59,7 @@ func (m *Module) Children() []*Module { return values(m.modules(false)) }
 // StateDict returns parameters and buffers by all of their names. The tensors share memory with the module's.
 func (m *Module) StateDict() nn.StateDict {
 	dict := nn.StateDict{}
-	for _, item := range m.tensors(door.ScriptParameters|door.ScriptBuffers, false) {
+	for _, item := range m.tensors(ctorch.JITParameters|ctorch.JITBuffers, false) {
 		dict[item.Name] = item.Value
 	}
 	return dict
@@ -130,7 +130,7 @@ func sameShape(a, b []int64) bool {
 //
 //	m.To(gotorch.CUDA(0), gotorch.BFloat16)
 func (m *Module) To(args ...gotorch.ToArg) {
-	tensors := m.tensors(door.ScriptParameters|door.ScriptBuffers, true)
+	tensors := m.tensors(ctorch.JITParameters|ctorch.JITBuffers, true)
 	m.tree.mutex.Lock()
 	defer m.tree.mutex.Unlock()
 	gotorch.NoGrad(func() {

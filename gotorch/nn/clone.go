@@ -7,7 +7,6 @@ import (
 	"weak"
 
 	"gotorch.dev/gotorch"
-	"gotorch.dev/gotorch/internal/nndoor"
 )
 
 // Clone returns a copy of a module and of all modules within, with tensors of their own: Python's
@@ -63,10 +62,18 @@ type cloner struct {
 	tensors map[uintptr]gotorch.Tensor // by handle of the original
 }
 
-// tell has modules of other packages know of their copies.
+// Cloned is implemented by a module that must know when it was made as the copy of another: original, which is of the same type. of
+// returns what a module within original has become.
+type Cloned interface {
+	Cloned(original Modular, of func(module Modular) Modular)
+}
+
+// tell has copies know what they are.
 func (c *cloner) tell() {
 	for original, copied := range c.modules {
-		nndoor.Cloned(original.self, copied, func(module any) any { return c.modules[bind(module.(Modular))] })
+		if told, is := copied.(Cloned); is {
+			told.Cloned(original.self, func(module Modular) Modular { return c.modules[bind(module)] })
+		}
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 	F "gotorch.dev/gotorch/nn/functional"
-	"gotorch.dev/gotorch/nn/internal/seam"
+	"gotorch.dev/gotorch/nn/internal/fields"
 )
 
 // ConvNd is what the convolutions have in common. Lists have one element for each direction.
@@ -102,8 +102,8 @@ func (m *ConvNd) shape() []int64 {
 	return append([]int64{m.OutChannels, m.InChannels / m.Groups}, m.KernelSize...)
 }
 
-func (m *ConvNd) convolution() seam.Convolution {
-	return seam.Convolution{Weight: &m.Weight, Bias: &m.Bias, Directions: len(m.KernelSize)}
+func (m *ConvNd) convolution() fields.Convolution {
+	return fields.Convolution{Weight: &m.Weight, Bias: &m.Bias, Directions: len(m.KernelSize)}
 }
 
 func (m *ConvNd) isLazy() bool { return m.lazy.waits.Load() }
@@ -276,8 +276,8 @@ func (m *ConvTransposeNd) shape() []int64 {
 	return append([]int64{m.InChannels, m.OutChannels / m.Groups}, m.KernelSize...)
 }
 
-func (m *ConvTransposeNd) convolution() seam.Convolution {
-	return seam.Convolution{Weight: &m.Weight, Bias: &m.Bias, Directions: len(m.KernelSize), Transposed: true}
+func (m *ConvTransposeNd) convolution() fields.Convolution {
+	return fields.Convolution{Weight: &m.Weight, Bias: &m.Bias, Directions: len(m.KernelSize), Transposed: true}
 }
 
 func (m *ConvTransposeNd) isLazy() bool { return m.lazy.waits.Load() }

@@ -10,18 +10,18 @@ import (
 	"unicode"
 
 	"gotorch.dev/gotorch"
-	"gotorch.dev/gotorch/nn/internal/seam"
+	"gotorch.dev/gotorch/nn/internal/fields"
 )
 
 // How a struct's fields become parameters, buffers and children.
 
 // kind is what a tensor is to the module that it is a field of.
-type kind = seam.Kind
+type kind = fields.Kind
 
 const (
-	parameter = seam.Parameter
-	buffer    = seam.Buffer
-	transient = seam.Transient // a buffer that is no part of the state dict
+	parameter = fields.Parameter
+	buffer    = fields.Buffer
+	transient = fields.Transient // a buffer that is no part of the state dict
 )
 
 // entry is a tensor or a module within a struct. child is nil for tensors.
@@ -78,7 +78,7 @@ func entries(m Modular) iter.Seq[entry] {
 
 // fieldEntries yields the tensors and modules of m's own fields, in their order, without those that parts, if there
 // are any, have computed: these are not even read, as a call of Forward may be writing them.
-func fieldEntries(m Modular, parts *seam.Parts) iter.Seq[entry] {
+func fieldEntries(m Modular, parts *fields.Parts) iter.Seq[entry] {
 	computed := func(name string) bool { return parts != nil && parts.FindComputed(name) != nil }
 	return func(yield func(entry) bool) {
 		v := reflect.ValueOf(m).Elem()

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"gotorch.dev/gotorch"
-	"gotorch.dev/gotorch/internal/nndoor"
 )
 
 // hooks is what is registered with a module.
@@ -35,7 +34,7 @@ func (m *Module) watched() bool { return m.hooks != nil && m.hooks.watch != nil 
 type hook[F any] struct {
 	number int64
 	fn     F
-	tag    any // of those of package seam
+	tag    any // of those of [Internals]
 }
 
 // ForwardPreHook sees the tensors that a module's Forward is about to be called with. What it returns
@@ -365,24 +364,11 @@ type KeepsNothing interface {
 	KeepsNothing() bool
 }
 
-func init() {
-	nndoor.Spans = func(model any, enter func(name, class string) (leave func())) (remove func()) {
-		var handles []*HookHandle
-		for name, m := range bind(model.(Modular)).NamedModules() {
-			class := className(m)
-			handles = append(handles, registerSpan(m, func() func() { return enter(name, class) }))
-		}
-		return func() {
-			for _, h := range handles {
-				h.Remove()
-			}
-		}
-	}
-	nndoor.Span = func(module any, enter func() (leave func())) (remove func()) {
-		return registerSpan(module.(Modular), enter).Remove
-	}
-}
-
-func registerSpan(m Modular, fn span) *HookHandle {
-	return register(bind(m), func(h *hooks) *[]hook[span] { return &h.spans }, fn)
+// RegisterForwardSpan has enter called before each Forward of a module, and what it returns after it, also where Forward or a hook
+// panics: as Python's forward hooks with always_call. Other hooks are called in between. It is for the modules of which
+// [Module.RegisterForwardPreHook] speaks; copies that [Clone] makes do not have it.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.register_forward_hook.
+func RegisterForwardSpan(m Modular, enter func() (leave func())) *HookHandle {
+	return register(bind(m), func(h *hooks) *[]hook[span] { return &h.spans }, span(enter))
 }

@@ -11,7 +11,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/nn/internal/seam"
+	"gotorch.dev/gotorch/nn/internal/fields"
 )
 
 // Module is what a struct embeds to become a module. Its methods work on the struct that it is
@@ -26,9 +26,9 @@ type Module struct {
 	self Modular // what embeds it
 	eval bool
 
-	hooks      *hooks      // nil where there are none, and no parts
-	stateHooks *stateHooks // nil where there were never any
-	parts      *seam.Parts // nil for most: see parts.go
+	hooks      *hooks        // nil where there are none, and no parts
+	stateHooks *stateHooks   // nil where there were never any
+	parts      *fields.Parts // nil for most: see parts.go
 
 	// The parameters that Init has made, so that those can be told that came later.
 	made known

@@ -2,49 +2,12 @@ package nn
 
 import (
 	"gotorch.dev/gotorch"
-	"gotorch.dev/gotorch/internal/nndoor"
+	"gotorch.dev/gotorch/internal/finite"
 )
 
-// What package train needs to stop at numbers that are not finite.
-
-func init() {
-	nndoor.KeepState = func(model any) (restore, free func()) { return keepState(model.(Modular)) }
-	nndoor.FirstNonFinite = func(model any, fn func(copied any)) (name, class string, found bool) {
-		return firstNonFinite(model.(Modular), func(copied Modular) { fn(copied) })
-	}
-	nndoor.NonFiniteParameter = func(model any) (string, bool) {
-		for name, p := range bind(model.(Modular)).tensors(true, parameter) {
-			if !finite(p) {
-				return name, true
-			}
-		}
-		return "", false
-	}
-	nndoor.Finite = func(t any) bool { return finite(t.(gotorch.Tensor)) }
-}
-
-// finite reports whether all numbers of t are neither infinite nor NaN.
-func finite(t gotorch.Tensor) bool {
-	if !t.Defined() || t.Numel() == 0 {
-		return true
-	}
-	if d := t.DType(); !d.IsFloatingPoint() && !d.IsComplex() || t.Device().Type() == gotorch.DeviceTypeMeta {
-		return true
-	}
-	return gotorch.Scope(func(*gotorch.ScopeHandle) bool {
-		t := t.Detach()
-		if t.Layout() == gotorch.SparseCOO {
-			t = t.Coalesce().Values()
-		}
-		if t.Numel() == 0 {
-			return true
-		}
-		return gotorch.Item[bool](t.IsFinite().All())
-	})
-}
-
-// keepState keeps a model's buffers and the random numbers of its devices.
-func keepState(model Modular) (restore, free func()) {
+// KeepState keeps the numbers in a model's buffers and the state of the random generators of its devices: restore sets them back, as
+// after a forward pass that is not to count, and free forgets them.
+func KeepState(model Modular) (restore, free func()) {
 	type kept struct {
 		place
 		was, numbers gotorch.Tensor
@@ -78,8 +41,10 @@ func keepState(model Modular) (restore, free func()) {
 	}
 }
 
-// firstNonFinite runs fn with a copy of the model, whose modules are watched.
-func firstNonFinite(model Modular, fn func(copied Modular)) (name, class string, found bool) {
+// FirstNonFinite runs fn, which calls the copy of the model that it is given, and returns the module that is the first to return
+// numbers which are infinite or NaN from inputs that are neither. Nothing happens to the model itself, but for the random numbers that
+// are drawn.
+func FirstNonFinite(model Modular, fn func(copied Modular)) (name, class string, found bool) {
 	copied, _, free := shadow(model)
 	defer free()
 	names := map[*Module]string{}
@@ -88,7 +53,7 @@ func firstNonFinite(model Modular, fn func(copied Modular)) (name, class string,
 	}
 	all := func(tensors []gotorch.Tensor) bool {
 		for _, t := range tensors {
-			if !finite(t) {
+			if !finite.All(t) {
 				return false
 			}
 		}

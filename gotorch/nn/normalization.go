@@ -7,7 +7,7 @@ import (
 	"gotorch.dev/gotorch/internal/args"
 	F "gotorch.dev/gotorch/nn/functional"
 	nninit "gotorch.dev/gotorch/nn/init"
-	"gotorch.dev/gotorch/nn/internal/seam"
+	"gotorch.dev/gotorch/nn/internal/fields"
 )
 
 // channelNorm is what batch and instance normalization have in common.
@@ -36,8 +36,8 @@ type BatchNormNd struct {
 	sum func(gotorch.Tensor) // of a SyncBatchNorm of several ranks: adds up over them, in place
 }
 
-func (m *BatchNormNd) batchNorm() seam.BatchNorm {
-	return seam.BatchNorm{RunningMean: m.RunningMean, RunningVar: m.RunningVar, Weight: m.Weight, Bias: m.Bias, Eps: m.Eps, NumFeatures: m.NumFeatures}
+func (m *BatchNormNd) batchNorm() fields.BatchNorm {
+	return fields.BatchNorm{RunningMean: m.RunningMean, RunningVar: m.RunningVar, Weight: m.Weight, Bias: m.Bias, Eps: m.Eps, NumFeatures: m.NumFeatures}
 }
 
 // BatchNormOptions are the arguments of the batch normalizations that have defaults.

@@ -6,107 +6,112 @@ import (
 	"weak"
 
 	"gotorch.dev/gotorch"
-	"gotorch.dev/gotorch/nn/internal/seam"
+	"gotorch.dev/gotorch/nn/internal/fields"
 )
 
 // What a module has that is no field, and fields that are computed of it before each call: the seam on which
 // nn/utils, nn/utils/parametrize and nn/utils/prune stand.
 
-func init() {
-	seam.NN.Parts = func(m any, make bool) *seam.Parts {
-		mod := bindAny(m)
-		if mod.parts == nil && make {
-			mod.parts = &seam.Parts{}
-			if mod.hooks == nil {
-				mod.hooks = &hooks{} // so that Forward looks
-			}
-		}
-		return mod.parts
-	}
-	seam.NN.Tidy = func(m any) {
-		mod := bindAny(m)
-		if p := mod.parts; p != nil && len(p.Tensors)+len(p.Children)+len(p.Computed) == 0 {
-			mod.parts = nil
-			mod.dropHooks()
-		}
-	}
-	seam.NN.Place = func(m any, name string) (seam.Place, bool) { return bindAny(m).place(name) }
-	seam.NN.Made = func(m any, t gotorch.Tensor) {
-		mod := bindAny(m)
-		if mod.made == nil {
-			mod.made = known{}
-		}
-		mod.made[weak.Make(t.T)] = true
-	}
-	seam.NN.AddHook = func(m any, tag any, fn func(m any)) {
-		mod := bindAny(m)
-		mod.RegisterForwardPreHook(func(m Modular, _ []gotorch.Tensor) []gotorch.Tensor {
-			fn(m)
-			return nil
-		})
-		mod.hooks.forwardPre[len(mod.hooks.forwardPre)-1].tag = tag
-	}
-	seam.NN.Hooks = func(m any) (tags []any) {
-		if h := bindAny(m).hooks; h != nil {
-			for _, hook := range h.forwardPre {
-				if hook.tag != nil {
-					tags = append(tags, hook.tag)
-				}
-			}
-		}
-		return tags
-	}
-	seam.NN.RemoveHook = func(m any, tag any) {
-		mod := bindAny(m)
+// Internals is for the packages of nn/utils, which change what a module consists of. It panics with a TypeError for a module that was
+// not given to [Init].
+func Internals(m Modular) fields.Module { return internals{bind(m), m} }
+
+type internals struct {
+	mod *Module
+	m   Modular
+}
+
+func (in internals) Parts(make bool) *fields.Parts {
+	mod := in.mod
+	if mod.parts == nil && make {
+		mod.parts = &fields.Parts{}
 		if mod.hooks == nil {
-			return
+			mod.hooks = &hooks{} // so that Forward looks
 		}
-		var left []hook[ForwardPreHook] // a new list: the old one may be running
-		for _, hook := range mod.hooks.forwardPre {
-			if hook.tag != tag {
-				left = append(left, hook)
-			}
-		}
-		mod.hooks.forwardPre = left
+	}
+	return mod.parts
+}
+
+func (in internals) Tidy() {
+	mod := in.mod
+	if p := mod.parts; p != nil && len(p.Tensors)+len(p.Children)+len(p.Computed) == 0 {
+		mod.parts = nil
 		mod.dropHooks()
-	}
-	seam.NN.Refresh = func(m any, name string) gotorch.Tensor {
-		mod := bindAny(m)
-		p := mod.parts
-		defer p.Turn.Take()()
-		return mod.compute(p.FindComputed(name))
-	}
-	seam.NN.Class = func(m any) string {
-		bindAny(m)
-		return plainName(m.(Modular))
-	}
-	seam.NN.Convolution = func(m any) (seam.Convolution, bool) {
-		if m, ok := m.(interface{ convolution() seam.Convolution }); ok {
-			return m.convolution(), true
-		}
-		return seam.Convolution{}, false
-	}
-	seam.NN.BatchNorm = func(m any) (seam.BatchNorm, bool) {
-		if m, ok := m.(interface{ batchNorm() seam.BatchNorm }); ok {
-			return m.batchNorm(), true
-		}
-		return seam.BatchNorm{}, false
-	}
-	seam.NN.Lazy = func(m any) bool {
-		bindAny(m)
-		lazy, ok := m.(lazyModule)
-		return ok && lazy.isLazy()
 	}
 }
 
-// bindAny is bind for what package seam has of a module; nil is one that is nil.
-func bindAny(m any) *Module {
-	modular, _ := m.(Modular)
-	return bind(modular)
+func (in internals) Place(name string) (fields.Place, bool) { return in.mod.place(name) }
+
+func (in internals) Made(t gotorch.Tensor) {
+	if in.mod.made == nil {
+		in.mod.made = known{}
+	}
+	in.mod.made[weak.Make(t.T)] = true
+}
+
+func (in internals) AddHook(tag any, fn func(m any)) {
+	in.mod.RegisterForwardPreHook(func(m Modular, _ []gotorch.Tensor) []gotorch.Tensor {
+		fn(m)
+		return nil
+	})
+	in.mod.hooks.forwardPre[len(in.mod.hooks.forwardPre)-1].tag = tag
+}
+
+func (in internals) Hooks() (tags []any) {
+	if h := in.mod.hooks; h != nil {
+		for _, hook := range h.forwardPre {
+			if hook.tag != nil {
+				tags = append(tags, hook.tag)
+			}
+		}
+	}
+	return tags
+}
+
+func (in internals) RemoveHook(tag any) {
+	mod := in.mod
+	if mod.hooks == nil {
+		return
+	}
+	var left []hook[ForwardPreHook] // a new list: the old one may be running
+	for _, hook := range mod.hooks.forwardPre {
+		if hook.tag != tag {
+			left = append(left, hook)
+		}
+	}
+	mod.hooks.forwardPre = left
+	mod.dropHooks()
+}
+
+func (in internals) Refresh(name string) gotorch.Tensor {
+	p := in.mod.parts
+	defer p.Turn.Take()()
+	return in.mod.compute(p.FindComputed(name))
+}
+
+func (in internals) Class() string { return plainName(in.m) }
+
+func (in internals) Convolution() (fields.Convolution, bool) {
+	if m, ok := in.m.(interface{ convolution() fields.Convolution }); ok {
+		return m.convolution(), true
+	}
+	return fields.Convolution{}, false
+}
+
+func (in internals) BatchNorm() (fields.BatchNorm, bool) {
+	if m, ok := in.m.(interface{ batchNorm() fields.BatchNorm }); ok {
+		return m.batchNorm(), true
+	}
+	return fields.BatchNorm{}, false
+}
+
+func (in internals) Lazy() bool {
+	lazy, ok := in.m.(lazyModule)
+	return ok && lazy.isLazy()
 }
 
 // partEntries yields what is no field.
-func partEntries(p *seam.Parts, yield func(entry) bool) {
+func partEntries(p *fields.Parts, yield func(entry) bool) {
 	for _, t := range p.Tensors {
 		if t.T.T != nil && !yield(entry{name: t.Name, kind: t.Kind, tensor: &t.T}) {
 			return
@@ -120,13 +125,13 @@ func partEntries(p *seam.Parts, yield func(entry) bool) {
 }
 
 // place finds m's own tensor of a name, also one that is computed.
-func (m *Module) place(name string) (found seam.Place, ok bool) {
+func (m *Module) place(name string) (found fields.Place, ok bool) {
 	for e := range fieldEntries(m.outer(), nil) {
 		if e.name == name && e.tensor != nil && e.store == nil && e.list == single {
-			return seam.Place{T: e.tensor, Kind: e.kind}, true
+			return fields.Place{T: e.tensor, Kind: e.kind}, true
 		}
 	}
-	return seam.Place{}, false
+	return fields.Place{}, false
 }
 
 // refresh computes the fields that are to be.
@@ -142,7 +147,7 @@ func (m *Module) refresh() {
 }
 
 // compute computes one. Who calls it has the turn.
-func (m *Module) compute(c *seam.Computed) gotorch.Tensor {
+func (m *Module) compute(c *fields.Computed) gotorch.Tensor {
 	self := m.outer()
 	value := m.parts.Compute(c.Name, func() gotorch.Tensor { return c.Compute(self) })
 	at, ok := m.place(c.Name)
@@ -192,16 +197,16 @@ func using(other Modular) (done func()) {
 }
 
 // parts returns a copy of what a module has that is no field.
-func (c *cloner) parts(p *seam.Parts) *seam.Parts {
+func (c *cloner) parts(p *fields.Parts) *fields.Parts {
 	if p == nil {
 		return nil
 	}
-	copied := &seam.Parts{Computed: p.Computed, Prefix: p.Prefix}
+	copied := &fields.Parts{Computed: p.Computed, Prefix: p.Prefix}
 	for _, t := range p.Tensors {
-		copied.Tensors = append(copied.Tensors, &seam.Tensor{Name: t.Name, Kind: t.Kind, T: c.tensor(t.T)})
+		copied.Tensors = append(copied.Tensors, &fields.Tensor{Name: t.Name, Kind: t.Kind, T: c.tensor(t.T)})
 	}
 	for _, child := range p.Children {
-		copied.Children = append(copied.Children, seam.Child{Name: child.Name, Module: c.module(child.Module.(Modular))})
+		copied.Children = append(copied.Children, fields.Child{Name: child.Name, Module: c.module(child.Module.(Modular))})
 	}
 	return copied
 }

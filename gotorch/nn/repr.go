@@ -113,6 +113,12 @@ func (l *list) String() string {
 
 func indent(s string) string { return strings.ReplaceAll(s, "\n", "\n  ") }
 
+// ClassName returns the name of a module's class as PyTorch calls it: "Linear".
+func ClassName(m Modular) string {
+	bind(m)
+	return className(m)
+}
+
 // className returns the name of a module's class as PyTorch calls it.
 func className(m Modular) string {
 	if p := m.module().parts; p != nil {

@@ -9,7 +9,8 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
+	"gotorch.dev/gotorch/internal/native"
 )
 
 // SummaryOptions are the arguments of [Summary] that have defaults.
@@ -81,7 +82,7 @@ func Summary(model Modular, inputs []any, opts ...SummaryOptions) *ModelSummary 
 	copied, of, free := shadow(model)
 	defer free()
 	w.of = of
-	var events []door.FlopEvent
+	var events []ctorch.FLOPs
 	gotorch.Scope0(func(*gotorch.ScopeHandle) {
 		restore, forget := keepRandom(devicesOf(model, inputs))
 		defer forget()
@@ -92,7 +93,8 @@ func Summary(model Modular, inputs []any, opts ...SummaryOptions) *ModelSummary 
 			m.module().hooks = &hooks{watch: w.watch}
 			return true
 		})
-		events = door.CountFLOPs(func() {
+		var m ctorch.Message
+		events, m = ctorch.CountFLOPs(func() {
 			gotorch.SetGradEnabled(opt.Backward, func() {
 				outputs := w.call(op, copied, given)
 				if opt.Backward {
@@ -100,6 +102,7 @@ func Summary(model Modular, inputs []any, opts ...SummaryOptions) *ModelSummary 
 				}
 			})
 		})
+		native.Must("FlopCounterMode", m)
 		w.materialized(s, copied)
 	})
 	w.totals(s, events, opt.Backward)
@@ -129,10 +132,10 @@ type watchedCall struct {
 
 func (w *watching) watch(m Modular, inputs []gotorch.Tensor) func(outputs []gotorch.Tensor) {
 	c := &watchedCall{inputs: shapesOf(inputs)}
-	c.firstEvent, c.firstSequence = door.FlopPlace()
+	c.firstEvent, c.firstSequence = ctorch.FlopPlace()
 	w.calls[m.module()] = append(w.calls[m.module()], c)
 	return func(outputs []gotorch.Tensor) {
-		c.lastEvent, c.nextAfter = door.FlopPlace()
+		c.lastEvent, c.nextAfter = ctorch.FlopPlace()
 		c.outputs = shapesOf(outputs)
 		for _, t := range outputs {
 			if t.T != nil {
@@ -349,7 +352,7 @@ func (w *watching) materialized(s *ModelSummary, copied Modular) {
 }
 
 // totals puts what was counted into the rows.
-func (w *watching) totals(s *ModelSummary, events []door.FlopEvent, backward bool) {
+func (w *watching) totals(s *ModelSummary, events []ctorch.FLOPs, backward bool) {
 	s.FLOPs = gotorch.FLOPs{}
 	if backward {
 		s.BackwardFLOPs = gotorch.FLOPs{}

@@ -8,29 +8,37 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
 )
 
-// What functorch.FunctionalCall and distributed.FullyShard need.
-
-func init() {
-	door.SwapTensors = swapTensors
-	door.AllParameters = func(m Modular) iter.Seq2[string, gotorch.Tensor] {
-		return func(yield func(string, gotorch.Tensor) bool) {
-			for name, p := range bind(m).places(false, parameter) {
-				if !yield(name, *p.tensor) {
-					return
-				}
+// AllNamedParameters yields m's parameters under all of their names, as Python's named_parameters with remove_duplicate=False:
+// one that several modules share comes with a name for each.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.named_parameters.
+func AllNamedParameters(m Modular) iter.Seq2[string, gotorch.Tensor] {
+	return func(yield func(string, gotorch.Tensor) bool) {
+		for name, p := range bind(m).places(false, parameter) {
+			if !yield(name, *p.tensor) {
+				return
 			}
 		}
 	}
 }
 
-// swapTensors puts tensors in the place of m's parameters and buffers of those names, until restore is
-// called. With tie, one that m has under several names is replaced under all. It changes nothing where it
-// panics.
-func swapTensors(m Modular, tensors StateDict, strict, tie bool) (restore func()) {
+// SwapOptions are the arguments of [SwapTensors] that have defaults.
+type SwapOptions struct {
+	Strict       bool // all parameters and buffers must be given, and no other names
+	NoTieWeights bool // a tensor that m has under several names is replaced under those that are given alone
+}
+
+// SwapTensors puts tensors in the place of m's parameters and buffers of those names, until restore is called: what
+// functorch.FunctionalCall does for one call. One that m has under several names is replaced under all. It panics with a ValueError
+// where different tensors are given for one, and for Strict with a RuntimeError; it changes nothing then.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.func.functional_call.html
+func SwapTensors(m Modular, tensors StateDict, opts ...SwapOptions) (restore func()) {
 	const op = "FunctionalCall"
+	opt := args.Option(opts)
+	strict, tie := opt.Strict, !opt.NoTieWeights
 	places := map[string]place{}
 	names := map[uintptr][]string{} // of each tensor
 	for name, p := range bind(m).places(false, parameter, buffer, transient) {

@@ -3,22 +3,19 @@ package nn
 import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/nndoor"
 	F "gotorch.dev/gotorch/nn/functional"
 )
 
 const syncBatchNorm = "nn.SyncBatchNorm"
 
-func init() {
-	nndoor.SyncBatchNorm = func(module any, sum func(t any)) (remove func(), is bool) {
-		m, is := module.(*SyncBatchNormModule)
-		if !is {
-			return nil, false
-		}
-		before := m.sum
-		m.sum = func(t gotorch.Tensor) { sum(t) }
-		return func() { m.sum = before }, true
-	}
+// ReduceWith has m go by the batches of several ranks: sum adds a tensor up over them, in place. It is what the process_group is in
+// Python; distributed.DataParallel calls it. restore has m go by what it went by before.
+//
+// See https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html.
+func (m *SyncBatchNormModule) ReduceWith(sum func(t gotorch.Tensor)) (restore func()) {
+	before := m.sum
+	m.sum = sum
+	return func() { m.sum = before }
 }
 
 // together normalises x by the mean and variance of the batches of all ranks, as F.BatchNorm does by those of x.

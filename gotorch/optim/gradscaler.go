@@ -6,7 +6,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/found"
 )
 
 // GradScalerOptions are the arguments of [NewGradScaler]. A number that is left out is the default.
@@ -163,20 +163,18 @@ func (s *GradScaler) Unscale(opt Optimizer) {
 	}
 	step(func() {
 		inverse := s.scale.To(gotorch.Float64).Reciprocal().To(gotorch.Float32)
-		found := map[gotorch.Device]gotorch.Tensor{}
+		founds := map[gotorch.Device]gotorch.Tensor{}
 		for k, list := range grads {
-			if !found[k.device].Defined() {
-				found[k.device] = remember(func() gotorch.Tensor {
+			if !founds[k.device].Defined() {
+				founds[k.device] = remember(func() gotorch.Tensor {
 					return gotorch.Zeros([]int64{1}, gotorch.TensorOptions{DType: gotorch.Float32, Device: k.device})
 				})
-				state.found = append(state.found, found[k.device])
+				state.found = append(state.found, founds[k.device])
 			}
-			scalerOps().unscale.Call(list, found[k.device], inverse.To(k.device))
+			scalerOps().unscale.Call(list, founds[k.device], inverse.To(k.device))
 		}
-		if together, is := door.FoundInf.(func([]gotorch.Tensor, gotorch.Tensor)); is {
-			for device, of := range found {
-				together(params[device], of)
-			}
+		for device, of := range founds {
+			found.Together(params[device], of)
 		}
 	})
 	state.unscaled = true

@@ -8,8 +8,8 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
-	"gotorch.dev/gotorch/internal/nndoor"
+	"gotorch.dev/gotorch/internal/ctorch"
+	"gotorch.dev/gotorch/internal/native"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -178,15 +178,24 @@ func (p *Profiler) Start() error {
 	}
 	if p.options.Modules != nil {
 		err := gotorch.Try0(func() {
-			p.remove = nndoor.Spans(p.options.Modules, func(name, class string) func() {
-				if !door.Profiling() {
-					return func() {}
+			var hooks []*nn.HookHandle
+			p.remove = func() {
+				for _, h := range hooks {
+					h.Remove()
 				}
+			}
+			for name, m := range p.options.Modules.NamedModules() {
+				label := "nn.Module: " + nn.ClassName(m)
 				if name != "" {
-					class = name + " (" + class + ")"
+					label = "nn.Module: " + name + " (" + nn.ClassName(m) + ")"
 				}
-				return door.EnterRange("nn.Module: " + class)
-			})
+				hooks = append(hooks, nn.RegisterForwardSpan(m, func() func() {
+					if !ctorch.Profiling() {
+						return func() {}
+					}
+					return enterRange(label)
+				}))
+			}
 		})
 		if err != nil {
 			p.forget()
@@ -201,21 +210,21 @@ func (p *Profiler) Start() error {
 // record begins a session.
 func (p *Profiler) record() error {
 	o := p.options
-	opt := door.ProfileOptions{Shapes: o.RecordShapes, Memory: o.ProfileMemory, FLOPs: o.WithFLOPs, Stack: o.WithStack,
+	opt := ctorch.ProfileOptions{Shapes: o.RecordShapes, Memory: o.ProfileMemory, Flops: o.WithFLOPs,
 		Device: slices.Contains(o.Activities, CUDA) || o.Activities == nil && gotorch.CUDAIsAvailable(), MaxEvents: p.maxEvents}
 	if o.CallerOnly {
 		opt.Goroutine = goroutine()
 	}
 	names := lanes.begin()
-	id, err := door.StartProfile(opt)
-	if err != nil {
+	id, m := ctorch.BeginProfile(&opt, o.WithStack, goroutine)
+	if m != nil {
 		lanes.end(names)
-		return err
+		return native.Error("profiler.Start", m)
 	}
 	p.session = &session{id: id, names: names}
 	// Of a profiler that nobody has any more. The names are left to be found by the next that ends.
 	p.session.clean = runtime.AddCleanup(p, func(s *session) {
-		door.StopProfile(s.id)
+		stopProfile(s.id)
 		lanes.end(s.names)
 	}, &session{id: id, names: names})
 	return nil
@@ -230,13 +239,19 @@ func (p *Profiler) end() (*Trace, error) {
 	p.session = nil
 	s.clean.Stop()
 	lanes.end(s.names)
-	data, err := door.StopProfile(s.id)
+	data, err := stopProfile(s.id)
 	if err != nil {
 		return nil, err
 	}
 	t := newTrace(data, *s.names, p.steps, p.options)
 	p.steps = nil
 	return t, nil
+}
+
+// stopProfile returns what a profile has recorded.
+func stopProfile(id int64) (data *profileData, err error) {
+	m := ctorch.EndProfile(id, func(c *ctorch.ProfileData, stack bool) { data = profileOf(c, stack) })
+	return data, native.Error("profiler.Stop", m)
 }
 
 // forget ends the session and what it recorded.

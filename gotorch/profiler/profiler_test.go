@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"gotorch.dev/gotorch"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 	"gotorch.dev/gotorch/internal/finalize"
 	"gotorch.dev/gotorch/internal/testhelp"
 	"gotorch.dev/gotorch/nn"
@@ -318,7 +318,7 @@ func TestWhatCannotBeDoneIsAnError(t *testing.T) {
 		p = profiler.New(profiler.Options{Activities: []profiler.Activity{profiler.CPU, profiler.CUDA}})
 		is(p.Start(), gotorch.RuntimeError)
 	}
-	if door.Profiling() {
+	if ctorch.Profiling() {
 		t.Error("a profile is still there")
 	}
 }
@@ -357,7 +357,7 @@ func TestProfileEndsWithItsFunction(t *testing.T) {
 		profiler.Profile(func(*profiler.Profiler) { runtime.Goexit() })
 	}()
 	<-done
-	if door.Profiling() {
+	if ctorch.Profiling() {
 		t.Error("a profile is still there")
 	}
 	failed := errors.New("failed")
@@ -382,11 +382,11 @@ func TestProfileEndsWithItsFunction(t *testing.T) {
 
 func TestAProfilerThatIsForgottenStopsRecording(t *testing.T) {
 	func() { testhelp.Must(t, profiler.New().Start()) }()
-	for deadline := time.Now().Add(20 * time.Second); door.Profiling() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(20 * time.Second); ctorch.Profiling() && time.Now().Before(deadline); {
 		runtime.GC()
 		time.Sleep(time.Millisecond)
 	}
-	if door.Profiling() {
+	if ctorch.Profiling() {
 		t.Error("it records for nobody")
 	}
 }
@@ -630,7 +630,7 @@ func TestProfilesComeAndGoWhileGoroutinesCompute(t *testing.T) {
 	profiles.Wait()
 	stop.Store(true)
 	workers.Wait()
-	if door.Profiling() {
+	if ctorch.Profiling() {
 		t.Error("a profile is still there")
 	}
 	testhelp.NoMoreGoroutines(t, before+3)

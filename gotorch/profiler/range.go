@@ -14,7 +14,7 @@ import (
 
 	"github.com/petermattis/goid"
 
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // RecordFunction runs fn, and marks it in profiles by a name: what fn calls is within. Without a profile it only runs
@@ -25,9 +25,9 @@ import (
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.autograd.profiler.record_function.html.
 func RecordFunction(name string, fn func()) {
-	if door.Profiling() {
+	if ctorch.Profiling() {
 		checkGoroutine()
-		defer door.EnterRange(name)()
+		defer enterRange(name)()
 	}
 	fn()
 }
@@ -125,7 +125,6 @@ func goroutine() int64 {
 // checkGoroutine must have been called before goroutine.
 func checkGoroutine() {
 	checks.Do(func() {
-		door.Goroutine = goroutine
 		right := goid.Get() == printedGoroutine()
 		done := make(chan bool)
 		go func() { done <- goid.Get() == printedGoroutine() }()

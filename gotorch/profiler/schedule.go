@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // Action is what a profiler does in a step.
@@ -102,12 +102,12 @@ type stepRange struct {
 // beginStep and endStep are called with the mutex locked.
 func (p *Profiler) beginStep() {
 	if p.options.Schedule != nil {
-		p.begun = stepStart{door.ProfileClock(), goroutine()}
+		p.begun = stepStart{ctorch.ProfileClock(), goroutine()}
 	}
 }
 
 func (p *Profiler) endStep() {
 	if p.options.Schedule != nil && p.session != nil {
-		p.steps = append(p.steps, stepRange{p.step, p.begun, door.ProfileClock(), goroutine()})
+		p.steps = append(p.steps, stepRange{p.step, p.begun, ctorch.ProfileClock(), goroutine()})
 	}
 }

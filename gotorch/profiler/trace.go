@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"gotorch.dev/gotorch/internal/door"
 )
 
 // Kind is what an [Event] is.
@@ -162,7 +160,7 @@ var leftOut = map[string]bool{
 	"profiler::_record_function_exit": true, "aten::is_leaf": true, "aten::output_nr": true, "aten::_version": true,
 }
 
-func newTrace(d *door.ProfileData, names map[int64]string, steps []stepRange, options Options) *Trace {
+func newTrace(d *profileData, names map[int64]string, steps []stepRange, options Options) *Trace {
 	options.Modules, options.Schedule, options.OnTraceReady = nil, nil, nil // which the trace must not keep
 	t := &Trace{Start: time.Unix(0, d.Start), Duration: time.Duration(d.Stop - d.Start),
 		Dropped: int(d.DroppedEvents + d.DroppedMemory), names: names, options: options}
@@ -324,7 +322,7 @@ func (t *Trace) link(all []*Event) {
 }
 
 // addSteps adds the profiler's steps, which follow each other, around the events of their goroutine.
-func (t *Trace) addSteps(all []*Event, steps []stepRange, d *door.ProfileData) []*Event {
+func (t *Trace) addSteps(all []*Event, steps []stepRange, d *profileData) []*Event {
 	var added []*Event
 	for _, s := range steps {
 		start := time.Duration(max(0, s.start.clock-d.Clock))
@@ -367,20 +365,20 @@ func framesOf(frames []runtime.Frame) (list []Frame) {
 	return list
 }
 
-func inputsOf(from []door.ProfileInput) []Input {
+func inputsOf(from []profileInput) []Input {
 	if from == nil {
 		return nil
 	}
 	inputs := make([]Input, len(from))
 	for i, in := range from {
 		switch in.Kind {
-		case door.ProfileTensor:
+		case inputTensor:
 			inputs[i] = Input{Type: in.DType, Shape: in.Sizes}
-		case door.ProfileTensors:
+		case inputTensors:
 			inputs[i] = Input{Type: "TensorList", List: inputsOf(in.List)}
-		case door.ProfileNumber:
+		case inputNumber:
 			inputs[i].Type = "Scalar"
-		case door.ProfileNumbers:
+		case inputNumbers:
 			inputs[i].Type = "ScalarList"
 		}
 	}

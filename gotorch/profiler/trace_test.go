@@ -5,12 +5,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"gotorch.dev/gotorch/internal/door"
 )
 
 func TestWhatIsWithinIsNotLongerThanWhatIsAround(t *testing.T) {
-	trace := newTrace(&door.ProfileData{Start: 1000, Stop: 1100, Events: []door.ProfileEvent{
+	trace := newTrace(&profileData{Start: 1000, Stop: 1100, Events: []profileEvent{
 		{Name: "a", Start: 1000, End: 1010, Parent: -1, Sequence: -1},
 		{Name: "b", Start: 1002, End: -1, Parent: 0, Sequence: -1},
 		{Name: "c", Start: 1003, End: -1, Parent: 1, Sequence: -1},
@@ -23,13 +21,13 @@ func TestWhatIsWithinIsNotLongerThanWhatIsAround(t *testing.T) {
 }
 
 func TestAStepIsAroundWhatItsGoroutineHasCalledInIt(t *testing.T) {
-	event := func(name string, goroutine, start, end int64) door.ProfileEvent {
-		return door.ProfileEvent{Name: name, Goroutine: goroutine, Start: 1000 + start, End: 1000 + end, Parent: -1, Sequence: -1}
+	event := func(name string, goroutine, start, end int64) profileEvent {
+		return profileEvent{Name: name, Goroutine: goroutine, Start: 1000 + start, End: 1000 + end, Parent: -1, Sequence: -1}
 	}
 	step := func(number int, goroutine, start, end, ended int64) stepRange {
 		return stepRange{number, stepStart{100 + start, goroutine}, 100 + end, ended}
 	}
-	trace := newTrace(&door.ProfileData{Start: 1000, Stop: 1100, Clock: 100, Events: []door.ProfileEvent{
+	trace := newTrace(&profileData{Start: 1000, Stop: 1100, Clock: 100, Events: []profileEvent{
 		event("before", 1, 1, 2), event("first", 1, 5, 10), event("over the end", 1, 18, 22), event("at the end", 1, 20, 30),
 		event("elsewhere", 2, 6, 7), event("in one that ends elsewhere", 1, 31, 32), event("last", 2, 41, 50),
 	}}, nil, []stepRange{step(0, 1, -20, -10, 1), step(1, 1, 5, 20, 1), step(2, 1, 20, 30, 1), step(3, 1, 30, 40, 2), step(4, 2, 40, 50, 2)}, Options{})
@@ -55,9 +53,9 @@ func TestAStepIsAroundWhatItsGoroutineHasCalledInIt(t *testing.T) {
 }
 
 func TestWhatAGPUDidIsNoTimeOfTheProcessor(t *testing.T) {
-	trace := newTrace(&door.ProfileData{Start: 1000, Stop: 9000, Events: []door.ProfileEvent{
+	trace := newTrace(&profileData{Start: 1000, Stop: 9000, Events: []profileEvent{
 		{Name: "aten::mm", Start: 1000, End: 3000, Parent: -1, Sequence: -1},
-	}, Activities: []door.ProfileActivity{
+	}, Activities: []profileActivity{
 		{Name: "gemm", Start: 2000, End: 5000, DeviceIndex: 1, Resource: 7},
 		{Name: "gemm", Start: 5000, End: 6000},
 		{Name: "aten::mm", Start: 6000, End: 6500}, // a name of the processor's
@@ -106,7 +104,7 @@ func TestWhatAGPUDidIsNoTimeOfTheProcessor(t *testing.T) {
 
 // As torch.profiler: what ends on another thread has no memory of its own in the table, and nothing is within it.
 func TestMemoryOfWhatIsAsynchronous(t *testing.T) {
-	trace := newTrace(&door.ProfileData{Start: 1000, Stop: 9000, Events: []door.ProfileEvent{
+	trace := newTrace(&profileData{Start: 1000, Stop: 9000, Events: []profileEvent{
 		{Name: "around", Start: 1000, End: 8000, Parent: -1, Sequence: -1, Memory: 1, Thread: 1, EndThread: 1},
 		{Name: "async", Start: 2000, End: 5000, Parent: 0, Sequence: -1, Memory: 64, Thread: 1, EndThread: 2},
 		{Name: "within", Start: 3000, End: 4000, Parent: 1, Sequence: -1, Memory: 256, Thread: 1, EndThread: 1},
@@ -143,14 +141,14 @@ func TestMemoryOfWhatIsAsynchronous(t *testing.T) {
 }
 
 func TestMemoryIsThatOfAllThatIsWithin(t *testing.T) {
-	event := func(name string, start, end int64, parent int, memory int64) door.ProfileEvent {
-		return door.ProfileEvent{Name: name, Start: 1000 + start, End: 1000 + end, Parent: parent, Sequence: -1, Memory: memory}
+	event := func(name string, start, end int64, parent int, memory int64) profileEvent {
+		return profileEvent{Name: name, Start: 1000 + start, End: 1000 + end, Parent: parent, Sequence: -1, Memory: memory}
 	}
-	trace := newTrace(&door.ProfileData{Start: 1000, Stop: 2000, Events: []door.ProfileEvent{
+	trace := newTrace(&profileData{Start: 1000, Stop: 2000, Events: []profileEvent{
 		event("a", 0, 100, -1, 1), event("b", 10, 90, 0, 2), event("c", 20, 80, 1, 4), // of each other
 		event("around", 200, 300, -1, 8), event("aten::is_leaf", 210, 290, 3, 16), event("below", 220, 280, 4, 32), // of which one is left out
 		event("same", 400, 500, -1, 64), event("same", 410, 490, 6, 128), event("below", 420, 480, 7, 256), // of which two are one
-	}, Memory: []door.ProfileMemory{{Time: 1215, Bytes: 16, Parent: 4}, {Time: 1415, Bytes: 128, Parent: 7}, {Time: 1600, Bytes: 512, Parent: -1}}}, nil, nil, Options{ProfileMemory: true})
+	}, Memory: []profileMemory{{Time: 1215, Bytes: 16, Parent: 4}, {Time: 1415, Bytes: 128, Parent: 7}, {Time: 1600, Bytes: 512, Parent: -1}}}, nil, nil, Options{ProfileMemory: true})
 	want := []struct {
 		name, parent string
 		memory, self int64
@@ -184,10 +182,10 @@ func TestMemoryIsThatOfAllThatIsWithin(t *testing.T) {
 
 // A node may call, while it runs, what has its number again: a backward pass of which there is a gradient.
 func TestANodeIsOfTheCallBeforeIt(t *testing.T) {
-	event := func(name string, scope int, start, end int64, parent int) door.ProfileEvent {
-		return door.ProfileEvent{Name: name, Scope: scope, Start: 1000 + start, End: 1000 + end, Parent: parent, Sequence: 5}
+	event := func(name string, scope int, start, end int64, parent int) profileEvent {
+		return profileEvent{Name: name, Scope: scope, Start: 1000 + start, End: 1000 + end, Parent: parent, Sequence: 5}
 	}
-	trace := newTrace(&door.ProfileData{Start: 1000, Stop: 2000, Events: []door.ProfileEvent{
+	trace := newTrace(&profileData{Start: 1000, Stop: 2000, Events: []profileEvent{
 		event("outer", 0, 5, 30, -1), event("aten::mm", 0, 10, 20, 0),
 		event("MmBackward0", 1, 50, 90, -1), event("aten::mul", 0, 60, 70, 2), event("aten::add", 0, 95, 99, -1),
 	}}, nil, nil, Options{})
@@ -202,11 +200,11 @@ func TestANodeIsOfTheCallBeforeIt(t *testing.T) {
 }
 
 func TestATableHasAsManyRowsAsAreAskedFor(t *testing.T) {
-	var events []door.ProfileEvent
+	var events []profileEvent
 	for i := range 5 {
-		events = append(events, door.ProfileEvent{Name: fmt.Sprint("row", i), Start: 1000, End: int64(1010 + i), Parent: -1, Sequence: -1})
+		events = append(events, profileEvent{Name: fmt.Sprint("row", i), Start: 1000, End: int64(1010 + i), Parent: -1, Sequence: -1})
 	}
-	trace := newTrace(&door.ProfileData{Start: 1000, Stop: 1100, Events: events}, nil, nil, Options{})
+	trace := newTrace(&profileData{Start: 1000, Stop: 1100, Events: events}, nil, nil, Options{})
 	for limit, want := range map[int]int{-1: 5, 0: 0, 1: 1, 4: 4, 5: 5, 9: 5} {
 		if got := strings.Count(trace.KeyAverages().Table(TableOptions{SortBy: CPUTime, RowLimit: limit}), "\nrow"); got != want {
 			t.Errorf("of %d there are %d", limit, got)

@@ -1,6 +1,6 @@
 package serve
 
-import "gotorch.dev/gotorch/internal/door"
+import "gotorch.dev/gotorch/internal/ctorch"
 
 // Threads is how many threads an op of the model may use in each of its [Instances]; by default as many as other ops
 // of the program, see [gotorch.SetNumThreads]. It is for models that are too small to be worth several, and for what
@@ -26,5 +26,6 @@ func (v *version) setThreads() (restore func()) {
 	if v.options.threads == 0 {
 		return func() {}
 	}
-	return door.OwnThreads(v.options.threads)
+	before := ctorch.OwnThreads(int64(v.options.threads))
+	return func() { ctorch.OwnThreads(before) }
 }

@@ -11,7 +11,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -22,7 +21,6 @@ import (
 	"gotorch.dev/gotorch/data"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
 	"gotorch.dev/gotorch/internal/regular"
 	"gotorch.dev/gotorch/internal/replace"
 	"gotorch.dev/gotorch/nn"
@@ -685,7 +683,7 @@ func (r *run[B]) loadBuckets(from source) error {
 	}
 	mine, _ := from.dict.Get("train").(gotorch.Dict)
 	var buckets [][]string
-	if err := door.Assign(reflect.ValueOf(&buckets).Elem(), mine.Get("buckets"), "the checkpoint's buckets"); err != nil {
+	if err := gotorch.Assign(&buckets, mine.Get("buckets"), "the checkpoint's buckets"); err != nil {
 		return err
 	}
 	for _, names := range buckets {

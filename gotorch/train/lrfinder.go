@@ -10,9 +10,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/datadoor"
 	"gotorch.dev/gotorch/internal/modes"
-	"gotorch.dev/gotorch/internal/nndoor"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -190,7 +188,11 @@ func (f *LRRange) suggest(linear bool) {
 func (r *run[B]) keepAll() (restore func() error) {
 	var back []func() error
 	random := r.random()
-	place, is := datadoor.KeepPlace(r.batches)
+	var place func() error
+	keeper, is := r.batches.(interface{ KeepPlace() (restore func() error) })
+	if is {
+		place = keeper.KeepPlace()
+	}
 	if loader, stateful := r.batches.(Stateful); stateful && !is {
 		state := copied(loader.StateDict()).(gotorch.Dict)
 		place = func() error { return loader.LoadStateDict(state) }
@@ -198,7 +200,7 @@ func (r *run[B]) keepAll() (restore func() error) {
 	for _, p := range r.parts {
 		if model, is := p.value.(nn.Modular); is {
 			mode := modes.Keep(model)
-			buffers, free := nndoor.KeepState(model)
+			buffers, free := nn.KeepState(model)
 			gradients := keepGradients(model)
 			if sharded, is := p.value.(*distributed.FullySharded); is {
 				own, unsynced := gradients, sharded.UnsyncedGradients()

@@ -6,7 +6,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
-	"gotorch.dev/gotorch/internal/nndoor"
+	"gotorch.dev/gotorch/internal/finite"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -71,13 +71,13 @@ func (e *NonFiniteError) Error() string {
 
 // checkLoss returns an error if the loss is not finite, with what made it so.
 func (r *run[B]) checkLoss(loss gotorch.Tensor, restore func()) *NonFiniteError {
-	if nndoor.Finite(loss) {
+	if finite.All(loss) {
 		return nil
 	}
 	s := &r.step
 	e := &NonFiniteError{Epoch: s.Epoch, Step: s.Number + 1, Loss: valueOf(loss), Part: NonFiniteLoss}
 	restore()
-	if name, is := nndoor.NonFiniteParameter(r.model); is {
+	if name, is := nonFiniteParameter(r.model); is {
 		e.Part, e.Name = NonFiniteParameter, name
 		return e
 	}
@@ -86,19 +86,29 @@ func (r *run[B]) checkLoss(loss gotorch.Tensor, restore func()) *NonFiniteError 
 		return e
 	}
 	switch {
-	case !nndoor.Finite(batch.Input):
+	case !finite.All(batch.Input):
 		e.Part = NonFiniteInput
 		return e
-	case !nndoor.Finite(batch.Target):
+	case !finite.All(batch.Target):
 		e.Part = NonFiniteTarget
 		return e
 	}
 	// The same once more, with a copy of the model that is watched.
-	name, class, found := nndoor.FirstNonFinite(r.model, func(copied any) { nn.Call(copied.(nn.Layer), batch.Input) })
+	name, class, found := nn.FirstNonFinite(r.model, func(copied nn.Modular) { nn.Call(copied.(nn.Layer), batch.Input) })
 	if found {
 		e.Part, e.Name, e.Class = NonFiniteModule, name, class
 	}
 	return e
+}
+
+// nonFiniteParameter returns the name of the first parameter that is not finite.
+func nonFiniteParameter(model nn.Modular) (name string, found bool) {
+	for name, p := range model.NamedParameters() {
+		if !finite.All(p) {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 func valueOf(loss gotorch.Tensor) float64 { return gotorch.Item[float64](loss.Detach().Sum()) }
@@ -107,7 +117,7 @@ func valueOf(loss gotorch.Tensor) float64 { return gotorch.Item[float64](loss.De
 func (r *run[B]) checkGradients(loss gotorch.Tensor) *NonFiniteError {
 	var names []string
 	for name, p := range r.model.NamedParameters() {
-		if grad := p.Grad(); grad.Defined() && !nndoor.Finite(grad) {
+		if grad := p.Grad(); grad.Defined() && !finite.All(grad) {
 			names = append(names, name)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/data"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 	"gotorch.dev/gotorch/internal/testhelp"
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/optim"
@@ -70,7 +70,7 @@ func TestALoopTellsAProfilerOfItsSteps(t *testing.T) {
 		l.OnStep(func(*train.Step) error { panic("so") })
 		l.Run(context.Background(), batches, train.Epochs(1))
 	}()
-	if door.Profiling() {
+	if ctorch.Profiling() {
 		t.Error("a profile is still there")
 	}
 	if err := gotorch.Try0(func() { loop(nil) }); !errors.Is(err, gotorch.TypeError) {

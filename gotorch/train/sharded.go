@@ -18,7 +18,7 @@ import (
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/distributed/checkpoint"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/nndoor"
+	"gotorch.dev/gotorch/internal/finite"
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/optim"
 )
@@ -513,12 +513,12 @@ func (r *run[B]) badLoss(loss gotorch.Tensor, restore func()) error {
 	if sharded == nil {
 		return r.agreed(r.checkLoss(loss, restore))
 	}
-	bad, err := r.anyStops(!nndoor.Finite(loss))
+	bad, err := r.anyStops(!finite.All(loss))
 	if err != nil || !bad {
 		return err
 	}
 	restore()
-	name, _ := nndoor.NonFiniteParameter(r.model)
+	name, _ := nonFiniteParameter(r.model)
 	var names []string
 	err = r.together(func(g *distributed.Group) (err error) {
 		names, err = distributed.AllGatherObject(g, name)
@@ -534,18 +534,18 @@ func (r *run[B]) badLoss(loss gotorch.Tensor, restore func()) error {
 	cause, class, found := "", "", false
 	batch, paired := any(r.step.Batch).(data.Pair)
 	if parameter == "" && paired && r.pairLoss != nil {
-		cause, class, found = nndoor.FirstNonFinite(r.model, func(copied any) { nn.Call(copied.(nn.Layer), batch.Input) })
+		cause, class, found = nn.FirstNonFinite(r.model, func(copied nn.Modular) { nn.Call(copied.(nn.Layer), batch.Input) })
 	}
-	if nndoor.Finite(loss) {
+	if finite.All(loss) {
 		return r.agreed(nil)
 	}
 	e := &NonFiniteError{Epoch: r.step.Epoch, Step: r.step.Number + 1, Loss: valueOf(loss), Part: NonFiniteLoss}
 	switch {
 	case parameter != "":
 		e.Part, e.Name = NonFiniteParameter, parameter
-	case paired && r.pairLoss != nil && !nndoor.Finite(batch.Input):
+	case paired && r.pairLoss != nil && !finite.All(batch.Input):
 		e.Part = NonFiniteInput
-	case paired && r.pairLoss != nil && !nndoor.Finite(batch.Target):
+	case paired && r.pairLoss != nil && !finite.All(batch.Target):
 		e.Part = NonFiniteTarget
 	case found:
 		e.Part, e.Name, e.Class = NonFiniteModule, cause, class

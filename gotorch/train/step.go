@@ -7,7 +7,6 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/nndoor"
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/nn/utils"
 	"gotorch.dev/gotorch/optim"
@@ -137,7 +136,7 @@ func (r *run[B]) learn() (err error) {
 	restore := func() {}
 	if r.finite {
 		var free func()
-		restore, free = nndoor.KeepState(r.model)
+		restore, free = nn.KeepState(r.model)
 		defer free()
 	}
 	evaluated := false

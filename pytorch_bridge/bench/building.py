@@ -33,6 +33,9 @@ func main() {
 ROUNDS = 3
 
 
+_HEADERS = Path("gotorch/internal/ctorch/headers_gen.h")
+
+
 def _copy(commit: str, into: Path) -> None:
     """The Go package of a commit and a program, with the library that is built here."""
     into.mkdir()
@@ -41,17 +44,23 @@ def _copy(commit: str, into: Path) -> None:
         ["git", "archive", commit, *parts], cwd=ROOT, capture_output=True, check=True
     )
     subprocess.run(["tar", "-x"], cwd=into, input=files.stdout, check=True)
-    shutil.copy(ROOT / "gotorch/headers_gen.h", into / "gotorch")
+    shutil.copy(ROOT / _HEADERS, _headers(into))
     (into / "program").mkdir()
     (into / "program/main.go").write_text(PROGRAM)
     (into / "build").mkdir()
     (into / "build/lib").symlink_to(toolchain.build_dir() / "lib")
 
 
+def _headers(where: Path) -> Path:
+    """What has Go compile the package with C in it anew; that was gotorch in older commits."""
+    path = where / _HEADERS
+    return path if path.parent.is_dir() else where / "gotorch" / path.name
+
+
 def _build(where: Path, cold: str) -> float:
     """Seconds of a build. What is new in a header makes Go compile the package, and no other."""
     if cold:
-        with (where / "gotorch/headers_gen.h").open("a") as header:
+        with _headers(where).open("a") as header:
             header.write(f"// {cold}\n")
     command = [str(toolchain.find_go().path), "build", "-buildvcs=false", "-o", "out", "./program"]
     environment = {**os.environ, **variables()}

@@ -24,7 +24,7 @@ from ..schema.functions import (
     torch_version,
 )
 from ..schema.python_api import API_FILE, read_installed_api
-from . import c, conformance, go, nn, reference, stubs
+from . import c, conformance, ctorch, go, nn, reference, stubs
 from .api import Named, Wrapped, resolve
 
 SHARDS = 8
@@ -49,7 +49,9 @@ def files(functions: list[SchemaFunction], version: str) -> dict[Path, str]:
     for i, part in enumerate(c.split(ops, SHARDS)):
         out[Path(f"cgotorch/ops_gen_{i}.cc")] = c.shard(part, installed, version)
     out[Path("cgotorch/thunks_gen.cc")] = c.table(ops)
-    out[Path("gotorch/ops_gen.go")] = go.numbers(ops, digest, Subjects().all)
+    out[Path("gotorch/ops_gen.go")] = go.numbers(ops, Subjects().all)
+    out[ctorch.PACKAGE / "ops_gen.go"] = go.names(ops, digest)
+    out[ctorch.PACKAGE / "bindings_gen.go"] = ctorch.bindings(ROOT)
     known = Named(ops)
     parts = by_subject(ops)
     for subject, mine in parts.items():
@@ -177,6 +179,7 @@ def main(check: bool = False) -> int:
     patterns = (
         "cgotorch/*ops_*gen*.*",
         "gotorch/*ops_*gen*.*",
+        "gotorch/internal/ctorch/*_gen.go",
         "gotorch/nn/**/*_gen.go",
         "docs/reference/*.md",
     )

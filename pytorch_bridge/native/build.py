@@ -169,7 +169,7 @@ class Build:
             pkgconfig(self.settings.library.parent, self.settings.torch.version),
         )
         if not toolchain.INSTALLED and (SOURCES.parent / "gotorch").is_dir():
-            write(SOURCES.parent / "gotorch/headers_gen.h", _headers_for_go())
+            write(SOURCES.parent / "gotorch/internal/ctorch/headers_gen.h", _headers_for_go())
         return done
 
     def _made(self, units: list[Unit]) -> str:

@@ -21,7 +21,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -29,7 +28,6 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -217,7 +215,7 @@ func shardsOf(m nn.Modular) map[string]distributed.Shard {
 		}
 	}
 	shards := map[string]distributed.Shard{}
-	for name, t := range door.AllParameters.(func(nn.Modular) iter.Seq2[string, gotorch.Tensor])(m) {
+	for name, t := range nn.AllNamedParameters(m) {
 		if shard, is := parts[uintptr(*t.T)]; is {
 			shards[name] = shard
 		}

@@ -13,7 +13,6 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/optim"
 )
@@ -527,7 +526,7 @@ func (c *checkpoint) into(path []any, value any) error {
 	}
 	c.give(before)
 	converted := reflect.New(to.Type().Elem())
-	if err := door.Assign(converted.Elem(), read, "the value"); err != nil {
+	if err := gotorch.Assign(converted.Interface(), read, "the value"); err != nil {
 		return about(c.op, joined(path), err)
 	}
 	c.places = append(c.places, func() error { to.Elem().Set(converted.Elem()); return nil })

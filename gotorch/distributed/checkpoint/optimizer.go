@@ -2,14 +2,12 @@ package checkpoint
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/distributed"
 	"gotorch.dev/gotorch/internal/args"
-	"gotorch.dev/gotorch/internal/door"
 	"gotorch.dev/gotorch/nn"
 	"gotorch.dev/gotorch/optim"
 )
@@ -45,7 +43,7 @@ func Optimizer(m nn.Modular, opt optim.Optimizer) *OptimizerState {
 		}
 	}
 	names := map[uintptr][]string{}
-	for name, t := range door.AllParameters.(func(nn.Modular) iter.Seq2[string, gotorch.Tensor])(m) {
+	for name, t := range nn.AllNamedParameters(m) {
 		names[uintptr(*t.T)] = append(names[uintptr(*t.T)], name)
 	}
 	for _, group := range opt.ParamGroups() {

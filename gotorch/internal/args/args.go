@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"strings"
 
 	"gotorch.dev/gotorch"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // Option returns the options that a function was given, or the zero ones. It panics with a TypeError
@@ -19,7 +20,7 @@ func Option[O any](opts []O) (opt O) {
 	case 1:
 		opt = opts[0]
 	default:
-		panic(door.ManyOptions(reflect.TypeFor[O](), len(opts)))
+		panic(TypeError(strings.TrimSuffix(reflect.TypeFor[O]().String(), "Options"), "%s", ctorch.TooMany(len(opts))))
 	}
 	return opt
 }

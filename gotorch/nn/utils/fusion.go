@@ -4,7 +4,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
-	"gotorch.dev/gotorch/nn/internal/seam"
+	"gotorch.dev/gotorch/nn/internal/fields"
 )
 
 // FuseConvBNOptions are the arguments of [FuseConvBNEval] and [FuseConvBNWeights] that have defaults.
@@ -20,11 +20,11 @@ type FuseConvBNOptions struct {
 func FuseConvBNEval[C nn.Modular](conv C, bn nn.Modular, opts ...FuseConvBNOptions) C {
 	const op = "utils.FuseConvBNEval"
 	norm := running(op, conv, bn)
-	if _, ok := seam.NN.Convolution(conv); !ok {
+	if _, ok := nn.Internals(conv).Convolution(); !ok {
 		panic(args.ValueError(op, "%T is no convolution", conv))
 	}
 	fused := nn.Clone(conv)
-	own, _ := seam.NN.Convolution(fused)
+	own, _ := nn.Internals(fused).Convolution()
 	w, b := FuseConvBNWeights(*own.Weight, *own.Bias, norm.RunningMean, norm.RunningVar, norm.Eps, norm.Weight, norm.Bias, opts...)
 	put(fused, own.Weight, w)
 	put(fused, own.Bias, b)
@@ -32,8 +32,8 @@ func FuseConvBNEval[C nn.Modular](conv C, bn nn.Modular, opts ...FuseConvBNOptio
 }
 
 // running returns what bn is, or panics with a ValueError where it cannot be fused with m.
-func running(op string, m, bn nn.Modular) seam.BatchNorm {
-	norm, ok := seam.NN.BatchNorm(bn)
+func running(op string, m, bn nn.Modular) fields.BatchNorm {
+	norm, ok := nn.Internals(bn).BatchNorm()
 	switch {
 	case !ok:
 		panic(args.ValueError(op, "%T is no batch normalisation", bn))
@@ -43,7 +43,7 @@ func running(op string, m, bn nn.Modular) seam.BatchNorm {
 		panic(args.ValueError(op, "bn.running_mean and bn.running_var must not be None"))
 	}
 	for _, m := range []nn.Modular{m, bn} {
-		if parts := seam.NN.Parts(m, false); parts != nil && len(parts.Computed) > 0 {
+		if parts := nn.Internals(m).Parts(false); parts != nil && len(parts.Computed) > 0 {
 			panic(args.ValueError(op, "%s of %v is computed of other tensors: remove the parametrization, norm or pruning first", parts.Computed[0].Name, m))
 		}
 	}
@@ -53,7 +53,7 @@ func running(op string, m, bn nn.Modular) seam.BatchNorm {
 // put makes t the parameter of m that is at place.
 func put(m nn.Modular, place *gotorch.Tensor, t gotorch.Tensor) {
 	*place = t
-	seam.NN.Made(m, t)
+	nn.Internals(m).Made(t)
 }
 
 // FuseConvBNWeights returns the weight and the bias of a convolution that does what one with convW and convB

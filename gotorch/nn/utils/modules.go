@@ -4,7 +4,6 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
-	"gotorch.dev/gotorch/nn/internal/seam"
 )
 
 // ConvertConv2dWeightMemoryFormat gives the weights of all convolutions in two directions within m, also transposed
@@ -27,11 +26,11 @@ func ConvertConv3dWeightMemoryFormat[M nn.Modular](m M, memoryFormat gotorch.Mem
 
 func convert[M nn.Modular](m M, directions int, format gotorch.MemoryFormat) M {
 	for _, within := range m.NamedModules() {
-		conv, ok := seam.NN.Convolution(within)
+		conv, ok := nn.Internals(within).Convolution()
 		if !ok || conv.Directions != directions {
 			continue
 		}
-		if parts := seam.NN.Parts(within, false); parts != nil && parts.FindComputed("weight") != nil {
+		if parts := nn.Internals(within).Parts(false); parts != nil && parts.FindComputed("weight") != nil {
 			continue // the next call computes it anew
 		}
 		gotorch.NoGrad(func() {

@@ -7,7 +7,7 @@ import (
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
 	F "gotorch.dev/gotorch/nn/functional"
-	"gotorch.dev/gotorch/nn/internal/seam"
+	"gotorch.dev/gotorch/nn/internal/fields"
 )
 
 // Weight and spectral normalisation as PyTorch had them before parametrizations: a parameter is computed by a
@@ -21,7 +21,7 @@ type norm interface {
 
 // find returns the norm of a kind that a parameter has, or the zero value.
 func find[N norm](m nn.Modular, name string) (found N, ok bool) {
-	for _, tag := range seam.NN.Hooks(m) {
+	for _, tag := range nn.Internals(m).Hooks() {
 		if n, ok := tag.(N); ok && n.of() == name {
 			return n, true
 		}
@@ -30,52 +30,52 @@ func find[N norm](m nn.Modular, name string) (found N, ok bool) {
 }
 
 // parameterOf returns where m has a parameter, or panics with a ValueError.
-func parameterOf(op string, m nn.Modular, name string) seam.Place {
-	place, ok := seam.NN.Place(m, name)
-	switch parts := seam.NN.Parts(m, false); {
-	case !ok || place.Kind != seam.Parameter:
+func parameterOf(op string, m nn.Modular, name string) fields.Place {
+	place, ok := nn.Internals(m).Place(name)
+	switch parts := nn.Internals(m).Parts(false); {
+	case !ok || place.Kind != fields.Parameter:
 		panic(args.ValueError(op, "module %v has no parameter with the name %q", m, name))
 	case parts != nil && parts.FindComputed(name) != nil:
 		panic(args.ValueError(op, "%q of module %v is computed of other parameters already", name, m))
-	case seam.NN.Lazy(m):
+	case nn.Internals(m).Lazy():
 		panic(args.ValueError(op, "%q of a lazy module has no shape yet: call Forward once before", name))
 	}
 	return place
 }
 
 // attach has n compute a parameter of m of others, and now makes it value.
-func attach(m nn.Modular, place seam.Place, n norm, value func() gotorch.Tensor, tensors ...*seam.Tensor) {
-	parts := seam.NN.Parts(m, true)
+func attach(m nn.Modular, place fields.Place, n norm, value func() gotorch.Tensor, tensors ...*fields.Tensor) {
+	parts := nn.Internals(m).Parts(true)
 	parts.Tensors = append(parts.Tensors[:len(parts.Tensors):len(parts.Tensors)], tensors...)
-	parts.Computed = append(parts.Computed[:len(parts.Computed):len(parts.Computed)], &seam.Computed{Name: n.of(), Kind: place.Kind})
+	parts.Computed = append(parts.Computed[:len(parts.Computed):len(parts.Computed)], &fields.Computed{Name: n.of(), Kind: place.Kind})
 	for _, t := range tensors {
-		seam.NN.Made(m, t.T)
+		nn.Internals(m).Made(t.T)
 	}
 	*place.T = value()
-	seam.NN.AddHook(m, n, func(m any) {
-		place, _ := seam.NN.Place(m, n.of())
+	nn.Internals(m).AddHook(n, func(m any) {
+		place, _ := nn.Internals(m.(nn.Modular)).Place(n.of())
 		gotorch.Unscoped(func() { *place.T = n.compute(m, true) })
 	})
 }
 
 // detach makes the parameter one of m again, with the value that n gives it.
 func detach(m nn.Modular, n norm, suffixes ...string) {
-	parts := seam.NN.Parts(m, true)
+	parts := nn.Internals(m).Parts(true)
 	defer parts.Turn.Take()()
 	var value gotorch.Tensor
 	gotorch.Unscoped(func() {
 		gotorch.NoGrad(func() { value = n.compute(m, false).Detach() })
 		value.RequiresGrad_()
 	})
-	place, _ := seam.NN.Place(m, n.of())
+	place, _ := nn.Internals(m).Place(n.of())
 	*place.T = value
 	for _, suffix := range suffixes {
 		parts.Remove(n.of() + suffix)
 	}
 	parts.RemoveComputed(n.of())
-	seam.NN.RemoveHook(m, n)
-	seam.NN.Made(m, value)
-	seam.NN.Tidy(m)
+	nn.Internals(m).RemoveHook(n)
+	nn.Internals(m).Made(value)
+	nn.Internals(m).Tidy()
 }
 
 func orWeight(name string) string {
@@ -121,7 +121,7 @@ func WeightNorm[M nn.Modular](m M, opts ...WeightNormOptions) M {
 		v.RequiresGrad_()
 		g.RequiresGrad_()
 		attach(m, place, n, func() gotorch.Tensor { return product(v, g, n.dim) },
-			&seam.Tensor{Name: n.name + "_g", T: g}, &seam.Tensor{Name: n.name + "_v", T: v})
+			&fields.Tensor{Name: n.name + "_g", T: g}, &fields.Tensor{Name: n.name + "_v", T: v})
 	})
 	return m
 }
@@ -148,7 +148,7 @@ type weightNorm struct {
 func (n *weightNorm) of() string { return n.name }
 
 func (n *weightNorm) compute(m any, _ bool) gotorch.Tensor {
-	parts := seam.NN.Parts(m, true)
+	parts := nn.Internals(m.(nn.Modular)).Parts(true)
 	return product(parts.Find(n.name+"_v").T, parts.Find(n.name+"_g").T, n.dim)
 }
 
@@ -175,7 +175,7 @@ type SpectralNormOptions struct {
 func SpectralNorm[M nn.Modular](m M, opts ...SpectralNormOptions) M {
 	const op = "utils.SpectralNorm"
 	opt := args.Option(opts)
-	n := &spectralNorm{name: orWeight(opt.Name), dim: args.Int(op, "Dim", opt.Dim, seam.RowDim(m)),
+	n := &spectralNorm{name: orWeight(opt.Name), dim: args.Int(op, "Dim", opt.Dim, fields.RowDim(nn.Internals(m))),
 		iterations: args.Int(op, "NPowerIterations", opt.NPowerIterations, 1), eps: args.Float(op, "Eps", opt.Eps, 1e-12)}
 	if _, twice := find[*spectralNorm](m, n.name); twice {
 		panic(runtimeError(op, "Cannot register two spectral_norm hooks on the same parameter %s", n.name))
@@ -198,8 +198,8 @@ func SpectralNorm[M nn.Modular](m M, opts ...SpectralNormOptions) M {
 			u = n.normalize(gotorch.Empty([]int64{matrix.Size(0)}, create).Normal_())
 			v = n.normalize(gotorch.Empty([]int64{matrix.Size(1)}, create).Normal_())
 		})
-		attach(m, place, n, weight.Detach, &seam.Tensor{Name: n.name + "_orig", T: weight},
-			&seam.Tensor{Name: n.name + "_u", Kind: seam.Buffer, T: u}, &seam.Tensor{Name: n.name + "_v", Kind: seam.Buffer, T: v})
+		attach(m, place, n, weight.Detach, &fields.Tensor{Name: n.name + "_orig", T: weight},
+			&fields.Tensor{Name: n.name + "_u", Kind: fields.Buffer, T: u}, &fields.Tensor{Name: n.name + "_v", Kind: fields.Buffer, T: v})
 	})
 	return m
 }
@@ -227,7 +227,7 @@ type spectralNorm struct {
 func (n *spectralNorm) of() string { return n.name }
 
 func (n *spectralNorm) matrix(weight gotorch.Tensor) gotorch.Tensor {
-	rows := seam.Rows(weight, n.dim)
+	rows := fields.Rows(weight, n.dim)
 	return rows.Reshape([]int64{rows.Size(0), -1})
 }
 
@@ -237,7 +237,7 @@ func (n *spectralNorm) normalize(x gotorch.Tensor) gotorch.Tensor {
 
 // compute also brings u and v nearer to the singular vectors, for a call of a module that is training.
 func (n *spectralNorm) compute(m any, call bool) gotorch.Tensor {
-	parts := seam.NN.Parts(m, true)
+	parts := nn.Internals(m.(nn.Modular)).Parts(true)
 	weight, u, v := parts.Find(n.name+"_orig").T, parts.Find(n.name+"_u").T, parts.Find(n.name+"_v").T
 	return gotorch.Scope(func(*gotorch.ScopeHandle) gotorch.Tensor {
 		matrix := n.matrix(weight)

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gotorch.dev/gotorch"
-	"gotorch.dev/gotorch/internal/door"
+	"gotorch.dev/gotorch/internal/ctorch"
 )
 
 // What the machine and the container have for a server, and what an operator should know of it.
 
 // threadAttrs say how many threads an op uses, and why.
 func threadAttrs() []any {
-	return []any{"threads", gotorch.NumThreads(), "of", door.WhyThreads()}
+	return []any{"threads", gotorch.NumThreads(), "of", ctorch.WhyThreads()}
 }
 
 // warn logs what is dangerous in the configuration, though it is not wrong.
@@ -58,7 +58,7 @@ func (s *server) warn(at Addresses) {
 // what the process has outside of Go, such as weights. Near it Go collects more often, rather than that the kernel ends the
 // process. GOMEMLIMIT holds where it is set.
 func limitMemory(log *slog.Logger) {
-	all := door.MemoryLimit("")
+	all := ctorch.MemoryLimit("")
 	if all <= 0 || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}

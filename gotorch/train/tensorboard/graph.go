@@ -10,7 +10,6 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/internal/modes"
-	"gotorch.dev/gotorch/internal/nndoor"
 	"gotorch.dev/gotorch/nn"
 )
 
@@ -135,7 +134,7 @@ func class(m nn.Modular) string {
 // flow calls the model, and adds to nodes what modules are given and return. It returns nodes of inputs and outputs.
 func flow(model nn.Modular, inputs []gotorch.Tensor, of map[string]*node) (ends []*node) {
 	defer modes.Keep(model)()
-	restore, free := nndoor.KeepState(model)
+	restore, free := nn.KeepState(model)
 	defer free()
 	defer restore()
 	var known sources

@@ -60,7 +60,12 @@ def copy_tree() -> None:
     for path in [*TREE.rglob("*")]:
         name = str(path.relative_to(TREE))
         ours = name.startswith(("build/", ".venv/")) or "__pycache__" in name
-        if path.is_file() and not ours and name not in wanted and name != "gotorch/headers_gen.h":
+        if (
+            path.is_file()
+            and not ours
+            and name not in wanted
+            and name != "gotorch/internal/ctorch/headers_gen.h"
+        ):
             path.unlink()
     for name in wanted:
         place = TREE / name

@@ -14,7 +14,7 @@ import (
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
 	F "gotorch.dev/gotorch/nn/functional"
-	"gotorch.dev/gotorch/nn/internal/seam"
+	"gotorch.dev/gotorch/nn/internal/fields"
 	"gotorch.dev/gotorch/nn/utils/parametrize"
 )
 
@@ -31,7 +31,7 @@ func tensor(op string, m nn.Modular, name string) gotorch.Tensor {
 	if parametrize.IsParametrized(m, name) {
 		return parametrize.Refresh(m, name)
 	}
-	place, ok := seam.NN.Place(m, name)
+	place, ok := nn.Internals(m).Place(name)
 	if !ok {
 		panic(args.ValueError(op, "Module '%v' has no parameter or buffer with name '%s'", m, name))
 	}
@@ -111,7 +111,7 @@ func SpectralNorm[M nn.Modular](m M, opts ...SpectralNormOptions) M {
 	opt := args.Option(opts)
 	name := orWeight(opt.Name)
 	weight := tensor(op, m, name)
-	p := &_SpectralNorm{dim: args.Int(op, "Dim", opt.Dim, seam.RowDim(m)), iterations: args.Int(op, "NPowerIterations", opt.NPowerIterations, 1),
+	p := &_SpectralNorm{dim: args.Int(op, "Dim", opt.Dim, fields.RowDim(nn.Internals(m))), iterations: args.Int(op, "NPowerIterations", opt.NPowerIterations, 1),
 		eps: args.Float(op, "Eps", opt.Eps, 1e-12)}
 	ndim := weight.Dim()
 	if p.dim >= ndim || p.dim < -ndim {
@@ -152,7 +152,7 @@ type _SpectralNorm struct {
 }
 
 func (p *_SpectralNorm) matrix(weight gotorch.Tensor) gotorch.Tensor {
-	return seam.Rows(weight, p.dim).Flatten(gotorch.FlattenOptions{StartDim: 1})
+	return fields.Rows(weight, p.dim).Flatten(gotorch.FlattenOptions{StartDim: 1})
 }
 
 func (p *_SpectralNorm) normalize(x gotorch.Tensor) gotorch.Tensor {

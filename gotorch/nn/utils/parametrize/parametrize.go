@@ -29,7 +29,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
-	"gotorch.dev/gotorch/nn/internal/seam"
+	"gotorch.dev/gotorch/nn/internal/fields"
 )
 
 // Joiner is a parametrization that makes one tensor of several. An [nn.Layer] is one that makes it of one.
@@ -82,7 +82,7 @@ func Of(m nn.Modular, tensorName string) *ParametrizationList {
 
 // lists returns m's child of that name, or nil.
 func lists(m nn.Modular) *nn.ModuleDictModule {
-	if parts := seam.NN.Parts(m, false); parts != nil {
+	if parts := nn.Internals(m).Parts(false); parts != nil {
 		for _, c := range parts.Children {
 			if c.Name == child {
 				return c.Module.(*nn.ModuleDictModule)
@@ -127,16 +127,16 @@ func RegisterParametrization[M nn.Modular](m M, tensorName string, parametrizati
 	parametrization.Train(m.Training())
 	if list := Of(m, tensorName); list != nil {
 		value := list.extend(m, tensorName, parametrization, opt.Unsafe)
-		if place, ok := seam.NN.Place(m, tensorName); ok && value.T != nil {
+		if place, ok := nn.Internals(m).Place(tensorName); ok && value.T != nil {
 			*place.T = value
 		}
 		return m
 	}
-	place, ok := seam.NN.Place(m, tensorName)
-	if parts := seam.NN.Parts(m, false); !ok || parts != nil && parts.FindComputed(tensorName) != nil {
+	place, ok := nn.Internals(m).Place(tensorName)
+	if parts := nn.Internals(m).Parts(false); !ok || parts != nil && parts.FindComputed(tensorName) != nil {
 		panic(args.ValueError(registerOp, "Module '%v' does not have a parameter, a buffer, or a parametrized element with name '%s'", m, tensorName))
 	}
-	if seam.NN.Lazy(m) {
+	if nn.Internals(m).Lazy() {
 		panic(&gotorch.Error{Op: registerOp, Kind: gotorch.RuntimeError, Msg: fmt.Sprintf("%s of a lazy module has no shape yet: call Forward once before", tensorName)})
 	}
 	for name := range m.NamedModules() {
@@ -145,16 +145,16 @@ func RegisterParametrization[M nn.Modular](m M, tensorName string, parametrizati
 		}
 	}
 	list, value := newList(place, parametrization, opt.Unsafe)
-	parts := seam.NN.Parts(m, true)
+	parts := nn.Internals(m).Parts(true)
 	dict := lists(m)
 	if dict == nil {
 		dict = nn.ModuleDict()
-		parts.Children = append(parts.Children, seam.Child{Name: child, Module: dict})
+		parts.Children = append(parts.Children, fields.Child{Name: child, Module: dict})
 		parts.Prefix = "Parametrized"
 		dict.Train(m.Training())
 	}
 	dict.Set(tensorName, list)
-	computed := &seam.Computed{Name: tensorName, Kind: place.Kind, Compute: func(m any) gotorch.Tensor {
+	computed := &fields.Computed{Name: tensorName, Kind: place.Kind, Compute: func(m any) gotorch.Tensor {
 		return Of(m.(nn.Modular), tensorName).Forward()
 	}}
 	if l, ok := parametrization.(loader); ok {
@@ -176,7 +176,7 @@ type loader interface {
 
 // begin takes the turn of a module that has parts already, so that no call of it is under way.
 func begin(m nn.Modular) (end func()) {
-	if parts := seam.NN.Parts(m, false); parts != nil {
+	if parts := nn.Internals(m).Parts(false); parts != nil {
 		return parts.Turn.Take()
 	}
 	return func() {}
@@ -191,7 +191,7 @@ func checkModule(parametrization nn.Modular) {
 	if parametrization == nil {
 		panic(typeError(registerOp, "the parametrization is nil"))
 	}
-	seam.NN.Parts(parametrization, false) // which refuses a pointer that is nil
+	nn.Internals(parametrization).Parts(false) // which refuses a pointer that is nil
 	switch parametrization.(type) {
 	case nn.Layer, Joiner:
 		return
@@ -249,7 +249,7 @@ func invert(parametrization nn.Modular, value gotorch.Tensor) (results []gotorch
 // newList returns a list of one parametrization for a tensor of a module, and what it computes. Where there is
 // one original that is the tensor itself, with the memory of what RightInverse returns. If it panics, the
 // tensor is as it was.
-func newList(place seam.Place, parametrization nn.Modular, unsafe bool) (list *ParametrizationList, value gotorch.Tensor) {
+func newList(place fields.Place, parametrization nn.Modular, unsafe bool) (list *ParametrizationList, value gotorch.Tensor) {
 	original := *place.T
 	before, done := gotorch.Tensor{}, false
 	defer func() {
@@ -273,16 +273,16 @@ func newList(place seam.Place, parametrization nn.Modular, unsafe bool) (list *P
 			}
 			tensors[0] = original
 		}
-		parts := seam.NN.Parts(list, true)
+		parts := nn.Internals(list).Parts(true)
 		for i, t := range tensors {
-			if several && (place.Kind == seam.Parameter || t.T == original.T) {
+			if several && (place.Kind == fields.Parameter || t.T == original.T) {
 				t = t.Detach() // a tensor of its own, as PyTorch's Parameter makes
 			}
 			if t.RequiresGrad() != requires {
 				t.RequiresGrad_(requires)
 			}
-			parts.Tensors = append(parts.Tensors, &seam.Tensor{Name: list.name(i), Kind: min(place.Kind, seam.Buffer), T: t})
-			seam.NN.Made(list, t)
+			parts.Tensors = append(parts.Tensors, &fields.Tensor{Name: list.name(i), Kind: min(place.Kind, fields.Buffer), T: t})
+			nn.Internals(list).Made(t)
 		}
 		if unsafe {
 			value = original.Detach()
@@ -328,7 +328,7 @@ func set(t, source gotorch.Tensor) {
 func (l *ParametrizationList) extend(m nn.Modular, name string, parametrization nn.Modular, unsafe bool) (value gotorch.Tensor) {
 	if !unsafe {
 		gotorch.Unscoped(func() {
-			before := seam.NN.Refresh(m, name)
+			before := nn.Internals(m).Refresh(name)
 			value = apply(parametrization, before)
 			if got, want := value.DType(), before.DType(); got != want {
 				panic(args.ValueError(registerOp, "Registering a parametrization may not change the dtype of the tensor, unless the `unsafe` flag is enabled.\n"+
@@ -365,7 +365,9 @@ func (l *ParametrizationList) name(i int) string {
 	return "original"
 }
 
-func (l *ParametrizationList) originals() []*seam.Tensor { return seam.NN.Parts(l, true).Tensors }
+func (l *ParametrizationList) originals() []*fields.Tensor {
+	return nn.Internals(l).Parts(true).Tensors
+}
 
 // Originals returns the tensors that the module learns in the place of its own. They are the model's.
 func (l *ParametrizationList) Originals() []gotorch.Tensor {
@@ -400,10 +402,10 @@ func (l *ParametrizationList) RightInverse(value gotorch.Tensor) {
 				var has bool
 				results, _, has = invert(p, results[0])
 				if !has {
-					panic(&gotorch.Error{Op: op, Kind: gotorch.RuntimeError, Msg: fmt.Sprintf("parametrization %s does not implement right_inverse.", seam.NN.Class(p))})
+					panic(&gotorch.Error{Op: op, Kind: gotorch.RuntimeError, Msg: fmt.Sprintf("parametrization %s does not implement right_inverse.", nn.Internals(p).Class())})
 				}
 				if i > 0 && len(results) != 1 {
-					panic(args.ValueError(op, "only the first parametrization may make several tensors, and %s is number %d", seam.NN.Class(p), i))
+					panic(args.ValueError(op, "only the first parametrization may make several tensors, and %s is number %d", nn.Internals(p).Class(), i))
 				}
 			}
 			originals := l.originals()
@@ -429,7 +431,7 @@ func Refresh(m nn.Modular, tensorName string) gotorch.Tensor {
 	if Of(m, tensorName) == nil {
 		panic(args.ValueError("parametrize.Refresh", "Module %v does not have a parametrization on %s", m, tensorName))
 	}
-	return seam.NN.Refresh(m, tensorName)
+	return nn.Internals(m).Refresh(tensorName)
 }
 
 // RemoveOptions are the arguments of [RemoveParametrizations] that have defaults.
@@ -450,35 +452,35 @@ func RemoveParametrizations[M nn.Modular](m M, tensorName string, opts ...Remove
 	if list == nil {
 		panic(args.ValueError(op, "Module %v does not have a parametrization on %s", m, tensorName))
 	}
-	parts := seam.NN.Parts(m, true)
+	parts := nn.Internals(m).Parts(true)
 	defer parts.Turn.Take()()
 	originals := list.Originals()
 	original := originals[0]
 	switch {
 	case !list.several && !opt.NoLeaveParametrized:
 		var value gotorch.Tensor
-		gotorch.NoGrad(func() { value = seam.NN.Refresh(m, tensorName) })
+		gotorch.NoGrad(func() { value = nn.Internals(m).Refresh(tensorName) })
 		set(original, value)
 	case list.several && opt.NoLeaveParametrized:
 		panic(args.ValueError(op, "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in terms of a sequence of tensors."))
 	case list.several:
 		requires := slices.ContainsFunc(originals, gotorch.Tensor.RequiresGrad)
 		gotorch.Unscoped(func() {
-			original = seam.NN.Refresh(m, tensorName).Detach()
+			original = nn.Internals(m).Refresh(tensorName).Detach()
 			original.RequiresGrad_(requires)
 		})
 	}
-	place, _ := seam.NN.Place(m, tensorName)
+	place, _ := nn.Internals(m).Place(tensorName)
 	*place.T = original
 	parts.RemoveComputed(tensorName)
-	seam.NN.Made(m, original)
+	nn.Internals(m).Made(original)
 	dict := lists(m)
 	dict.Delete(tensorName)
 	if dict.Len() == 0 {
-		parts.Children = slices.DeleteFunc(slices.Clone(parts.Children), func(c seam.Child) bool { return c.Name == child })
+		parts.Children = slices.DeleteFunc(slices.Clone(parts.Children), func(c fields.Child) bool { return c.Name == child })
 		parts.Prefix = ""
 	}
-	seam.NN.Tidy(m)
+	nn.Internals(m).Tidy()
 	return m
 }
 
@@ -493,13 +495,13 @@ func RemoveParametrizations[M nn.Modular](m M, tensorName string, opts ...Remove
 //	})
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.parametrize.cached.html.
-func Cached(fn func()) { seam.Cached(fn) }
+func Cached(fn func()) { fields.Cached(fn) }
 
 // TypeBeforeParametrizations returns the name of m's class as PyTorch calls it, without the "Parametrized"
 // that String puts before it: "Linear". Its type in Go does not change.
 //
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.parametrize.type_before_parametrizations.html.
-func TypeBeforeParametrizations(m nn.Modular) string { return seam.NN.Class(m) }
+func TypeBeforeParametrizations(m nn.Modular) string { return nn.Internals(m).Class() }
 
 // TransferOptions are the arguments of [TransferParametrizationsAndParams] that have defaults.
 type TransferOptions struct {
@@ -535,7 +537,7 @@ func TransferParametrizationsAndParams[M nn.Modular](from nn.Modular, to M, opts
 		for i, t := range own.originals() {
 			if i < len(list.originals()) {
 				t.T = list.originals()[i].T
-				seam.NN.Made(own, t.T)
+				nn.Internals(own).Made(t.T)
 			}
 		}
 	}

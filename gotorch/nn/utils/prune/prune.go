@@ -21,7 +21,7 @@ import (
 	"gotorch.dev/gotorch"
 	"gotorch.dev/gotorch/internal/args"
 	"gotorch.dev/gotorch/nn"
-	"gotorch.dev/gotorch/nn/internal/seam"
+	"gotorch.dev/gotorch/nn/internal/fields"
 	"gotorch.dev/gotorch/nn/utils"
 )
 
@@ -62,7 +62,7 @@ type applied struct {
 }
 
 func methodOf(m nn.Modular, name string) *applied {
-	for _, tag := range seam.NN.Hooks(m) {
+	for _, tag := range nn.Internals(m).Hooks() {
 		if a, ok := tag.(*applied); ok && a.name == name {
 			return a
 		}
@@ -72,7 +72,7 @@ func methodOf(m nn.Modular, name string) *applied {
 
 // masked is the parameter with its mask.
 func masked(m any, name string) (result gotorch.Tensor) {
-	parts := seam.NN.Parts(m, true)
+	parts := nn.Internals(m.(nn.Modular)).Parts(true)
 	mask, orig := parts.Find(name+"_mask").T, parts.Find(name+"_orig").T
 	gotorch.Unscoped(func() {
 		result = gotorch.Scope(func(*gotorch.ScopeHandle) gotorch.Tensor { return mask.To(orig.DType()).Mul(orig) })
@@ -94,8 +94,8 @@ func Apply[M nn.Modular](m M, name string, method Method, opts ...ImportanceOpti
 		c.check()
 	}
 	place, old := checkPrunable(op, m, name)
-	parts := seam.NN.Parts(m, true)
-	defer seam.NN.Tidy(m) // where it panics
+	parts := nn.Internals(m).Parts(true)
+	defer nn.Internals(m).Tidy() // where it panics
 	defer parts.Turn.Take()()
 	current := *place.T
 	if scores.T == nil {
@@ -119,17 +119,17 @@ func Apply[M nn.Modular](m M, name string, method Method, opts ...ImportanceOpti
 		mask.To(current.DType()).Mul(current) // which panics if it does not fit, before anything has changed
 	})
 	if old == nil {
-		parts.Tensors = append(slices.Clip(parts.Tensors), &seam.Tensor{Name: name + "_orig", Kind: seam.Parameter, T: current})
-		parts.Tensors = append(parts.Tensors, &seam.Tensor{Name: name + "_mask", Kind: seam.Buffer, T: mask})
-		parts.Computed = append(slices.Clip(parts.Computed), &seam.Computed{Name: name, Kind: place.Kind})
-		seam.NN.Made(m, current)
+		parts.Tensors = append(slices.Clip(parts.Tensors), &fields.Tensor{Name: name + "_orig", Kind: fields.Parameter, T: current})
+		parts.Tensors = append(parts.Tensors, &fields.Tensor{Name: name + "_mask", Kind: fields.Buffer, T: mask})
+		parts.Computed = append(slices.Clip(parts.Computed), &fields.Computed{Name: name, Kind: place.Kind})
+		nn.Internals(m).Made(current)
 	} else {
-		seam.NN.RemoveHook(m, old)
+		nn.Internals(m).RemoveHook(old)
 		parts.Find(name + "_mask").T = mask
 	}
 	*place.T = masked(m, name)
-	seam.NN.AddHook(m, &applied{name, method}, func(m any) {
-		place, _ := seam.NN.Place(m, name)
+	nn.Internals(m).AddHook(&applied{name, method}, func(m any) {
+		place, _ := nn.Internals(m.(nn.Modular)).Place(name)
 		*place.T = masked(m, name)
 	})
 	return m
@@ -148,17 +148,17 @@ func (a *applied) with(method Method) Method {
 }
 
 // checkPrunable returns where a parameter is, and how it is pruned already, or panics with a ValueError.
-func checkPrunable(op string, m nn.Modular, name string) (seam.Place, *applied) {
-	place, ok := seam.NN.Place(m, name)
+func checkPrunable(op string, m nn.Modular, name string) (fields.Place, *applied) {
+	place, ok := nn.Internals(m).Place(name)
 	old := methodOf(m, name)
-	switch parts := seam.NN.Parts(m, false); {
-	case !ok || place.Kind != seam.Parameter:
+	switch parts := nn.Internals(m).Parts(false); {
+	case !ok || place.Kind != fields.Parameter:
 		panic(args.ValueError(op, "module %v has no parameter with the name %q", m, name))
 	case old == nil && parts != nil && parts.FindComputed(name) != nil:
 		panic(args.ValueError(op, "%q of module %v is computed of other parameters: it cannot be pruned", name, m))
 	case old == nil && parts != nil && (parts.Find(name+"_orig") != nil || parts.Find(name+"_mask") != nil):
 		panic(args.ValueError(op, "module %v has a tensor with the name %q or %q already", m, name+"_orig", name+"_mask"))
-	case seam.NN.Lazy(m):
+	case nn.Internals(m).Lazy():
 		panic(args.ValueError(op, "%q of a lazy module has no shape yet: call Forward once before", name))
 	case !place.T.Defined():
 		panic(args.ValueError(op, "%q of module %v is closed", name, m))
@@ -179,9 +179,9 @@ func Remove[M nn.Modular](m M, name string) M {
 	if a == nil {
 		panic(args.ValueError("prune.Remove", "Parameter '%s' of module %v has to be pruned before pruning can be removed", name, m))
 	}
-	parts := seam.NN.Parts(m, true)
+	parts := nn.Internals(m).Parts(true)
 	defer parts.Turn.Take()()
-	place, _ := seam.NN.Place(m, name)
+	place, _ := nn.Internals(m).Place(name)
 	orig := parts.Find(name + "_orig").T
 	gotorch.NoGrad(func() {
 		value := masked(m, name)
@@ -192,9 +192,9 @@ func Remove[M nn.Modular](m M, name string) M {
 	parts.Remove(name + "_orig")
 	parts.Remove(name + "_mask")
 	parts.RemoveComputed(name)
-	seam.NN.RemoveHook(m, a)
-	seam.NN.Made(m, orig)
-	seam.NN.Tidy(m)
+	nn.Internals(m).RemoveHook(a)
+	nn.Internals(m).Made(orig)
+	nn.Internals(m).Tidy()
 	return m
 }
 
@@ -203,7 +203,7 @@ func Remove[M nn.Modular](m M, name string) M {
 // See https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.prune.is_pruned.html.
 func IsPruned(m nn.Modular) bool {
 	for _, within := range m.NamedModules() {
-		for _, tag := range seam.NN.Hooks(within) {
+		for _, tag := range nn.Internals(within).Hooks() {
 			if _, ok := tag.(*applied); ok {
 				return true
 			}
@@ -676,7 +676,7 @@ func GlobalUnstructured(parameters []Parameter, method Method, opts ...GlobalOpt
 			of = append(of, score)
 			mask := gotorch.Tensor{}
 			if old != nil {
-				mask = seam.NN.Parts(p.Module, true).Find(p.Name + "_mask").T
+				mask = nn.Internals(p.Module).Parts(true).Find(p.Name + "_mask").T
 			} else {
 				mask = gotorch.OnesLike(value)
 			}
