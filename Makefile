@@ -56,7 +56,7 @@ build/generated: $(GENERATOR) $(GENERATED) | setup
 # Not committed, so that a clean clone or `git clean` lacks it.
 STUBS := pytorch_bridge/ops/__init__.pyi
 $(STUBS): build/generated
-	@test -f $@ || $(IN_ENV) $(BRIDGE) generate --check
+	@test -f $@ || { $(IN_ENV) $(BRIDGE) generate --check; }
 	@touch $@
 
 build: setup build/generated $(STUBS) ## libcgotorch.so and the Go packages

@@ -231,7 +231,7 @@ def run(folder: Path, program: Path, size: int, go: set[int], way: str, **variab
     started = [subprocess.Popen(command, start_new_session=True, env=env) for command in commands]
     try:
         for process in started:
-            assert process.wait(240) == 0
+            assert process.wait(480) == 0
     finally:
         for process in started:
             with contextlib.suppress(ProcessLookupError):

@@ -350,7 +350,7 @@ func must[T any](v T, err error) T {
 
 func main() {
 	gotorch.SetNumThreads(1) // as in Python: more add up in another order
-	folder, opts := os.Args[1], distributed.Options{Timeout: time.Minute}
+	folder, opts := os.Args[1], distributed.Options{Timeout: 4 * time.Minute}
 	if len(os.Args) > 2 {
 		opts.InitMethod = os.Args[2]
 		opts.WorldSize, opts.Rank = must(strconv.Atoi(os.Args[3])), must(strconv.Atoi(os.Args[4]))
@@ -359,7 +359,7 @@ func main() {
 	if err := json.Unmarshal(must(os.ReadFile(filepath.Join(folder, "program.json"))), &p); err != nil {
 		log.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	world := must(distributed.Init(ctx, opts))
 	rank := world.Rank()

@@ -387,7 +387,7 @@ def run(step: dict[str, Any], group: Any, tensors: dict[str, torch.Tensor]) -> N
 
 def rank_of_job(folder: Path, **where: Any) -> None:
     program = json.loads((folder / "program.json").read_text())
-    dist.init_process_group("gloo", timeout=timedelta(minutes=1), **where)
+    dist.init_process_group("gloo", timeout=timedelta(minutes=4), **where)
     rank = dist.get_rank()
     tensors = torch.load(folder / f"in{rank}.pt")
     groups = [dist.group.WORLD, *(dist.new_group(ranks) for ranks in program["Groups"])]

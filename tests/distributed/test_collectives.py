@@ -94,5 +94,5 @@ def test_ranks_under_torchrun(program: Path, tmp_path: Path) -> None:
     either = f'[ $RANK = 1 ] && exec {program} "$0"; exec {python} "$0"'
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"]
     command += ["--nproc-per-node=3", "sh", "-c", either, str(tmp_path / "torchrun")]
-    subprocess.run(command, check=True, timeout=240)
+    subprocess.run(command, check=True, timeout=480)
     compare(writer, tmp_path, ["torchrun"])

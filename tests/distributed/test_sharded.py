@@ -175,7 +175,7 @@ class Trainer:
 
     def end(self, code: int | None = 0) -> None:
         try:
-            assert code in (self.process.wait(240), None)
+            assert code in (self.process.wait(480), None)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
