@@ -29,6 +29,7 @@ from ..ops.native import NativeOp, native
 from ..ops.op import CallsTorch, Gradients, Names, Op, Storages, Values, Variables, closed
 from ..types import TensorType
 from ..types.base import Sub
+from .attention import as_recorded
 from .derivatives import _examples, _flat, differentiable
 from .grad import vector_jacobian
 
@@ -84,10 +85,17 @@ class Tracking:
             except _NotSaid as e:
                 self.unknown[i] = str(e)
         self._plans: dict[tuple[bool, ...], _Plan] = {}
+        # What is called in its place, where autograd computes the outputs by other kernels.
+        self._recorded: dict[tuple[bool, ...], tuple[Tracking, CompiledFunction] | None] = {}
 
     def call(self, compiled: CompiledFunction, values: Sequence[Any]) -> list[Any]:
         """The results of a call. GradientError where what is written into cannot be."""
         wanted = tuple(_requires_grad(v) for v in values)
+        if wanted not in self._recorded:
+            self._recorded[wanted] = self._as_recorded(wanted)
+        if (recorded := self._recorded[wanted]) is not None:
+            tracking, compiled = recorded
+            return tracking.call(compiled, values)
         plan = self._plans.get(wanted)
         if plan is None:
             plan = self._plans[wanted] = self._plan(wanted)
@@ -114,6 +122,14 @@ class Tracking:
             again = self._in_memory_of_inputs(v, values)
             results[k] = results[k] if again is None else again
         return results
+
+    def _as_recorded(self, wanted: tuple[bool, ...]) -> tuple[Tracking, CompiledFunction] | None:
+        needed = [v for v, w in zip(self.inputs, wanted, strict=True) if w]
+        outputs = as_recorded(self.outputs, needed)
+        if all(a is b for a, b in zip(outputs, self.outputs, strict=True)):
+            return None
+        compiled = self._compiled(self.inputs, outputs, self.mutable)
+        return Tracking(compiled, self._function), compiled
 
     def _check_writable(self, values: Sequence[Any], rebased: Iterable[int]) -> None:
         for i in rebased:

@@ -20,7 +20,7 @@ from typing import Any
 from ..errors import REFUSALS, BridgeTypeError, MissingMethodError
 from ..graph.basic import Apply, Variable
 from ..inference.quiet import default_dtype, default_modes, quiet
-from ..inference.samples import Samples
+from ..inference.samples import ATTENTION, Samples
 from ..inference.samples import example as number
 from ..ops import scalar
 from ..ops.basic import specify_shape
@@ -556,8 +556,11 @@ def _examples(
         example = tied(ties)
         if not _runs(op, example):
             continue
-        # einsum takes 1 for any size, too: its gradient refuses that when it runs.
-        tried = (0, *sizes[:2]) if op.native.function.family == "einsum" else (0, 1, *sizes[:2])
+        # einsum takes 1 for any size, too, and attention 0 and 1: their gradients refuse that when
+        # they run.
+        family = op.native.function.family
+        taken = (1,) if family == "einsum" else (0, 1) if family in ATTENTION else ()
+        tried = [n for n in (0, 1, *sizes[:2]) if n not in taken]
         others = (tied({**ties, place: n}) for place in ties for n in tried)
         if _any_size(op) or not any(_runs(op, other) for other in others):
             yield example, ties

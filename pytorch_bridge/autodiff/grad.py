@@ -110,7 +110,7 @@ def _backward(
     known: Set[Variable] | None = None,
 ) -> list[Variable | None]:
     order = toposort(outputs)
-    depends = _depend(order, wanted) if known is None else known
+    depends = depend(order, wanted) if known is None else known
     grads: dict[Variable, Variable] = {}
 
     def add(v: Variable, g: Variable) -> None:
@@ -147,7 +147,7 @@ def _backward(
     return [grads.get(v) for v in wanted]
 
 
-def _depend(order: Sequence[Apply], wanted: Sequence[Variable]) -> Set[Variable]:
+def depend(order: Sequence[Apply], wanted: Sequence[Variable]) -> Set[Variable]:
     """What is computed from these variables, and they themselves."""
     found = set(wanted)
     for node in order:

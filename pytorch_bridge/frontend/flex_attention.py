@@ -54,10 +54,12 @@ def flex_attention(node: Any, args: Sequence[Any], take: Take) -> tuple[Any, ...
     changed = everywhere(score_mod, "score_mod", [scores, *places], score_others, node.args[7])
     nowhere = constant(torch.tensor(-math.inf, dtype=wide))
     scores = native("where.self")(mask, changed, nowhere)
-    sums = native("logsumexp")(scores, [-1])
     none = native("all.dim")(native("eq.Scalar")(scores, -math.inf), -1)
+    # The logarithm's derivative at rows without anything would be NaN.
+    filled = native("masked_fill.Scalar")(scores, native("unsqueeze")(none, -1), 0)
+    sums = native("logsumexp")(filled, [-1])
     sums = native("where.self")(none, native("scalar_tensor")(-math.inf, dtype=wide), sums)
-    largest = native("max.dim")(scores, -1)[0]
+    largest = native("detach")(native("max.dim")(scores, -1)[0])  # PyTorch gives them no gradient
     weights = native("_safe_softmax")(scores, -1)
     dtype = q.type.torch_dtype
     out = filled_like(q, native("matmul")(_to(weights, dtype), _to(value, dtype)))

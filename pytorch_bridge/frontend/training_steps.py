@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import ops
 from ..aliasing.runtime_strides import clone_of
+from ..autodiff.attention import as_recorded
 from ..autodiff.grad import grad
 from ..errors import BridgeTypeError, BridgeValueError
 from ..graph.basic import Variable
@@ -307,8 +308,10 @@ def step_graph(model: Model, training: Training | bool = True) -> StepGraph:
     ]
     lr: Any = schema_type("float").make_variable("lr")
     step: Any = schema_type("float").make_variable("step")
-    loss = training.loss(outs, *targets)
     names = parameters_of(model, training, weights)
+    loss, *results = as_recorded(
+        [training.loss(outs, *targets), *results], [weights[n] for n in names]
+    )
     gradients = grad(loss, [weights[n] for n in names], allow_unused=True)
     if all(g is None for g in gradients):
         raise BridgeValueError(f"{model.name}: the loss depends on none of its parameters")

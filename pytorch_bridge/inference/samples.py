@@ -19,6 +19,7 @@ from .quiet import quiet
 
 Sizes = Mapping[tuple[int, int], int]  # (input, dimension) to the size of an open one
 
+ATTENTION = ("scaled_dot_product_attention", "_scaled_dot_product_attention_math")
 # Sizes to try, by the number of dimensions: they divide by what sizes are usually divided by, and
 # tensors of them have fewer than 2**63 elements.
 _META = {3: (5040, 55440), 5: (720, 1680), 6: (360, 840), 64: (60, 120)}
@@ -226,7 +227,9 @@ class Samples:
         return found
 
     def _letters(self) -> list[str] | None:
-        """The letters of the dimensions of einsum's tensors."""
+        """The letters of the dimensions of einsum's tensors, and of attention's."""
+        if self.function.name in ATTENTION:
+            return self._letters_of_attention()
         if self.function.name != "einsum" or not isinstance(self.template[0], str):
             return None
         terms = self.template[0].replace(" ", "").partition("->")[0].split(",")
@@ -235,6 +238,17 @@ class Samples:
             for t, term in zip(self.inputs, terms, strict=True)
         )
         return terms if fits else None
+
+    def _letters_of_attention(self) -> list[str] | None:
+        """Heads have one letter only where the heads of keys are not repeated."""
+        grouped = self.template[-1] is not False
+        heads = "hkkh" if grouped else "hhhh"
+        terms = []
+        for t, h, last in zip(self.inputs, heads, ("le", "se", "sv", "ls"), strict=False):
+            if not isinstance(t, TensorType) or t.ndim is None or not 2 <= t.ndim <= 8:
+                return None
+            terms.append(("ABCDF" + h + last)[-t.ndim :])
+        return terms if len(terms) == len(self.inputs) else None
 
     def _along(self, sizes: list[int]) -> dict[tuple[int, int], int]:
         """A list of sizes that are those of the last dimensions of every tensor."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
 
@@ -13,6 +14,8 @@ from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, fle
 from torch.utils import _pytree
 
 import pytorch_bridge as pb
+from pytorch_bridge.frontend.model import substituted
+from pytorch_bridge.frontend.training_steps import weights_as_inputs
 
 AUTO = torch.export.Dim.AUTO
 
@@ -57,6 +60,8 @@ SCORES = [
     lambda m, x, b, h, i, j: torch.where(m.documents[i] == m.documents[j], x, -float("inf")),
     lambda m, x, b, h, i, j: x * torch.exp(-(i - j).abs() * m.slope[h].abs()) + b,
     lambda m, x, b, h, i, j: x - m.bias[0, 0, 0] + m.bias[h].sum() / 64 + j,
+    # Rows without anything.
+    lambda m, x, b, h, i, j: x + m.slope[h] * j + torch.where(i < 3, -math.inf, 0.0),
 ]
 MASKS = [
     None,
@@ -127,3 +132,35 @@ def test_the_sums_of_float64_are_refused():
     module = Attention(return_aux=AuxRequest(lse=True))
     with pytest.raises(pb.BridgeTypeError, match="ask for the attention alone"):
         pb.from_exported(torch.export.export(module, (q, q, q)))
+
+
+def test_gradients_are_those_of_autograd_but_for_rounding():
+    """Of the attention and of the sums, also where rows have nothing, and of a parameter that
+    score_mod reads."""
+    warnings.simplefilter("ignore")
+    torch.manual_seed(0)
+    module = Attention(SCORES[7], MASKS[3], return_aux=AuxRequest(lse=True)).eval()
+    draw = random.Random(0)
+    example = [x.contiguous() for x in inputs(draw, 2, (4, 4), 12, 20, 8, 4, torch.float32)]
+    program = torch.export.export(module, tuple(example))
+    model = pb.from_exported(program)
+    weights, replaced = weights_as_inputs(model)
+    arguments = [*model.inputs, *weights.values()]
+    compiled = pb.function(arguments, substituted(model.outputs, replaced), mode="py")
+    slope = module.slope
+    state = {name: x.detach() for name, x in module.state_dict().items()} | {"slope": slope}
+    eager = program.module()
+    found = []
+    for call, parameter in (
+        (lambda *leaves: compiled(*leaves, *(state[n] for n in weights)), slope),
+        (eager, eager.get_parameter("slope")),
+    ):
+        leaves = [x.clone().requires_grad_() for x in example]
+        out, sums = call(*leaves)
+        cost = out.sin().sum() + sums[:, :, 3:].cos().sum()
+        found.append([out, sums, *torch.autograd.grad(cost, [*leaves, parameter])])
+    (*values, dq, dk, dv, ds), (*wanted, eq, ek, ev, es) = found
+    assert all(map(torch.equal, values, wanted))
+    for got, want in ((dq, eq), (dk, ek), (dv, ev), (ds, es)):
+        assert want.isfinite().all()
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
