@@ -58,19 +58,19 @@ def test_build_compiles_only_what_changed_in_content(sources, settings, capsys):
 
 
 def test_go_compiles_again_when_a_header_changes(sources, settings):
-    package = sources.parent / "gotorch"
-    package.mkdir()
+    package = sources.parent / "gotorch/internal/ctorch"
+    package.mkdir(parents=True)
     (sources.parent / "go.mod").write_text("module example.org\n\ngo 1.26.0\n")
     (package / "answer.go").write_text(
-        "package gotorch\n\n// #cgo CFLAGS: -I${SRCDIR}/../cgotorch\n"
+        "package ctorch\n\n// #cgo CFLAGS: -I${SRCDIR}/../../../cgotorch\n"
         '// #include <answer.h>\nimport "C"\n\nfunc Answer() int { return C.ANSWER }\n'
     )
     Build(settings, jobs=2).run()
-    assert run_go("build", "./gotorch", cwd=sources.parent).returncode == 0
+    assert run_go("build", "./gotorch/internal/ctorch", cwd=sources.parent).returncode == 0
     (sources / "answer.h").write_text("#define QUESTION 6\n")
     (sources / "one.cc").unlink()
     Build(settings, jobs=2).run()
-    assert "ANSWER" in run_go("build", "./gotorch", cwd=sources.parent).stderr
+    assert "ANSWER" in run_go("build", "./gotorch/internal/ctorch", cwd=sources.parent).stderr
 
 
 def test_library_exports_only_what_is_marked(sources, settings):

@@ -36,7 +36,7 @@ from pathlib import Path
 
 import pytest
 
-from pytorch_bridge import cli
+from pytorch_bridge.cli import commands
 from pytorch_bridge.native import env, toolchain
 from pytorch_bridge.native.toolchain import ROOT
 from pytorch_bridge.testing.gotests import run_go
@@ -761,7 +761,7 @@ def unknown_names(page: Page) -> list[str]:
                 if word not in make_targets():
                     bad.append(f"make {word}")
         match = re.search(r"-m pytorch_bridge (\w+)", text)
-        if match and match[1] not in cli._commands:
+        if match and match[1] not in commands._commands:
             bad.append(match[0])
         match = re.match(r"go (?:test|run|vet|build|doc) (\./\S+)", text)
         if match and not (ROOT / match[1].removesuffix("...")).exists():

@@ -118,7 +118,7 @@ def test_another_build_folder_comes_first_for_the_linker(monkeypatch):
 
 
 def test_command_line_starts_without_torch():
-    from pytorch_bridge import cli
+    from pytorch_bridge.cli import commands
 
     done = toolchain._output(
         [
@@ -130,7 +130,7 @@ def test_command_line_starts_without_torch():
     )
     assert done is not None
     assert done.strip() == "[]"
-    assert {"build", "coverage", "doctor", "env", "generate"} <= set(cli._commands)
+    assert {"build", "coverage", "doctor", "env", "generate"} <= set(commands._commands)
 
 
 @pytest.mark.parametrize("empty", ["", "  "])

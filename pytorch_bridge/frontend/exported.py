@@ -661,7 +661,7 @@ class _Importer(Importer):
                 except _NeedsFunctional as reason:
                     reason.where = reason.where or written_at(node)
                     raise
-            elif node.op not in ("placeholder", "output"):
+            elif node.op not in ("call_function", "placeholder", "output"):
                 raise UnsupportedNode(f"{node.format_node()}: {node.op} has no counterpart")
 
     def _attribute(self, module: Any, node: Any) -> Any:

@@ -482,7 +482,9 @@ def test_register_linker(unregistered):
     assert seen == [2, 2]
     with pytest.raises(DuplicateError, match=r"linker 'counting' is .* at .*test_graph\.py:\d+"):
         pb.register_linker("counting", Counting)
-    with pytest.raises(DuplicateError, match=r"linker 'py' is .* at .*compiled_function\.py:\d+ and at"):
+    with pytest.raises(
+        DuplicateError, match=r"linker 'py' is .* at .*compiled_function\.py:\d+ and at"
+    ):
         pb.register_linker("py", Counting)
     with pytest.raises(BridgeValueError, match=r"'missing'.*counting"):
         function([x], x, mode="missing")
