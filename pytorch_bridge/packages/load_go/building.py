@@ -253,6 +253,6 @@ def check_library() -> None:
     library = ctypes.CDLL(str(prebuilt_library.ensure()))
     library.cgotorch_api_hash.restype = ctypes.c_char_p
     built = library.cgotorch_api_hash().decode()
-    if f'"{built}"' not in (ROOT / "gotorch/ops_gen.go").read_text():
+    if f'"{built}"' not in (ROOT / "gotorch/internal/ctorch/ops_gen.go").read_text():
         again = toolchain.fix("make build", toolchain.REINSTALL)
         raise GoBuildError(f"libcgotorch.so is of another version of gotorch; type: {again}")
