@@ -362,6 +362,7 @@ OURS = {
     "gotorch/serve/middleware: TLSOptions",
     "gotorch/serve/middleware: TokensOptions",
     "gotorch/graph: OpenOptions",
+    "gotorch/nn: SwapOptions",
     "gotorch/data: DistributedIterableOptions",
     "gotorch/data: InterleaveOptions",
     "gotorch/data/cifar: Options",
