@@ -180,7 +180,10 @@ def test_nothing_of_a_checkout_alone_is_in_the_wheel(the_wheel):
     ):
         assert not [name for name in names if part in name]
     # Nor does anything that is in it import what is not.
-    gone = re.compile(r"^\s*from (?:\.+|pytorch_bridge\.)(bench|native\.bootstrap|packages\.release|testing)\b", re.M)
+    gone = re.compile(
+        r"^\s*from (?:\.+|pytorch_bridge\.)(bench|native\.bootstrap|packages\.release|testing)\b",
+        re.M,
+    )
     for name in wheel.contents(files()).values():
         if name.endswith(".py"):
             found = gone.findall((ROOT / name).read_text())
