@@ -62,6 +62,8 @@ def library_grad(
             grads = [torch.empty_like(outs[k]) for k in given]
         with quiet(), torch.enable_grad():
             made = make_fx(backward, _allow_non_fake_inputs=True)(*values, *grads)
+    except MemoryError:
+        raise
     except Exception as e:
         first = str(e).partition("\n")[0]
         raise MissingMethodError(f"{op.name} has no gradient: {first}{op.written}") from e

@@ -116,6 +116,8 @@ class Results:
                 continue
             try:
                 copy.deepcopy(m.value, dict(memo))
+            except MemoryError:
+                raise
             except Exception as e:
                 cls = type(m.value)
                 raise TypingError(

@@ -102,6 +102,8 @@ def _traced(node: Any, function: Any, name: str, others: Sequence[Any]) -> Any:
     try:
         with torch.no_grad():
             made = make_fx(call, _allow_non_fake_inputs=True)(*values)
+    except MemoryError:
+        raise
     except Exception as e:
         raise UnsupportedNode(f"{node.format_node()}: {name}: {e}{written_at(node)}") from e
     if env is not None and len(env.guards) != before:
